@@ -89,7 +89,7 @@ cdef class Response:
     cdef public object body             # bytes
     cdef public object stream           # kas.request.http.Stream, or None
     cdef public Py_ssize_t sent         # bytes of a stream that have been written
-    cdef public object finish           # called once a stream has ended, or None
+    cdef public object finish           # called once a stream, or what an upgrade leads to, has ended; or None
 
 
 cdef class Attributes:
@@ -165,7 +165,7 @@ cdef class Tally:
     cdef array _bounds                  # doubles
     cdef array _sizes
 
-    cdef void _measure(self, TallyRow row, Request req, Py_ssize_t size)
+    cdef void _measure(self, TallyRow row, double started, double aside, Py_ssize_t size)
 
 
 cdef class Way:

@@ -43,6 +43,7 @@ from kas.filters.handler import Chain
 from kas.filters.panic_recovery import panic_recovery
 from kas.filters.request_info import request_info
 from kas.filters.wait_group import WaitGroup
+from kas.observe import counted
 from kas.observe.logs import flush_logs, setup_logging_of
 from kas.observe.looptime import LoopTime
 from kas.observe.process import (
@@ -152,6 +153,8 @@ async def _serve(
     store = _open(options, shared, others, ask, encryption)
     step("store open")
     server = Server(options, store, shared, index, extensions, encryption)
+    if rendezvous is not None:
+        server.metrics.add(counted.failed_handshakes())  # which the front counts
     step("server built")
     server.heartbeat.start(loop)
     store.start(loop)

@@ -24,8 +24,11 @@ RESTART = [
     ([kind, "[]", "restartPolicy", *other], ["ContainerRestartRules"])
     for kind, other in (("containers", ()), ("initContainers", ("!Always",)), ("ephemeralContainers", ()))
 ]
-# Governed by more than their presence, and seen to by the kind's strategy; or told by kubelets whatever gates the server has.
+# Governed by more than their presence, and seen to by the kind's strategy; or told by kubelets and schedulers whatever gates there are.
 BY_HAND = {(CORE + "TypedObjectReference", "namespace"), (CORE + "ContainerStatus", "stopSignal")}
+for _version in ("v1", "v1beta1", "v1beta2"):
+    _resource = f"io.k8s.api.resource.{_version}."
+    BY_HAND |= {(_resource + "DeviceRequestAllocationResult", "tolerations"), (_resource + "AllocationResult", "allocationTimestamp")}
 
 
 def main(facts: Path, out: Path) -> None:

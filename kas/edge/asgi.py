@@ -198,14 +198,12 @@ class App:
             if isinstance(resp, Upgrade):
                 await _converse(resp, _Socket(receive, send, messages))
             else:
-                try:
-                    await _unconverted(req, resp, _Socket(receive, send, messages), send)
-                finally:
-                    if resp.finish is not None:
-                        resp.finish()
+                await _unconverted(req, resp, _Socket(receive, send, messages), send)
         finally:
             if whose is not None:
                 self._bounds.gathered.open.pop(whose, None)
+            if resp.finish is not None:
+                resp.finish()
 
 
 def _works_for(req: Request) -> None:

@@ -120,7 +120,11 @@ class Streams:
         result = self._handler(req)
         resp = result if isinstance(result, Response) else await result
         if isinstance(resp, Upgrade):
-            await _upgrade(resp, reader, writer)
+            try:
+                await _upgrade(resp, reader, writer)
+            finally:
+                if resp.finish is not None:
+                    resp.finish()
         else:
             await _answer(writer, resp)
 

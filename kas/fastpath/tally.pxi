@@ -47,8 +47,9 @@ cdef class TallyRow:
 
 
 cdef class Tally:
-    """``add(request, response)`` counts an answer, ``ended(request)`` what is known of one that is sent in pieces once they are; ``rows()``
-    gives what was counted; ``forget(gone)`` drops what is no more.
+    """``add(request, response)`` counts an answer, ``ended(request)`` one that is sent in pieces once they are, and what takes as long as it
+    likes is counted when it has ended: upstream counts when the handler has returned. ``rows()`` gives what was counted;
+    ``forget(gone)`` drops what is no more.
 
     ``duration_bounds`` in seconds and ``size_bounds`` in bytes, ascending.
     """
@@ -59,7 +60,7 @@ cdef class Tally:
         self._rows, self._sending = {}, {}
 
     def add(self, Request req not None, Response resp not None):
-        """Count an answer; the size of one to a read, and the time of what is not long-running."""
+        """Count an answer, with its time and the size of one to a read; of one that goes on only what it will be counted as is known."""
         cdef RequestInfo info = req.info
         cdef int status = resp.status
         cdef str verb
@@ -91,36 +92,36 @@ cdef class Tally:
             self._rows[key] = row
         else:
             row = <TallyRow>found
-        row.count += 1
-        if resp.stream is None:
-            self._measure(row, req, len(resp.body))
-        elif not req.long_running:
+        if req.long_running and (resp.stream is not None or status == 101):
+            resp.finish = _Counted.__new__(_Counted, self, row, req.started, req.aside)  # long after what it took has been given back
+        elif resp.stream is None:
+            self._measure(row, req.started, req.aside, len(resp.body))
+        else:
             self._sending[req] = (row, resp)
 
     def ended(self, Request req not None):
         """Whatever was to be sent to it has been, or its client is gone."""
         if self._sending and (found := self._sending.pop(req, None)) is not None:
-            self._measure(<TallyRow>found[0], req, (<Response>found[1]).sent)
+            self._measure(<TallyRow>found[0], req.started, req.aside, (<Response>found[1]).sent)
 
-    cdef void _measure(self, TallyRow row, Request req, Py_ssize_t size):
+    cdef void _measure(self, TallyRow row, double started, double aside, Py_ssize_t size):
         cdef int i
-        cdef double took
+        cdef double took = _monotonic() - started
         cdef str verb = row.labels[1]
-        if not req.long_running:
-            took = _monotonic() - req.started
-            row.seconds += took
-            i = 0
-            while i < self._n and took > self._bounds.data.as_doubles[i]:
-                i += 1
-            row.durations[i] += 1
-            if row.labels[7] == "":
-                if req.aside > 0:
-                    took -= req.aside
-                    i = 0
-                    while i < self._n and took > self._bounds.data.as_doubles[i]:
-                        i += 1
-                row.own_seconds += took
-                row.own[i] += 1
+        row.count += 1
+        row.seconds += took
+        i = 0
+        while i < self._n and took > self._bounds.data.as_doubles[i]:
+            i += 1
+        row.durations[i] += 1
+        if row.labels[7] == "":
+            if aside > 0:
+                took -= aside
+                i = 0
+                while i < self._n and took > self._bounds.data.as_doubles[i]:
+                    i += 1
+            row.own_seconds += took
+            row.own[i] += 1
         if verb == "GET" or verb == "LIST":  # upstream's: of what is read alone
             row.bytes_sent += size
             row.sized += 1
@@ -136,3 +137,22 @@ cdef class Tally:
         """Drop the rows of resources, (group, resource) each, that are no more."""
         for key in [key for key in self._rows if (key[2], key[4]) in gone]:
             del self._rows[key]
+
+
+@cython.freelist(16)
+cdef class _Counted:
+    """To be called once what takes as long as it likes has ended."""
+
+    cdef Tally _tally
+    cdef TallyRow _row
+    cdef double _started
+    cdef double _aside
+
+    def __cinit__(self, Tally tally, TallyRow row, double started, double aside):
+        self._tally, self._row, self._started, self._aside = tally, row, started, aside
+
+    def __call__(self):
+        cdef TallyRow row = self._row
+        if row is not None:
+            self._row = None
+            self._tally._measure(row, self._started, self._aside, 0)

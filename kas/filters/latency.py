@@ -71,8 +71,8 @@ class _Series:
     def collect(self) -> Iterator[None]:
         """Brings them up to date."""
         for row in self._tally.rows():
-            if self._told.get(row) == (row.count, row.seconds, row.sized):
-                continue
+            if not row.count or self._told.get(row) == (row.count, row.seconds, row.sized):
+                continue  # none has ended yet, or none since
             of = row.labels[1:-1]
             rows = self._groups.setdefault(of, [])
             if row not in self._told:
@@ -114,7 +114,7 @@ class _Series:
 def latency(
     registry: Registry, resource_of: Callable[[str, str, str], Resource | None], deprecated_custom: Deprecated = lambda *of: False
 ) -> Filter:
-    """Count requests; observe the duration in seconds, unless long-running, with and without what was others', and the size of a GET's
+    """Count requests when they have ended; observe the duration in seconds, with and without what was others', and the size of a GET's
     answer in bytes. ``resource_of(group, version, resource)`` is the scheme's; ``deprecated_custom`` says so of what a definition
     serves."""
     requests = registry.counter(

@@ -70,6 +70,11 @@ _ALL = (
 _lock = threading.Lock()  # of what is counted in threads
 
 
+def failed_handshakes() -> Counter:
+    """Of the TLS front, where there is one: each process that counts or shows them makes its own."""
+    return Counter("apiserver_tls_handshake_errors_total", "Number of requests dropped with 'TLS handshake error from' error")
+
+
 def register(metrics: Registry) -> None:
     """Shows them, on the page of this registry."""
     for metric in _ALL:

@@ -6,19 +6,25 @@ import os
 import resource
 import time
 
-from kas.observe.metrics import Registry
+from kas.observe.metrics import Counter, Registry
 from kas.observe.process import age_s
 
 PAGE = os.sysconf("SC_PAGESIZE")
+NETWORK = "/proc/self/net/netstat"  # of everything in this network namespace: no process is told apart
+_BOUNDLESS = float(1 << 64)  # as Go's clients tell it
 
 
 class ProcessMetrics:
-    """Seconds of processor time, bytes of memory and descriptors are added up; the start is that of the worker that answers."""
+    """Seconds of processor time, bytes of memory and descriptors are added up; the start is that of the worker that answers. Bytes over
+    the network are those of its network namespace, as Go's clients tell them."""
 
     def __init__(self, registry: Registry) -> None:
         self._cpu = registry.counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
         self._resident = registry.gauge("process_resident_memory_bytes", "Resident memory size in bytes.")
         self._virtual = registry.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
+        bound = registry.gauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", same=True)
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        bound.set((), _BOUNDLESS if limit == resource.RLIM_INFINITY else limit)
         self._open = registry.gauge("process_open_fds", "Number of open file descriptors.")
         self._most = registry.gauge("process_max_fds", "Maximum number of open file descriptors.")
         self._began = registry.gauge(
@@ -26,6 +32,10 @@ class ProcessMetrics:
         )
         self._start = time.time() - age_s()
         registry.collectors.append(self.collect)
+        about = "Number of bytes {} by the process over the network."
+        self._received = registry.add(Counter("process_network_receive_bytes_total", about.format("received"), shared=False))
+        self._sent = registry.add(Counter("process_network_transmit_bytes_total", about.format("sent"), shared=False))
+        registry.own_collectors.append(self._network)
 
     def collect(self) -> None:
         """Looks at the process now."""
@@ -38,3 +48,19 @@ class ProcessMetrics:
         self._open.set((), len(os.listdir("/proc/self/fd")) - 1)
         self._most.set((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._began.set((), self._start)
+
+    def _network(self) -> None:
+        with open(NETWORK) as f:
+            found = octets(f.read())
+        if found is not None:
+            self._received.values[()], self._sent.values[()] = found
+
+
+def octets(netstat: str) -> tuple[int, int] | None:
+    """Bytes received and sent, of what the kernel tells in pairs of lines: names, then numbers. None where it does not tell these."""
+    lines = netstat.splitlines()
+    for names, numbers in zip(lines[::2], lines[1::2], strict=False):
+        if names.startswith("IpExt:"):
+            told = dict(zip(names.split(), numbers.split(), strict=False))
+            return (int(told["InOctets"]), int(told["OutOctets"])) if "InOctets" in told and "OutOctets" in told else None
+    return None

@@ -14,6 +14,7 @@ from kas.edge.streams import HeadError, request_of
 from kas.testing.server import KasServer
 from tests import pki
 from tests.conftest import Client
+from tests.controllers.waiting import until
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
 
 EXEC = "/api/v1/namespaces/default/pods/p/exec?command=id&stdout=1"
@@ -40,6 +41,13 @@ def fronted(tmp_path_factory):
         spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": False}
         assert client("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})[0] == 201
         yield server, kubelet
+
+
+def timed(server: KasServer) -> float:
+    """Of how many requests that connect the metrics say how long they took: those that have ended."""
+    lines = Client(server)("GET", "/metrics")[1].splitlines()
+    name = "apiserver_request_duration_seconds_count{"
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name) and 'verb="CONNECT"' in line)
 
 
 class Raw:
@@ -104,12 +112,14 @@ def test_what_nobody_wants_any_more_is_not_taken_without_end(fronted):
 @pytest.mark.parametrize("path", [EXEC, EXEC.replace("exec", "attach"), "/api/v1/namespaces/default/pods/p/portforward"])
 def test_bytes_go_both_ways(fronted, method, pieces, path):
     server, kubelet = fronted
+    before = timed(server)
     with Raw(server) as raw:
         status, head = raw.ask(method, path, pieces=pieces)
         assert status == 101 and "upgrade: spdy/3.1" in head.lower()
         for sent in (b"abc", b"\x80\x03\x00\x01" * 200):
             raw.sock.sendall(sent)
             assert raw.read(len(sent)) == sent[::-1]
+    until(lambda: timed(server) > before)
     seen = kubelet.seen[-1]
     assert (seen["method"], seen["headers"]["upgrade"]) == ("POST", "SPDY/3.1")
     assert seen["headers"]["x-stream-protocol-version"] == "v4.channel.k8s.io"

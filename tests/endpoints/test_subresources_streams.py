@@ -19,6 +19,7 @@ from kas.meta.errors import ApiError
 from kas.request.requestinfo import Query
 from kas.request.websocket import WebSocketRequest
 from tests import need, ports
+from tests.controllers.waiting import until
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
 from tests.filters.requests import request
 
@@ -82,6 +83,12 @@ def under_way(client, subresource: str) -> list[str]:
     text = client.session.get(f"{client.server.url}/metrics", timeout=60).text
     lines = [line for line in text.splitlines() if line.startswith("apiserver_longrunning_requests{")]
     return [line.rpartition(" ")[2] for line in lines if f'scope="resource",subresource="{subresource}",verb="CONNECT"' in line]
+
+
+def timed(client, what: str) -> float:
+    """Of how many requests with these labels the metrics say how long they took, which is known once they have ended."""
+    lines = client.session.get(f"{client.server.url}/metrics", timeout=60).text.splitlines()
+    return sum(float(x.rpartition(" ")[2]) for x in lines if x.startswith("apiserver_request_duration_seconds_count{") and what in x)
 
 
 def test_log_is_streamed_as_it_grows(client, namespace, kubelet):
@@ -170,6 +177,8 @@ def test_log_of_a_dead_kubelet(client, namespace, kubelet):
 
 def test_exec_over_websocket(client, namespace, kubelet):
     path = f"/api/v1/namespaces/{namespace}/pods/p/exec"
+    execs = 'resource="pods",scope="resource",subresource="exec",verb="CONNECT"'
+    before = timed(client, execs)
     connection, ws, loop = handshake(client, path, "command=cat&command=a+b&stdin=true&stdout=true", [V5])
     assert connection.header(b"sec-websocket-protocol") == V5.encode()
     run = loop.run_until_complete
@@ -180,6 +189,7 @@ def test_exec_over_websocket(client, namespace, kubelet):
     assert run(ws.receive()) == b'\x03{"metadata":{},"status":"Success"}'
     assert run(ws.receive()) is None
     run(ws.close())
+    until(lambda: timed(client, execs) > before)
     seen = kubelet.seen[-1]
     assert (seen["path"], seen["query"]) == (f"/exec/{namespace}/p/c", "command=cat&command=a+b&input=1&output=1")
     assert "authorization" not in seen["headers"]
@@ -382,9 +392,12 @@ def test_port_forward_tunnels_what_it_does_not_understand(client, namespace, kub
 
 def test_watch_over_websocket(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
+    watches = 'resource="configmaps",scope="namespace",subresource="",verb="WATCH"'
+    before = timed(client, watches)
     connection, ws, loop = handshake(client, path, "watch=1", ["base64.binary.k8s.io"])
     assert connection.header(b"sec-websocket-protocol") == b"base64.binary.k8s.io"
     loop.run_until_complete(ws.close())
+    until(lambda: timed(client, watches) > before)
     _, ws, loop = handshake(client, path, "watch=1", [])
     client("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "w"}})
     text = loop.run_until_complete(asyncio.wait_for(ws.receive(), 60))

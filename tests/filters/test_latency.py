@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kas.filters import latency as latencies
 from kas.filters.latency import BUCKETS, latency
 from kas.observe.metrics import Registry
 from kas.request.http import Response
+from kas.request.websocket import Upgrade
 from kas.types.scheme import Scheme
 from tests.filters.requests import request
 
@@ -134,13 +137,39 @@ def test_sizes_are_those_of_gets():
     assert row.tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 1500]
 
 
-def test_what_takes_as_long_as_it_likes_has_no_duration():
+@pytest.mark.parametrize("verb", ["WATCH", "CONNECT"])
+def test_what_takes_as_long_as_it_likes_counts_when_it_has_ended(verb):
+    """Until then nothing tells of it but ``apiserver_longrunning_requests``; then it has a duration, but no size."""
+    if verb == "WATCH":
+        req, resp, of = request(query="watch=true"), Response(200, [], stream=stream), ("cluster", "", "WATCH", "v1")
+    else:
+        req, resp, of = request(path="/api/v1/namespaces/a/pods/b/exec"), Upgrade("", talk, none), ("resource", "exec", "CONNECT", "v1")
+    assert req.long_running
     counted = Counted()
-    watch = request(query="watch=true")
-    assert watch.long_running
-    counted(watch, Response(200, []))
-    assert counted.rows("apiserver_request_total") == {("200", "apiserver", "", "", "pods", "cluster", "", "WATCH", "v1"): 1}
-    assert all(sum(row[:-1]) == 0 for row in counted.rows("apiserver_request_duration_seconds").values())
+    req.started -= 2.5
+    counted(req, resp)
+    counted.filter.release(req)  # as soon as it goes on by itself
+    assert counted.rows("apiserver_request_total") == {} == counted.rows("apiserver_request_duration_seconds")
+    for _ in range(2):  # whoever says so again
+        resp.finish()
+    assert counted.rows("apiserver_request_total") == {(str(resp.status), "apiserver", "", "", "pods", *of): 1}
+    row = counted.rows("apiserver_request_duration_seconds")["apiserver", "", "", "pods", *of]
+    assert [BUCKETS[i] for i, n in enumerate(row[:-1]) if n] == [3] and 2.5 <= row[-1] < 3
+    own = counted.rows("apiserver_request_sli_duration_seconds")["apiserver", "", "pods", *of]
+    assert sum(own[:-1]) == 1 and own[-1] == row[-1]
+    assert counted.rows("apiserver_response_sizes") == {}
+
+
+async def stream(write) -> None:
+    raise AssertionError
+
+
+async def talk(socket) -> None:
+    raise AssertionError
+
+
+def none() -> None:
+    raise AssertionError
 
 
 def test_clients_cannot_make_labels():

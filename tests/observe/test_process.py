@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 import signal
 import subprocess
 import sys
@@ -11,9 +12,12 @@ import weakref
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from kas.observe import _libc, process
+from kas.observe import _libc, process, processmetrics
+from kas.observe.metrics import Registry
 from kas.observe.process import GROWN_BYTES, LOOKED_AT, OLD_TURNS, STEP_BYTES, Cycles, Trimmer, end_child
+from kas.observe.processmetrics import ProcessMetrics, octets
 
 
 class Process:
@@ -271,3 +275,23 @@ def test_through_very_much_a_look_waits_for_an_idle_minute(monkeypatch: pytest.M
             for _ in range(OLD_TURNS):
                 cycles.look()
         assert not any(ref() is not None for ref in left) and len(counted) == 2
+
+
+def test_bytes_over_the_network_are_those_the_kernel_counts():
+    told = "TcpExt: SyncookiesSent InOctets\nTcpExt: 0 1\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 4711 815\n"
+    assert octets(told) == (4711, 815)
+    assert octets("TcpExt: SyncookiesSent\nTcpExt: 0\n") is None is octets("IpExt: InNoRoutes\nIpExt: 0\n")
+
+
+def test_what_all_workers_have_in_common_is_told_once(monkeypatch: Any):
+    """Bytes of a network namespace, and the bound of a process' memory; what each has of its own is added up."""
+    monkeypatch.setattr(processmetrics.resource, "getrlimit", lambda of: (resource.RLIM_INFINITY if of == resource.RLIMIT_AS else 64, 64))
+    one, other = Registry(), Registry()
+    for registry in (one, other):
+        ProcessMetrics(registry)
+    told = {f.name: f.samples[0].value for f in text_string_to_metric_families(one.expose([other.dump()]).decode())}
+    with open(processmetrics.NETWORK) as f:
+        now = octets(f.read())
+    assert now is not None
+    assert 0 <= told["process_network_receive_bytes"] <= now[0] and 0 <= told["process_network_transmit_bytes"] <= now[1]
+    assert told["process_virtual_memory_max_bytes"] == 1 << 64 and told["process_max_fds"] == 128

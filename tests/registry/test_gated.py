@@ -93,6 +93,16 @@ def test_all_gates_of_a_field_have_to_be_on():
         assert dropped(kind, obj, **{gate: False}) == {"spec": {"devices": [{"name": "d"}]}}
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta1", "v1beta2"])
+def test_what_a_scheduler_tells_of_an_allocation_stays_but_for_conditions_of_a_binding(version):
+    """What was tolerated, and since when a device is allocated: the gates of these look at what is asked for."""
+    result = {"request": "r", "device": "d", "tolerations": [{"operator": "Exists"}], "bindingConditions": ["c"]}
+    obj = {"status": {"allocation": {"allocationTimestamp": "2026-01-01T00:00:00Z", "devices": {"results": [result]}}}}
+    got = dropped(("resource.k8s.io", version, "ResourceClaim"), obj, None, True, DRADeviceTaints=False, DRADeviceBindingConditions=False)
+    del result["bindingConditions"]
+    assert got == obj
+
+
 def test_the_status_is_looked_at_when_it_is_written():
     obj = {"spec": {"hostnameOverride": "x"}, "status": {"resize": "x", "extendedResourceClaimStatus": {"resourceClaimName": "c"}}}
     off = {"DRAExtendedResource": False, "HostnameOverride": False}

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from OpenSSL import SSL
 
+from kas.edge.front.failures import Failures
 from kas.edge.front.relay import Relay
 from kas.edge.front.rendezvous import Rendezvous
 from kas.edge.front.shaking import TURN_S, Shaking
@@ -149,6 +150,8 @@ class FrontProcess:
         self._turns = Shaking(self.loop)
         self._untaken = Untaken(self._held, self._reset)
         self._looking: asyncio.Future[int] | None = None
+        self._failures = Failures(rendezvous.path.parent / "metrics-front.json")
+        self._telling: asyncio.Future[None] | None = None
         self._trimmer, self._trim_at = Trimmer(), 0.0
         self._stop_asked = self._ending = self._deaf = False
         self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
@@ -234,6 +237,8 @@ class FrontProcess:
     def gone(self, relay: Relay) -> None:
         """See ``relay.Front``."""
         self._open -= 1
+        if relay in self._shaking.since:
+            self._failures.count += 1
         for waiting in (self._shaking, self._silent, self._lingering):
             waiting.drop(relay)
         if self._ending and not self._open:
@@ -273,6 +278,8 @@ class FrontProcess:
         self._give_back(now)
         if (self._looking is None or self._looking.done()) and self._untaken.pressed():
             self._looking = self.loop.run_in_executor(None, self._untaken.look)
+        if self._failures.due and (self._telling is None or self._telling.done()):
+            self._telling = self.loop.run_in_executor(None, self._failures.tell)
         self.loop.call_later(SWEEP_S, self._sweep)
 
     def _held(self) -> Iterator[Held[Relay]]:

@@ -20,6 +20,8 @@ from kas.edge.front.introduction import Introductions
 from kas.edge.front.process import FrontProcess, Limits
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Pair, Settings
+from kas.observe.counted import failed_handshakes
+from kas.observe.metrics import Registry
 from tests import pki
 from tests.edge.front.test_frames import PING, PREFACE
 
@@ -395,6 +397,37 @@ def test_a_connection_that_says_nothing_is_cut_after_its_time(tmp_path):
             assert not s.worker.addresses  # and no worker ever heard of it
 
     run(test())
+
+
+def test_handshakes_that_come_to_nothing_are_told_to_workers(tmp_path, monkeypatch):
+    """Whatever ends them: who leaves, who speaks something else, and who says nothing. A front in the place of one that died goes on."""
+
+    def told() -> float:
+        files, registry = sorted(tmp_path.glob("metrics-*.json")), Registry()
+        registry.add(failed_handshakes())
+        lines = registry.expose(f.read_bytes() for f in files).decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith("apiserver_tls_handshake_errors_total "))
+
+    async def test(before: int, n: int):
+        async with scene(tmp_path, limits=Limits(handshake_s=0.3)) as s:
+            reader, writer = await s.dial()
+            for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01 and more", b"")[:n]:
+                other, speaks = await s.plain()
+                speaks.write(said)
+                if said:
+                    await closed(other)
+                speaks.close()
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            writer.close()
+            await until(lambda: told() == before + n)
+        (tmp_path / "front").rename(tmp_path / str(before))  # a server begins with a directory of its own
+
+    monkeypatch.setattr(process, "SWEEP_S", 0.1)
+    assert told() == 0
+    run(test(0, 3))
+    run(test(3, 1))
+    assert told() == 4
 
 
 def test_of_too_many_handshakes_the_oldest_is_cut(tmp_path):

@@ -122,10 +122,14 @@ def test_a_certificate_expires_while_its_connection_is_open(world, kas_server):
 
 
 def test_the_administrators_kubeconfig_has_a_client_certificate(world, kas_server):
+    """And workers know the metric that the front counts in."""
     world.server = kas_server(*world.flags)
     text = Path(world.server.kubeconfig).read_text()
     assert "client-certificate-data" in text and world.server.token not in text
     assert os.stat(world.server.kubeconfig).st_mode & 0o777 == 0o600
+    with world.dial(pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)) as s:
+        s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"\napiserver_tls_handshake_errors_total " in answer(s)[1]
 
 
 def test_named_certificates_versions_and_suites(world, kas_server):
@@ -330,10 +334,12 @@ def test_what_cannot_work_refuses_to_start(world, tmp_path, flags, text):
     assert text.format(d=world.directory) in str(e.value)
 
 
-def test_without_client_certificates_there_is_no_front(kas_server):
+def test_without_client_certificates_there_is_no_front(kas_server, connect):
+    """Nor does a metric say that all handshakes were good."""
     server = kas_server("--unsafe-no-fsync", "--controllers=none")
     assert server.front_pid() == 0
     assert "token:" in Path(server.kubeconfig).read_text()
+    assert "apiserver_tls_handshake_errors_total" not in connect(server)("GET", "/metrics")[1]
 
 
 
