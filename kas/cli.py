@@ -61,7 +61,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _run(args: Sequence[str] | None) -> None:
     command, *rest = list(sys.argv[1:] if args is None else args) or ["--help"]
-    if command == "help" and rest[:1] and rest[0] in COMMANDS:
+    if command == "help" and rest:
         command, rest = rest[0], ["--help"]
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
