@@ -9,7 +9,6 @@ not answer is killed and replaced. All of them end with this process, however it
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import gc
 import json
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config import features
+from kas.config.address import shown, unbound
 from kas.config.datadir import StartError, check_data_dir, claim_data_dir
 from kas.config.options import Completed
 from kas.meta.files import private, remove_tree
@@ -243,8 +243,7 @@ class _Supervisor:
         try:
             s.bind((host, port))
         except OSError as e:
-            why = "is in use" if e.errno == errno.EADDRINUSE else e.strerror
-            raise StartError(f"{flag}: {host}:{port} {why}") from None
+            raise StartError(f"{flag}: {unbound(host, port, e)}") from None
 
     def _prepare(self, report: int) -> None:
         self._close_go_writer()
@@ -686,9 +685,8 @@ class _Supervisor:
         if why := notify_ready():
             _say(o, why)
         took = age_s() * 1000
-        host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address
         secure, insecure, read_only = o.secure_port, o.insecure_port, o.read_only_port
-        where = [f"https://{host}:{secure}"] * bool(secure) + [f"http://127.0.0.1:{insecure}"] * bool(insecure)
+        where = [f"https://{shown(o.raw.bind_address, secure)}"] * bool(secure) + [f"http://127.0.0.1:{insecure}"] * bool(insecure)
         where += [f"http://127.0.0.1:{read_only} (read-only)"] * bool(read_only)
         kubeconfig = o.data_dir / "admin.kubeconfig"
         if o.raw.logging_format == "json":
