@@ -112,7 +112,8 @@ def too_few_tasks(workers: int, proc: Path = Path("/proc"), cgroups: Path = Path
         left.append(int((at / "pids.max").read_text()) - int((at / "pids.current").read_text()))
     if not left or min(left) >= wanted:
         return ""
-    return f"{max(min(left), 0)} processes and threads may be begun, {workers} workers want {wanted} at least: {MORE_TASKS}"
+    found = max(min(left), 0)
+    return f"{found} processes and threads may be begun, {workers} workers want {wanted} at least: fewer --workers, or {MORE_TASKS}"
 
 
 def _tasks_of_user(proc: Path) -> int:

@@ -288,7 +288,7 @@ def test_too_few_processes_are_told(tmp_path: Path, monkeypatch: Any):
 
     def left(workers: int = 1) -> int | None:
         said = process.too_few_tasks(workers, tmp_path, tmp_path / "groups")
-        assert not said or said.endswith(f" {workers} workers want {16 + 16 * workers} at least: {process.MORE_TASKS}")
+        assert not said or said.endswith(f" {workers} workers want {16 + 16 * workers} at least: fewer --workers, or {process.MORE_TASKS}")
         return int(said.partition(" ")[0]) if said else None
 
     uid, limit = os.stat(tmp_path).st_uid, 33
