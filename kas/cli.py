@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from kas import KUBERNETES_VERSION, __version__
-from kas.meta.standard import CONTROLS, nobody_reads, open_standard_streams
+from kas.meta.standard import CONTROLS, STANDARD_OUTPUT, name_standard_output, nobody_reads, open_standard_streams
 from kas.meta.suggest import did_you_mean
 
 EXIT_USAGE = 2
+FAILED = 1
 UNHEARD = 128 + 13  # what a shell says of a program that SIGPIPE ended
 COMMANDS = ("serve", "storage", "snapshot", "envtest", "version")
 REFUSED = 1  # the exit code of kube-apiserver, whatever is wrong with its flags and files
@@ -38,23 +39,29 @@ Prints the versions of kas, of the Kubernetes API it serves and of Python.
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command; ends the process with its exit code: quietly with UNHEARD when who reads its standard output has gone."""
+    """Run the command; ends the process with its exit code: quietly with UNHEARD when who reads its standard output has gone, and with
+    a line that says so when that takes nothing."""
     open_standard_streams()
+    name_standard_output()
     try:
         try:
             _run(args)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
-        if not nobody_reads(sys.stdout):
+    except OSError as e:
+        if e.filename != STANDARD_OUTPUT:
             raise
+        unheard = nobody_reads(sys.stdout)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
-        sys.exit(UNHEARD)
+        if unheard:
+            sys.exit(UNHEARD)
+        print(f"kas: {e.filename}: {e.strerror}", file=sys.stderr)
+        sys.exit(FAILED)
 
 
 def _run(args: Sequence[str] | None) -> None:
     command, *rest = list(sys.argv[1:] if args is None else args) or ["--help"]
-    if command == "help" and rest[:1] and rest[0] in COMMANDS:
+    if command == "help" and rest:
         command, rest = rest[0], ["--help"]
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
@@ -128,6 +135,7 @@ def serve(args: Sequence[str]) -> int:
     errors += preflight(options)
     for text in (e.translate(CONTROLS) for e in errors):  # one a line, whatever was typed
         print(f"kas: {text}" if len(text) <= LONGEST_FINDING else f"kas: {text[:LONGEST_FINDING]} ...", file=sys.stderr)
+    os.umask(os.umask(0) & 0o077)  # what it makes it has to read and write itself
     return REFUSED if errors else run(complete(options))
 
 

@@ -69,14 +69,14 @@ def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
         return etcd(args[2:])
     if args[:2] == ["--run", "kube-apiserver"]:
         return serve(serve_flags(args[2:]))
-    if len(args) != 1 or args[0].startswith("-"):
+    if len(args) != 1 or args[0].startswith("-") or not args[0]:  # an unset variable does not mean where one is
         print("kas: envtest takes one directory; see kas envtest --help", file=sys.stderr)
         return 2
     directory = Path(args[0]).expanduser().absolute()
     try:
         write_programs(directory)
     except OSError as e:
-        print(f"kas: {e.filename}: {e.strerror}", file=sys.stderr)
+        print(f"kas: {e.filename}: {'Not a directory' if isinstance(e, FileExistsError) else e.strerror}", file=sys.stderr)
         return 1
     except Foreign as e:
         print(f"kas: {e} is somebody else's: name another directory", file=sys.stderr)

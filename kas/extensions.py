@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -137,7 +137,14 @@ _SHAPES = {
 
 
 def check_shapes(given: Extensions) -> None:
-    """Raises TypeError for what lacks a method without which it would be asked in vain, at each request."""
+    """Raises TypeError for what lacks a method without which it would be asked in vain, at each request, and for another type."""
+    from kas.registry.rest import VirtualResource
+
+    if not isinstance(given.kinds, str) and not (isinstance(given.kinds, Collection) and all(isinstance(k, str) for k in given.kinds)):
+        raise TypeError(f'kinds are "all", "none" or a list of names, not {given.kinds!r}')
+    for resource in given.resources:
+        if not isinstance(resource, VirtualResource):
+            raise TypeError(f"resources: {resource!r} is no kas.VirtualResource")
     for argument, shape in _SHAPES.items():
         for part in getattr(given, argument):
             for methods in shape:

@@ -63,6 +63,9 @@ class Server:
         found = problems(options) + preflight.preflight(options)
         if found:
             raise OptionError(found)
+        for name, hooks in (("post_start", post_start), ("pre_shutdown", pre_shutdown)):
+            if hooks is not None and not isinstance(hooks, Mapping):
+                raise TypeError(f"{name}: hooks are a mapping by name, not {hooks!r}")
         self.options = complete(options)
         self._extensions = Extensions(
             kinds, tuple(admission), tuple(authenticators), tuple(authorizers), tuple(resources), dict(post_start or {}),

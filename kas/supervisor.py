@@ -9,7 +9,6 @@ not answer is killed and replaced. All of them end with this process, however it
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import gc
 import json
@@ -23,11 +22,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config import features
+from kas.config.address import shown, unbound
+from kas.config.datadir import StartError, check_data_dir, claim_data_dir
 from kas.config.options import Completed
-from kas.meta.files import private, remove_tree, write_whole
+from kas.meta.files import private, remove_tree
 from kas.meta.pipes import BEAT, readable
 from kas.meta.standard import flush_standard_streams, say
-from kas.observe.process import adopt, age_s, await_adoption, end_child, end_with, look_for_no_cycles, notify_ready, raise_descriptor_limit
+from kas.observe.process import (
+    NoProcess,
+    adopt,
+    age_s,
+    await_adoption,
+    end_child,
+    end_with,
+    fork,
+    lives,
+    look_for_no_cycles,
+    notify_ready,
+    raise_descriptor_limit,
+)  # fmt: skip
 from kas.store.shared import Shared
 from kas.store.unfinished import unfinished
 
@@ -35,7 +48,6 @@ if TYPE_CHECKING:
     from kas.edge.front.rendezvous import Rendezvous
     from kas.extensions import Extensions
 
-FORMAT = "1"
 EXIT_FAILED = 1
 RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the server
 RESPAWN_WINDOW_S = 30.0
@@ -44,10 +56,6 @@ EXIT_LOST = 4  # of the replicator: see kas.replicator
 KEY_S = 10.0  # how long a server that ends waits for the key of service accounts, which its next start would make
 TAKE_OVER_S = 10.0  # how long the workers of a server that was killed may take to end
 FRONT, REPLICATOR = -1, -2  # in the place of a worker's number
-
-
-class StartError(Exception):
-    """Why the server cannot start, in one line."""
 
 
 class Worker:
@@ -75,7 +83,7 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
         _say(options, text, begin="kas: warning: ")
     try:
         return _Supervisor(options, extensions, ready).run()
-    except StartError as e:
+    except (StartError, NoProcess) as e:
         _say(options, str(e), "error")
         return EXIT_FAILED
 
@@ -91,27 +99,6 @@ def _load(o: Completed) -> None:
     worker.load(o)
     gc.freeze()  # workers do not write to it by looking for cycles
     gc.enable()
-
-
-def check_data_dir(path: Path) -> bool:
-    """Whether a directory is a data directory; False for one that may become one. Raises StartError for any other."""
-    try:
-        have = (path / "format").read_text().strip()
-    except FileNotFoundError:
-        if any(p.name not in ("lock", "format.new") for p in path.iterdir()):
-            raise StartError(f"--data-dir: {path} is not empty and not a kas data directory") from None
-        return False
-    if have != FORMAT:
-        raise StartError(f"--data-dir: {path} has format {have}; this kas knows format {FORMAT}")
-    return True
-
-
-def claim_data_dir(path: Path) -> bool:
-    """Makes a directory whose lock is held a data directory; whether it was none. Raises StartError."""
-    if check_data_dir(path):
-        return False
-    write_whole(path / "format", f"{FORMAT}\n".encode(), 0o644)
-    return True
 
 
 def _say(o: Completed, text: str, level: str = "warning", begin: str = "kas: ") -> None:
@@ -134,6 +121,7 @@ class _Supervisor:
         self.exit_code = 0
         self.waiting_for_replica = options.etcd
         self.renewing = self.renewed = False
+        self.owed: set[int] = set()  # whom no process could be made for; each second it is tried again
 
     def run(self) -> int:
         opts = self.options
@@ -208,7 +196,7 @@ class _Supervisor:
             except OSError:
                 self.lock.seek(0)
                 holder = self.lock.read().strip()
-                if time.monotonic() >= until or not holder.isdigit() or _lives(int(holder)):
+                if time.monotonic() >= until or not holder.isdigit() or lives(int(holder)):
                     raise StartError(f"--data-dir: {path} is held by another kas{' (process ' + holder + ')' if holder else ''}") from None
                 time.sleep(0.02)
         self.lock.truncate(0)
@@ -255,8 +243,7 @@ class _Supervisor:
         try:
             s.bind((host, port))
         except OSError as e:
-            why = "is in use" if e.errno == errno.EADDRINUSE else e.strerror
-            raise StartError(f"{flag}: {host}:{port} {why}") from None
+            raise StartError(f"{flag}: {unbound(host, port, e)}") from None
 
     def _prepare(self, report: int) -> None:
         self._close_go_writer()
@@ -327,7 +314,7 @@ class _Supervisor:
             os.set_blocking(r, False)
             made.append((Worker(i, -1, r, self._bound()), w))
         heard, said = os.pipe()
-        loader = os.fork()
+        loader = fork()
         if not loader:
             os.close(heard)
             self._loader(made, said)
@@ -359,7 +346,7 @@ class _Supervisor:
             _load(self.options)
             own = os.getpid()
             for child, report in made:
-                pid = os.fork()
+                pid = fork()
                 if not pid:
                     os.close(said)
                     for other, end in made:
@@ -371,6 +358,8 @@ class _Supervisor:
                     await_adoption(own)
                     self._become(self._worker(child.index, child.sockets), report)
                 text += f" {pid}"
+        except NoProcess as e:
+            text = str(e)
         except BaseException as e:
             import traceback
 
@@ -381,7 +370,12 @@ class _Supervisor:
 
     def _fork(self, work: Callable[[int], None], sockets: dict[str, socket.socket] | None = None) -> Worker:
         r, w = os.pipe()
-        pid = os.fork()
+        try:
+            pid = fork()
+        except NoProcess:
+            os.close(r)
+            os.close(w)
+            raise
         if pid:
             os.close(w)
             os.set_blocking(r, True)
@@ -416,7 +410,18 @@ class _Supervisor:
 
     def _spawn(self, index: int) -> None:
         sockets = self._bound() if index >= 0 else {}
-        child = self._fork({FRONT: self._front, REPLICATOR: self._replicator}.get(index) or self._worker(index, sockets), sockets)
+        try:
+            child = self._fork({FRONT: self._front, REPLICATOR: self._replicator}.get(index) or self._worker(index, sockets), sockets)
+        except NoProcess as e:
+            if not self.deaths:
+                raise
+            for s in sockets.values():
+                s.close()
+            if index not in self.owed:
+                _say(self.options, f"{e}; {Worker(index, -1, -1, {}).name} is missing until one can")
+            self.owed.add(index)
+            return
+        self.owed.discard(index)
         os.set_blocking(child.pipe, False)
         child.index = index
         self.workers[child.pid] = child
@@ -481,12 +486,14 @@ class _Supervisor:
     def _loop(self) -> int:
         announced = False
         grace: float | None = None
-        while self.workers:
+        while self.workers or self.owed:
             pipes = {w.pipe: w for w in self.workers.values() if w.pipe >= 0}
             timeout = LOOK_EVERY_S if grace is None else max(0.0, grace - time.monotonic())
             ready = readable((self.signals, *pipes), timeout)
             if grace is None:
                 self._look()
+                for index in tuple(self.owed):
+                    self._spawn(index)
             for fd in ready - {self.signals}:
                 self._read_report(pipes[fd])
             if self.signals in ready:
@@ -643,6 +650,7 @@ class _Supervisor:
 
     def _end_all(self) -> None:
         """Tells everybody to end; the replicator last: what workers write on their way out needs it."""
+        self.owed.clear()
         for w in self.workers.values():
             if w.index != REPLICATOR:
                 self._signal(w, signal.SIGTERM)
@@ -677,9 +685,8 @@ class _Supervisor:
         if why := notify_ready():
             _say(o, why)
         took = age_s() * 1000
-        host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address
         secure, insecure, read_only = o.secure_port, o.insecure_port, o.read_only_port
-        where = [f"https://{host}:{secure}"] * bool(secure) + [f"http://127.0.0.1:{insecure}"] * bool(insecure)
+        where = [f"https://{shown(o.raw.bind_address, secure)}"] * bool(secure) + [f"http://127.0.0.1:{insecure}"] * bool(insecure)
         where += [f"http://127.0.0.1:{read_only} (read-only)"] * bool(read_only)
         kubeconfig = o.data_dir / "admin.kubeconfig"
         if o.raw.logging_format == "json":
@@ -688,13 +695,3 @@ class _Supervisor:
         else:
             first = ", the first start" if self.first_start else ""
             say(f"kas ready on {', '.join(where)} in {took:.0f} ms{first}; kubeconfig: {kubeconfig}", sys.stdout)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z"

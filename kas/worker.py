@@ -135,6 +135,8 @@ def failure(options: Completed, e: Exception) -> str:
         if MAP_FULL in str(e):
             return f"--store-max-size: the store in {options.data_dir} needs more than {options.store_max_size} bytes: {e}"
         return f"--data-dir: {options.data_dir}: {e}"
+    if isinstance(e, OSError) and e.filename and e.strerror:
+        return f"{e.filename}: {e.strerror}"
     return str(e)
 
 

@@ -199,9 +199,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert sorted(os.listdir(tmp_path / "assets")) == ["etcd", "kube-apiserver", "kubectl"]
     assert (tmp_path / "assets" / "kubectl").resolve() == kubectl
     assert envtest.main(["--help"], cli.serve) == 0 and capsys.readouterr().out == envtest.USAGE
-    assert [envtest.main(args, cli.serve) for args in ([], ["a", "b"], ["--x"])] == [2, 2, 2]
+    assert [envtest.main(args, cli.serve) for args in ([], ["a", "b"], ["--x"], [""])] == [2, 2, 2, 2]
     (tmp_path / "file").write_text("")
+    capsys.readouterr()
     assert envtest.main([str(tmp_path / "file")], cli.serve) == 1
+    assert capsys.readouterr().err == f"kas: {tmp_path / 'file'}: Not a directory\n"
 
 
 def test_programs_of_others_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

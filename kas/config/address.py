@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
 import re
@@ -94,3 +95,19 @@ def _of_interface(name: str) -> str:
 
 def _loopback(version: int) -> str:
     return "127.0.0.1" if version == 4 else "::1"
+
+
+def shown(host: str, port: int) -> str:
+    """An address as people and URLs write it; the host alone where the port is 0, any one."""
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{port}" if port else host
+
+
+def unbound(host: str, port: int, error: OSError) -> str:
+    """Why a server cannot listen there, in words that say what to do."""
+    why = {
+        errno.EADDRINUSE: "is in use",
+        errno.EADDRNOTAVAIL: "is no address of this machine: see --bind-address",
+        errno.EACCES: "may be bound by root alone, or with CAP_NET_BIND_SERVICE",
+    }
+    return f"{shown(host, port)} {why.get(error.errno or 0, error.strerror)}"

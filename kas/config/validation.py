@@ -18,7 +18,7 @@ from kas.config.flags import BY_NAME
 from kas.config.flags.storage import MEDIA_TYPES
 from kas.config.flagtypes import AUTO_PORT, quote
 from kas.meta.goerrors import unreadable
-from kas.observe.process import too_few_descriptors, unfit
+from kas.observe.process import too_few_descriptors, too_few_tasks, unfit
 
 if TYPE_CHECKING:
     from kas.config.options import Options
@@ -201,8 +201,9 @@ def _limits(o: Options) -> Iterator[str]:
                 break
     if o.workers > (most := max(FEW_WORKERS, WORKERS_PER_CPU * (os.cpu_count() or 1))):
         yield f"--workers must be at most {most} on this machine"
-    elif o.workers >= 0 and (why := too_few_descriptors(o.workers or len(os.sched_getaffinity(0)))):
-        yield why
+    elif o.workers >= 0:
+        n = o.workers or len(os.sched_getaffinity(0))
+        yield from filter(None, (too_few_descriptors(n), too_few_tasks(n)))
     if why := unfit():
         yield why
 

@@ -4,14 +4,19 @@ none."""
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import stat
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+
+STANDARD_OUTPUT = "standard output"
 PATIENCE_S = 0.5  # whoever reads may be busy for a moment, and nothing be lost for that
 
 # What would end a line, or tell a terminal to do something.
@@ -28,6 +33,31 @@ def open_standard_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_RDWR), fd)  # the lowest number that is free is this one, and then dup2 does nothing
             os.set_inheritable(fd, True)
             setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115 — as long as the process lives
+
+
+class Named(io.FileIO):
+    """A descriptor whose errors name it, as those of a file do."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        super().__init__(fd, "w", closefd=False)
+        self._called = name
+
+    def write(self, data: Buffer) -> int:
+        """Raises OSError with that name as its file's."""
+        try:
+            return super().write(data)
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, self._called) from None
+
+
+def name_standard_output() -> None:
+    """From now on what ``print`` cannot write is told from all else that may fail. One that a test or a program has put there stays."""
+    old = sys.__stdout__
+    if old is not None and sys.stdout is old:
+        out = io.BufferedWriter(Named(old.fileno(), STANDARD_OUTPUT))
+        sys.stdout = io.TextIOWrapper(
+            out, old.encoding, old.errors, line_buffering=old.line_buffering, write_through=old.write_through
+        )  # fmt: skip
 
 
 def say(text: str, stream: TextIO | None = None) -> None:

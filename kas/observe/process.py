@@ -41,6 +41,8 @@ IDLE_S = 3.0  # of a processor in that minute
 SWITCH_S = 0.001
 SLICE_NS = 100_000  # the shortest there is; usual ones are 0.7 to 3 ms, by the number of processors
 ADDRESSES_BYTES = 1 << 30  # of a worker's threads, their heaps and stacks; not memory
+FEWEST_THREADS, WORKERS_THREADS = 16, 16  # beside the workers; one has 14 when it is ready, and had 16 with 24 clients
+COUNTED_TASKS = 4096  # a limit of more is not reached by what else its user runs
 RESERVE = 64  # descriptors that are never given to clients: files, the store, threads of the listeners
 
 
@@ -80,6 +82,60 @@ def too_few_descriptors(workers: int) -> str:
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return ""
     return f"{limit} files may be open, {workers} workers want {wanted} at least: ulimit -n, LimitNOFILE of systemd"
+
+
+class NoProcess(Exception):
+    """Why no process can be made, in one line."""
+
+
+MORE_TASKS = "ulimit -u, TasksMax of systemd, --pids-limit of containers"
+
+
+def fork() -> int:
+    """``os.fork``. Raises ``NoProcess``."""
+    try:
+        return os.fork()
+    except OSError as e:
+        raise NoProcess(f"no process can be made: {e.strerror}: {MORE_TASKS}") from None
+
+
+def too_few_tasks(workers: int, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> str:
+    """Why a server of so many workers may have too few processes and threads, or "": it would fail here and there when it begins one.
+    What counts is what the user (but root) and the control group have left."""
+    wanted = FEWEST_THREADS + WORKERS_THREADS * workers
+    left = []
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.getuid() and limit != resource.RLIM_INFINITY and limit < COUNTED_TASKS:
+        left.append(limit - _tasks_of_user(proc))
+    with contextlib.suppress(OSError, ValueError, StopIteration):  # a system of another version has no such file, and "max" is no number
+        group = next(line[3:] for line in (proc / "self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        at = cgroups / group.lstrip("/")
+        left.append(int((at / "pids.max").read_text()) - int((at / "pids.current").read_text()))
+    if not left or min(left) >= wanted:
+        return ""
+    found = max(min(left), 0)
+    return f"{found} processes and threads may be begun, {workers} workers want {wanted} at least: fewer --workers, or {MORE_TASKS}"
+
+
+def _tasks_of_user(proc: Path) -> int:
+    """How many threads this user has, in all processes; this one is not counted."""
+    found, own = 0, os.getuid()
+    for entry in os.scandir(proc):
+        with contextlib.suppress(OSError):  # it has ended
+            if entry.name.isdigit() and entry.stat().st_uid == own and int(entry.name) != os.getpid():
+                found += len(os.listdir(f"{entry.path}/task"))
+    return found
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z"
 
 
 def unfit() -> str:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from kas import kinds
 from kas.config import features, overrides
+from kas.config.flags import BY_NAME
 from kas.config.flags.storage import JSON
 from kas.config.options import Completed, complete, read
+from kas.meta.suggest import did_you_mean
 from kas.preflight import preflight
 from kas.storage.copying import Copied, Copy, Progress
 from kas.storage.parts import Joined, Part, Prefixes
@@ -88,9 +90,13 @@ def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Argume
             else:
                 found[name] = value if sep else left.pop(0)
         else:
-            rest.append("--etcd-prefix" + arg.removeprefix("--prefix") if name == "prefix" else arg)
+            meant = "" if name.replace("_", "-") in BY_NAME or name == "prefix" else did_you_mean(name, own, "--")
+            if meant:
+                errors.append(f"unknown flag: --{name}{meant}")
+            to = [] if meant else rest
+            to.append("--etcd-prefix" + arg.removeprefix("--prefix") if name == "prefix" else arg)
             if not sep and left and not left[0].startswith("-"):
-                rest.append(left.pop(0))
+                to.append(left.pop(0))
     if len(plain) > words:
         errors.append(f"unexpected argument {plain[words]}")
     options, wrong = read(rest)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from kas.config.datadir import StartError, check_data_dir, claim_data_dir
 from kas.meta.files import private
 from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, Source, chunks, leased
 from kas.store import Op, Record, TransformError, open_store
@@ -21,7 +22,6 @@ from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import redraft
 from kas.store.transform import Transformers
 from kas.store.unfinished import COPYING
-from kas.supervisor import StartError, check_data_dir, claim_data_dir
 
 NOTE = "copied.json"
 COMPARED = 470  # bytes of a key that its place in the order follows (see the engine's key_bytes)

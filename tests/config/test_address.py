@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 
 import pytest
 
@@ -45,3 +47,13 @@ def test_without_a_default_route_an_interface_is_asked(monkeypatch):
     monkeypatch.setattr(address.socket, "if_nameindex", lambda: [(1, "lo"), (2, "gone0"), (3, "eth0")])
     monkeypatch.setattr(address, "_of_interface", {"lo": "127.0.0.1", "gone0": "", "eth0": "192.168.3.4"}.__getitem__)
     assert address.host_address(4) == "192.168.3.4"
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    (errno.EADDRINUSE, "[::1]:443 is in use"), (errno.EADDRNOTAVAIL, "[::1]:443 is no address of this machine: see --bind-address"),
+    (errno.EACCES, "[::1]:443 may be bound by root alone, or with CAP_NET_BIND_SERVICE"),
+    (errno.ENOBUFS, "[::1]:443 No buffer space available"),
+])  # fmt: skip
+def test_where_nobody_can_listen_is_told_with_what_to_do(error: int, said: str):
+    assert address.unbound("::1", 443, OSError(error, os.strerror(error))) == said
+    assert address.shown("127.0.0.1", 0) == "127.0.0.1" and address.shown("127.0.0.1", 6443) == "127.0.0.1:6443"

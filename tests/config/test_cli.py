@@ -41,6 +41,7 @@ def test_versions_are_a_line(capsys, words: str) -> None:
         ("version --output yaml", "version takes --output=json and nothing else, got --output yaml; see kas version --help"),
         ("version nonsense", "version takes --output=json and nothing else, got nonsense; see kas version --help"),
         ("--version json", "--version takes no arguments, got json; see kas --help"),
+        ("help srve", "unknown command 'srve' (did you mean serve?); see kas --help"),
         ("srve", "unknown command 'srve' (did you mean serve?); see kas --help"),
     ],
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import resource
 import signal
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -295,3 +297,36 @@ def test_what_all_workers_have_in_common_is_told_once(monkeypatch: Any):
     assert now is not None
     assert 0 <= told["process_network_receive_bytes"] <= now[0] and 0 <= told["process_network_transmit_bytes"] <= now[1]
     assert told["process_virtual_memory_max_bytes"] == 1 << 64 and told["process_max_fds"] == 128
+
+
+def test_too_few_processes_are_told(tmp_path: Path, monkeypatch: Any):
+    """Of the user, whose others count, and of the control group; one worker wants 32."""
+    (tmp_path / "self").mkdir()
+    cgroup, group = tmp_path / "self" / "cgroup", tmp_path / "groups" / "a" / "b"
+    cgroup.write_text("1:name=x:/\n0::/a/b\n")
+    (tmp_path / "77" / "task" / "77").mkdir(parents=True)
+    (tmp_path / "77" / "task" / "78").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, -1))
+
+    def left(workers: int = 1) -> int | None:
+        said = process.too_few_tasks(workers, tmp_path, tmp_path / "groups")
+        assert not said or said.endswith(f" {workers} workers want {16 + 16 * workers} at least: fewer --workers, or {process.MORE_TASKS}")
+        return int(said.partition(" ")[0]) if said else None
+
+    uid, limit = os.stat(tmp_path).st_uid, 33
+    if uid == 0:  # its own limit does not bind root
+        assert left() is None
+        uid = 1234
+        for path in (tmp_path / "77", tmp_path / "self"):
+            os.chown(path, uid, -1)
+    assert left() == 31
+    limit = 34
+    assert left() is None and left(2) == 32
+    limit = -1
+    assert left(64) is None
+    group.mkdir(parents=True)
+    (group / "pids.current").write_text("10\n")
+    for most, found in (("max", None), ("42", None), ("41", 31), ("5", 0)):
+        (group / "pids.max").write_text(f"{most}\n")
+        assert left() == found

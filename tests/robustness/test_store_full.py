@@ -291,6 +291,14 @@ def test_a_disk_that_is_full_at_the_start_is_named(backend, told):
     assert failure(options, ValueError("something else")) == "something else"
 
 
+def test_a_file_that_a_worker_may_not_open_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "store" / "committed"
+    path.mkdir(parents=True)
+    with pytest.raises(OSError) as e:
+        open_store(str(path.parent), max_size=1 << 20, sync=False)
+    assert failure(SimpleNamespace(raw=SimpleNamespace(storage_backend="lmdb")), e.value) == f"{path}: Is a directory"
+
+
 def test_a_start_in_too_small_a_store_names_its_flag(tmp_path: Path) -> None:
     options = complete(Options({"data-dir": str(tmp_path), "store-max-size": 1 << 16}))
     store = open_store(str(tmp_path / "store"), max_size=1 << 16, sync=False)

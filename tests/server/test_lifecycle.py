@@ -20,11 +20,12 @@ import pytest
 import requests
 
 from kas import cli
+from kas.config.datadir import StartError, check_data_dir, claim_data_dir
 from kas.config.options import Completed, complete, read
 from kas.observe.metrics import NOW
 from kas.storage import migrate
 from kas.store.etcd.rpc.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, frame
-from kas.supervisor import StartError, _Supervisor, check_data_dir, claim_data_dir
+from kas.supervisor import _Supervisor
 from kas.testing.server import KasServer
 
 
@@ -285,6 +286,24 @@ def test_words_that_nobody_reads(words: str, unbuffered: str):
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=env, timeout=60, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (cli.UNHEARD, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["version", "storage --help"])
+def test_words_that_find_no_room(words: str, unbuffered: str):
+    command, env = [sys.executable, "-m", "kas", *words.split()], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, b"kas: standard output: No space left on device\n")
+
+
+def test_what_a_server_makes_it_may_use_whatever_the_umask():
+    before = os.umask(0o777)
+    try:
+        assert cli.serve(["--secure-port=99999"]) == 1
+    finally:
+        masked = os.umask(before)
+    assert masked == 0o077
 
 
 def test_port_in_use(tmp_path: Path):

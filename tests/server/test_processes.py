@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import requests
 
+from kas.observe.process import NoProcess
 from kas.supervisor import _Supervisor
 from kas.testing.server import KasServer
 from tests.conftest import Client
@@ -129,6 +130,29 @@ def test_a_worker_that_comes_back_is_replaced_too(two):
     wait_for(lambda: stuck not in server.worker_pids(), "a new worker")
     for _ in range(10):
         assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
+
+
+def test_a_worker_for_whom_there_is_no_process_is_tried_again(monkeypatch, capfd):
+    """At the start that ends the server; later the others go on."""
+    def none() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    supervisor = _Supervisor(SimpleNamespace(etcd=False, raw=SimpleNamespace(logging_format="text")))
+    held = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", none)
+        why = "no process can be made: Resource temporarily unavailable: ulimit -u, TasksMax of systemd, --pids-limit of containers"
+        with pytest.raises(NoProcess, match=why):
+            supervisor._spawn(0)
+        supervisor.deaths[0] = [time.monotonic()]
+        supervisor._spawn(0)
+        supervisor._spawn(0)
+        assert supervisor.owed == {0} and not supervisor.workers and len(os.listdir("/proc/self/fd")) == held
+    assert capfd.readouterr().err == f"kas: {why}; worker 0 is missing until one can\n"
+    monkeypatch.setattr(os, "fork", lambda: 4242)
+    supervisor._spawn(0)
+    assert not supervisor.owed and supervisor.workers[4242].index == 0
+    os.close(supervisor.workers[4242].pipe)
 
 
 def test_workers_have_the_grace_that_was_asked_for():

@@ -419,6 +419,8 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
         (["cpy"], "kas: unknown command 'cpy' of kas storage (did you mean copy?); see kas storage --help\n"),
         (["check", "--from", "lmdb:/x", "more"], "unexpected argument more"),
         (["check", "--from=lmdb:/x", "--nonsense"], "unknown flag: --nonsense"),
+        (["check", "--form", "lmdb:/x"], "unknown flag: --form (did you mean --from?)"),
+        (["check", "--from=lmdb:/x", "--etcd-cafil=y"], "unknown flag: --etcd-cafil (did you mean --etcd-cafile?)"),
     ):  # fmt: skip
         assert main(args) == 2
         assert why in capsys.readouterr().err

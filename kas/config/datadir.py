@@ -1,0 +1,34 @@
+"""What a data directory is, and who may become one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kas.meta.files import write_whole
+
+FORMAT = "1"
+
+
+class StartError(Exception):
+    """Why the server cannot start, in one line."""
+
+
+def check_data_dir(path: Path) -> bool:
+    """Whether a directory is a data directory; False for one that may become one. Raises StartError for any other."""
+    try:
+        have = (path / "format").read_text().strip()
+    except FileNotFoundError:
+        if any(p.name not in ("lock", "format.new") for p in path.iterdir()):
+            raise StartError(f"--data-dir: {path} is not empty and not a kas data directory") from None
+        return False
+    if have != FORMAT:
+        raise StartError(f"--data-dir: {path} has format {have}; this kas knows format {FORMAT}")
+    return True
+
+
+def claim_data_dir(path: Path) -> bool:
+    """Makes a directory whose lock is held a data directory; whether it was none. Raises StartError."""
+    if check_data_dir(path):
+        return False
+    write_whole(path / "format", f"{FORMAT}\n".encode(), 0o644)
+    return True
