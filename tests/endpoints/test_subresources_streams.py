@@ -163,7 +163,11 @@ def test_streams_of_a_log():
             log_options(Query("stream=stderr&tailLines=5"), "p")
         wrong = 'stream: Unsupported value: "stderr": supported values: "All", "Stderr", "Stdout"'
         assert e.value.message.startswith(f'PodLogOptions "p" is invalid: [{wrong}, ')
-        assert e.value.message.endswith("Forbidden: `tailLines` and specific `stream` are mutually exclusive for now]")
+        assert e.value.message.endswith(", []: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now]")
+        with pytest.raises(ApiError) as e:
+            log_options(Query("sinceSeconds=5&sinceTime=2024-01-01T00:00:00Z"), "p")
+        wrong = "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
+        assert e.value.message == f'PodLogOptions "p" is invalid: {wrong}'
 
 
 def test_log_of_a_dead_kubelet(client, namespace, kubelet):

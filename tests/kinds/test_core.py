@@ -28,6 +28,13 @@ def test_config_map_keys_are_in_one_bag_only_and_immutable_ones_frozen():
     assert got["metadata"]["labels"] == {"a": "b"}
 
 
+def test_config_map_that_is_too_large():
+    """The whole object is at fault, which a path without a name says."""
+    assert create("v1/configmaps", named(data={"a": "x" * (1 << 20)}))
+    too_large = [("[]", "Too long: may not be more than 1048576 bytes")]
+    assert refused(create, "v1/configmaps", named(data={"a": "x" * (1 << 20)}, binaryData={"b": "AA=="})) == too_large
+
+
 @pytest.mark.parametrize("kind", ["v1/configmaps", "v1/secrets", "v1/serviceaccounts"])
 @pytest.mark.parametrize("wrong", [{"finalizers": ["orphan", "foregroundDeletion"]}, {"generateName": "a/b"}])
 def test_an_update_is_held_to_all_rules_of_metadata(kind, wrong):

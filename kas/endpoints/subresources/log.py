@@ -114,7 +114,7 @@ def log_options(q: Query, name: str) -> list[tuple[str, str]]:
     if given.get("limitBytes", 1) < 1:
         errs.append(field.invalid("limitBytes", given["limitBytes"], "must be greater than 0"))
     if "sinceSeconds" in given and since:
-        errs.append(field.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+        errs.append(field.forbidden(field.ROOT, "at most one of `sinceTime` or `sinceSeconds` may be specified"))
     elif given.get("sinceSeconds", 1) < 1:
         errs.append(field.invalid("sinceSeconds", given["sinceSeconds"], "must be greater than 0"))
     stream = _stream(q, "tailLines" in given, errs)
@@ -144,7 +144,7 @@ def _stream(q: Query, tail: bool, errs: list[field.FieldError]) -> str:
     if stream not in STREAMS:
         errs.append(field.not_supported("stream", stream, STREAMS))
     if stream != ALL and tail:
-        errs.append(field.forbidden("", "`tailLines` and specific `stream` are mutually exclusive for now"))
+        errs.append(field.forbidden(field.ROOT, "`tailLines` and specific `stream` are mutually exclusive for now"))
     return stream
 
 

@@ -64,7 +64,7 @@ def _validate(obj: Obj) -> list[FieldError]:
         errs += [field.invalid(f"binaryData[{key}]", key, m) for m in names.is_config_map_key(key)]
         total += decoded_length(binary[key])
     if total > MAX_SIZE:
-        errs.append(field.too_long("", MAX_SIZE))
+        errs.append(field.too_long(field.ROOT, MAX_SIZE))
     return errs
 
 
