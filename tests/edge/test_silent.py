@@ -10,16 +10,16 @@ from tests.edge.test_turns import Arrived
 
 
 async def until_some_are_begun() -> None:
-    spoke, begun = set[int](), list[str]()
+    spoke, begun, some = set[int](), list[str](), asyncio.Event()
 
     def begin(request: Any, scope: dict[str, Any] | None) -> None:
         begun.append(request.name)
+        some.set()
 
     turns = Turns(asyncio.get_running_loop(), lambda: 1, spoke=spoke.add)  # somebody waits for seats, so some are begun in a turn
     for i in range(100):
         turns.arrive(begin, None, Arrived(f"r{i}", "ann", port=1000 + i))
-    while not begun:
-        await asyncio.sleep(0)
+    await some.wait()
     assert len(begun) < 20 and spoke == set(range(1000, 1100))
 
 

@@ -149,13 +149,14 @@ class Slow(Sent):
 
     def __init__(self) -> None:
         super().__init__()
-        self.taking, self.most = asyncio.Event(), 0
+        self.given, self.taking, self.most = asyncio.Event(), asyncio.Event(), 0
 
     def write(self, data: bytes) -> None:
         super().write(data)
         self.most = max(self.most, len(data))
 
     async def drain(self) -> None:
+        self.given.set()
         await self.taking.wait()
 
 
@@ -177,8 +178,7 @@ def test_a_large_message_goes_on_in_pieces_and_no_pong_comes_into_it(message: by
         slow = Slow()
         backend._connection.writer = slow  # type: ignore[assignment]
         sending = asyncio.ensure_future(backend.send(message))
-        while not slow.data:
-            await asyncio.sleep(0)
+        await slow.given.wait()
         receiving = asyncio.ensure_future(backend.receive())
         for _ in range(10):
             await asyncio.sleep(0)
@@ -200,8 +200,7 @@ def test_no_goodbye_comes_into_the_middle_of_a_message() -> None:
         slow = Slow()
         backend._connection.writer, backend._connection.close = slow, lambda: None  # type: ignore[assignment, method-assign]
         sending = asyncio.ensure_future(backend.send(bytes(1 << 20)))
-        while not slow.data:
-            await asyncio.sleep(0)
+        await slow.given.wait()
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
         given = len(slow.data)
