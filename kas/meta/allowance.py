@@ -6,6 +6,7 @@ from kas.meta import field
 from kas.meta.aside import abandoned
 from kas.meta.field import FieldError
 
+UNWANTED = "nobody waits for this any more"  # said to nobody
 MOST_PATTERNS = 1_000_000  # instructions: less than a second
 
 
@@ -21,6 +22,6 @@ class Allowance:
         """What is said of an expression that is not compiled any more: others are too large already, or nobody waits for it. Clients that
         have no thread go before it."""
         if abandoned():
-            return [field.forbidden(path, "nobody waits for this any more")]
+            return [field.forbidden(path, UNWANTED)]
         text = f"the patterns of all expressions must compile to {MOST_PATTERNS} instructions at most together"
         return [field.forbidden(path, text)] if self.left < 0 else []
