@@ -352,6 +352,7 @@ def _listeners(
     makes = functools.partial(
         Turns, loop, knows=known.has, acts=acts, strangers=lambda: known.strangers,
         shows=functools.partial(acted.who, known.shown), naming=[name.lower().encode() for name in server.proxies.username_headers],
+        spoke=silent.spoke.add,
     )  # fmt: skip
     turns = makes()
     if gate is not None:

@@ -22,7 +22,8 @@ from kas.cel.schemas import Shapes, as_seen_from, most_often
 from kas.cel.syntax import Ident
 from kas.cel.types import BOOL, STRING, Type
 from kas.meta import field
-from kas.meta.allowance import MOST_PATTERNS
+from kas.meta.allowance import MOST_PATTERNS, UNWANTED
+from kas.meta.aside import abandoned
 from kas.meta.field import FieldError
 
 RULE_LIMIT, TOTAL_LIMIT = 10_000_000, 100_000_000
@@ -135,6 +136,8 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         env = rule_environment(shape.type, bool(rule.get("optionalOldSelf")), shapes)
         if not text.strip():
             continue
+        if abandoned():  # clients that have no thread go before the next one
+            return [*errs, field.forbidden(at, UNWANTED)]
         program, why = _compiled(text, env, shape.type)
         budget.patterns += program.patterns if program is not None else 0
         if program is not None and program.type != BOOL:

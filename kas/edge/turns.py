@@ -110,15 +110,17 @@ class Turns:
         knows: Callable[[bytes], bool] = lambda credential: True, lone: Callable[[], object] = lambda: False,
         acts: Callable[[bytes, bytes], bool] = lambda credential, wanted: False, strangers: Callable[[], int] = lambda: 0,
         shows: Shows = lambda certificates, named, wanted: None, naming: Sequence[bytes] = (),
+        spoke: Callable[[int], object] = lambda port: None,
     ) -> None:  # fmt: skip
         """``knows(header)`` is whether this Authorization header was good a moment ago, ``acts(header, name)`` whether it was with this
         Impersonate-User header, ``lone()`` whether, while one user asks, nobody was refused lately either: what was given to him lies
         before nobody else's. ``strangers()`` is how many requests so far came of nobody known. ``shows(key, name, wanted)`` is who was let
         in with these certificates a moment ago, with that user named by a proxy and that Impersonate-User header (None for none), None for
-        nobody; proxies name users in the first of the headers ``naming`` that is not empty."""
+        nobody; proxies name users in the first of the headers ``naming`` that is not empty. ``spoke`` is told the client's port of each
+        request that is put down: it may be long until it is begun, and its connection is no silent one."""
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._lone, self._alone = lone, False  # and whether it was when the last turn began
-        self._shows, self._naming = shows, tuple(naming)
+        self._shows, self._naming, self._spoke = shows, tuple(naming), spoke
         self._knows, self._acts, self._behind = knows, acts, Behind(loop, self._written, clock)
         self._due = False  # whether a turn is to come
         self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
@@ -221,6 +223,8 @@ class Turns:
 
     def _put_down(self, begin: Begin, introductions: Introductions | None, request: Handed) -> None:
         scope = request.scope
+        if introductions is None and scope["client"]:  # a front's relays have no ports
+            self._spoke(int(scope["client"][1]))
         size = _size(scope)
         if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
             self._dismissed.append((begin, _Dismissed(request.proto)))

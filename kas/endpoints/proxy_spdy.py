@@ -14,7 +14,7 @@ import zlib
 from collections.abc import AsyncIterator, Sequence
 
 from kas.client.http import CHUNK, BackendError, Connection
-from kas.endpoints.proxy_websocket import first_of
+from kas.endpoints.proxy_websocket import encoded, first_of, passed_on, pieces
 from kas.meta.waiting import Stint
 from kas.request.websocket import CLOSE_NORMAL, Socket
 
@@ -68,7 +68,11 @@ class Streams:
         except TimeoutError:
             raise BackendError("spdy: timed out waiting for streams") from None
         number = self._numbers.pop(channel) if flags else self._numbers[channel]
-        await self._write(struct.pack("!II", number, flags << 24 | len(data)) + data)
+        stint = Stint()
+        for piece in [b""] if flags else pieces(data):  # a frame has less than 16 MiB, a client's message up to 64
+            await self._write(struct.pack("!II", number, flags << 24 | len(piece)) + piece)
+            if stint.over:
+                await stint.pause()
 
     async def receive(self) -> AsyncIterator[bytes]:
         """What the kubelet says, as messages, until all of its streams have ended. Raises BackendError."""
@@ -134,13 +138,8 @@ async def translated(client: Socket, connection: Connection, opened: Sequence[in
     """Passes what both sides say until the kubelet's streams have ended, or the client has gone. The code to close the client with."""
     streams = Streams(connection, opened)
 
-    async def up() -> int:
-        stint = Stint()
-        while (message := await client.receive()) is not None:
-            await streams.send(message.encode() if isinstance(message, str) else message)
-            if stint.over:
-                await stint.pause()
-        return CLOSE_NORMAL
+    async def give(message: bytes | str) -> None:
+        await streams.send(await encoded(message))
 
     async def down() -> int:
         await streams.open()
@@ -149,6 +148,6 @@ async def translated(client: Socket, connection: Connection, opened: Sequence[in
         return CLOSE_NORMAL
 
     try:
-        return await first_of(up(), down())
+        return await first_of(passed_on(client, give), down())
     finally:
         connection.close()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import hashlib
 import os
 import struct
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 
 from kas.client.http import CHUNK, BackendError, Connection, Target
 from kas.client.outgoing import connect_for
@@ -25,6 +26,9 @@ MAX_MESSAGE = 16 << 20
 # Of all backends' messages together, beyond which one that is larger than what any kubelet sends ends its connection.
 MAX_HELD, FREE_MESSAGE = 32 << 20, 256 << 10
 MAX_CONTROL = 125
+PIECE = 256 << 10  # that is masked, encoded or encrypted in one go; a client's message may have 64 MiB
+# Of all clients' messages that backends have not taken yet, beyond which one that is larger than what any client sends ends its connection.
+MAX_PASSING = 64 << 20
 
 
 class _Held:
@@ -33,21 +37,29 @@ class _Held:
     total = 0
 
 
+class _Passing:
+    """Bytes, or characters, of clients' messages that backends have not taken yet, in this worker."""
+
+    total = 0
+
+
 class WebSocket:
     """An open WebSocket towards a backend."""
 
-    __slots__ = ("_connection", "_held", "_stint", "code")
+    __slots__ = ("_connection", "_held", "_sending", "_stint", "_whole", "code")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._held, self._stint = 0, Stint()
+        self._sending, self._whole = asyncio.Lock(), True  # a pong must not come into the middle of a message
         self.code = CLOSE_NORMAL
 
     async def receive(self) -> bytes | str | None:
         """The next message, None once the backend closed (``code`` is then why). It counts as held until the next one is asked for,
         ``release`` or ``close``. Raises BackendError."""
         self.release()
-        kind, message = 0, bytearray()
+        kind, message, text = 0, bytearray(), list[str]()
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             if self._stint.over:
                 await self._stint.pause()  # frames may be of two bytes
@@ -66,11 +78,15 @@ class WebSocket:
             while length:
                 piece = await self._exactly(min(length, CHUNK))
                 self._hold(len(piece))
-                message += piece
+                if kind == TEXT:
+                    text.append(decoder.decode(piece))
+                else:
+                    message += piece
                 length -= len(piece)
+                if self._stint.over:
+                    await self._stint.pause()
             if final:
-                data = bytes(message)
-                return data.decode("utf-8", "replace") if kind == TEXT else data
+                return "".join(text) + decoder.decode(b"", True) if kind == TEXT else bytes(message)
 
     def _hold(self, size: int) -> None:
         self._held += size
@@ -108,16 +124,14 @@ class WebSocket:
 
     async def send(self, message: bytes | str) -> None:
         """Returns when the backend has taken enough. Raises BackendError."""
-        if isinstance(message, str):
-            await self._send(TEXT, message.encode())
-        else:
-            await self._send(BINARY, message)
+        await self._send(TEXT if isinstance(message, str) else BINARY, await encoded(message))
 
     async def close(self, code: int = CLOSE_NORMAL) -> None:
         """Says goodbye and closes the connection; what was received is held no more."""
         self.release()
         try:
-            await self._send(CLOSE, struct.pack("!H", code))
+            if self._whole:
+                await self._send(CLOSE, struct.pack("!H", code))
         except BackendError:
             pass  # it is gone already, which is what was wanted
         finally:
@@ -133,11 +147,42 @@ class WebSocket:
             head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, size)
         key = os.urandom(4)
         writer = self._connection.writer
-        try:
-            writer.write(head + key + _masked(payload, key))
-            await writer.drain()
-        except OSError as e:
-            raise BackendError(f"websocket: {e.strerror or e}") from e
+        async with self._sending:
+            self._whole = False
+            try:
+                if size <= PIECE:
+                    writer.write(head + key + _masked(payload, key))
+                else:
+                    writer.write(head + key)
+                    stint = Stint()
+                    for piece in pieces(payload):
+                        writer.write(_masked(piece, key))
+                        await writer.drain()
+                        if stint.over:
+                            await stint.pause()
+                self._whole = True
+                await writer.drain()
+            except OSError as e:
+                raise BackendError(f"websocket: {e.strerror or e}") from e
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """All of it, a little at a time."""
+    return (data[at : at + PIECE] for at in range(0, len(data), PIECE))
+
+
+async def encoded(message: bytes | str) -> bytes:
+    """A client's message as it goes on."""
+    if isinstance(message, bytes):
+        return message
+    if len(message) <= PIECE:
+        return message.encode()
+    out, stint = list[bytes](), Stint()
+    for at in range(0, len(message), PIECE):
+        out.append(message[at : at + PIECE].encode())
+        if stint.over:
+            await stint.pause()
+    return b"".join(out)
 
 
 def _masked(payload: bytes, key: bytes) -> bytes:
@@ -174,16 +219,27 @@ async def open_websocket(
     return connection, WebSocket(connection)
 
 
+async def passed_on(client: Socket, give: Callable[[bytes | str], Awaitable[None]]) -> int:
+    """Gives a backend what a client says, one message after another, until it has closed; the code to close with. Raises BackendError, also
+    for a message for which there is no room, as backends take nothing of others."""
+    stint = Stint()
+    while (message := await client.receive()) is not None:
+        size = len(message)
+        if size > FREE_MESSAGE and _Passing.total + size > MAX_PASSING:
+            raise BackendError("websocket: message too large")
+        _Passing.total += size
+        try:
+            await give(message)
+        finally:
+            _Passing.total -= size
+        del message  # not for as long as nothing more comes
+        if stint.over:
+            await stint.pause()
+    return CLOSE_NORMAL
+
+
 async def relay(client: Socket, backend: WebSocket) -> int:
     """Passes messages both ways until one side closes; returns the code to close the client with."""
-
-    async def up() -> int:
-        stint = Stint()
-        while (message := await client.receive()) is not None:
-            await backend.send(message)
-            if stint.over:
-                await stint.pause()
-        return CLOSE_NORMAL
 
     async def down() -> int:
         while (message := await backend.receive()) is not None:
@@ -192,7 +248,7 @@ async def relay(client: Socket, backend: WebSocket) -> int:
         return backend.code if 1000 <= backend.code < 5000 and backend.code not in (1004, 1005, 1006, 1015) else CLOSE_NORMAL
 
     try:
-        return await first_of(up(), down())
+        return await first_of(passed_on(client, backend.send), down())
     finally:
         await backend.close(CLOSE_GOING_AWAY)
 
@@ -200,17 +256,16 @@ async def relay(client: Socket, backend: WebSocket) -> int:
 async def tunnel(client: Socket, connection: Connection) -> int:
     """A raw byte stream over a WebSocket: every message is a piece of it (KEP-4006's port forwarding)."""
 
-    async def up() -> int:
+    async def give(message: bytes | str) -> None:
         stint = Stint()
-        while (message := await client.receive()) is not None:
-            try:
-                connection.writer.write(message.encode() if isinstance(message, str) else message)
+        try:
+            for piece in pieces(await encoded(message)):
+                connection.writer.write(piece)
                 await connection.writer.drain()
-            except OSError as e:
-                raise BackendError(f"write: {e.strerror or e}") from e
-            if stint.over:
-                await stint.pause()
-        return CLOSE_NORMAL
+                if stint.over:
+                    await stint.pause()
+        except OSError as e:
+            raise BackendError(f"write: {e.strerror or e}") from e
 
     async def down() -> int:
         stint = Stint()
@@ -224,7 +279,7 @@ async def tunnel(client: Socket, connection: Connection) -> int:
         return CLOSE_NORMAL
 
     try:
-        return await first_of(up(), down())
+        return await first_of(passed_on(client, give), down())
     finally:
         connection.close()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kas.meta import field
+from kas.meta.aside import abandoned
 from kas.meta.field import FieldError
 
+UNWANTED = "nobody waits for this any more"  # said to nobody
 MOST_PATTERNS = 1_000_000  # instructions: less than a second
 
 
@@ -17,6 +19,9 @@ class Allowance:
         self.left = MOST_PATTERNS
 
     def spent(self, path: str) -> list[FieldError]:
-        """What is said of an expression that is not compiled any more."""
+        """What is said of an expression that is not compiled any more: others are too large already, or nobody waits for it. Clients that
+        have no thread go before it."""
+        if abandoned():
+            return [field.forbidden(path, UNWANTED)]
         text = f"the patterns of all expressions must compile to {MOST_PATTERNS} instructions at most together"
         return [field.forbidden(path, text)] if self.left < 0 else []

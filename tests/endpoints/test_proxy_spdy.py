@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kas.client.http import BackendError
-from kas.endpoints import proxy_spdy
+from kas.endpoints import proxy_spdy, proxy_websocket
 from kas.endpoints.proxy_spdy import ERROR, FIN, MAX_DATA, RESIZE, STDERR, STDIN, STDOUT, Streams, channels
 
 PING, RST_STREAM, SETTINGS, SYN_REPLY = 6, 3, 4, 2
@@ -20,7 +20,7 @@ class Sent:
     """What a writer takes."""
 
     def __init__(self) -> None:
-        self.data = b""
+        self.data = bytearray()
 
     def write(self, data: bytes) -> None:
         self.data += data
@@ -110,3 +110,22 @@ def test_nothing_is_sent_before_the_kubelet_knows_the_streams(monkeypatch):
     monkeypatch.setattr(proxy_spdy, "ANSWER_S", 0)
     with pytest.raises(BackendError, match="timed out"):
         asyncio.run(run(answers[:-12]))
+
+
+def test_a_message_longer_than_a_frame_goes_on_in_frames():
+    """Its length would have run over into the flags: 16 MiB were the end of the stream, and what followed frames of the client's making."""
+    message = bytes(range(256)) * (1 << 16) + b"more"
+
+    async def run() -> bytes:
+        streams, sent = said(b"")
+        streams._answered.set()
+        await streams.send(bytes((STDIN,)) + message)
+        return sent.data
+
+    frames, came, at = asyncio.run(run()), list[bytes](), 0
+    while at < len(frames):
+        number, size = struct.unpack_from("!II", frames, at)
+        assert number == 3 and 0 < size <= proxy_websocket.PIECE
+        came.append(frames[at + 8 : at + 8 + size])
+        at += 8 + size
+    assert b"".join(came) == message

@@ -142,3 +142,127 @@ def test_what_a_relay_received_goes_with_it(said: bytes) -> None:
         assert asyncio.run(run())() is None
     finally:
         gc.enable()
+
+
+class Slow(Sent):
+    """A backend that takes nothing before ``taking`` is set; ``most`` is the largest piece it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given, self.taking, self.most = asyncio.Event(), asyncio.Event(), 0
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.most = max(self.most, len(data))
+
+    async def drain(self) -> None:
+        self.given.set()
+        await self.taking.wait()
+
+
+def unmasked(frame: bytes) -> tuple[int, bytes, bytes]:
+    """What a frame of 64 KiB and more is, what it says, and what follows it."""
+    size, key = int.from_bytes(frame[2:10], "big"), frame[10:14]
+    body = frame[14 : 14 + size]
+    mask = (key * (size // 4 + 1))[:size]
+    said = (int.from_bytes(body, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")
+    return frame[0], said, frame[14 + size :]
+
+
+@pytest.mark.parametrize("message", [bytes(range(256)) * 4097, "é" * 600_001], ids=["binary", "text"])
+def test_a_large_message_goes_on_in_pieces_and_no_pong_comes_into_it(message: bytes | str) -> None:
+    """One of 64 MiB held the loop for 0.4 s until it was masked and encrypted."""
+
+    async def run() -> None:
+        backend, _ = socket(b"\x89\x01p" + large(3))
+        slow = Slow()
+        backend._connection.writer = slow  # type: ignore[assignment]
+        sending = asyncio.ensure_future(backend.send(message))
+        await slow.given.wait()
+        receiving = asyncio.ensure_future(backend.receive())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(slow.data) <= 14 + proxy_websocket.PIECE, "it is waited for what was given before"
+        slow.taking.set()
+        await sending
+        assert await receiving == b"xxx"
+        backend.release()
+        kind, said, after = unmasked(bytes(slow.data))
+        assert said == (message.encode() if isinstance(message, str) else message) and kind == (0x81 if isinstance(message, str) else 0x82)
+        assert after[:2] == b"\x8a\x81" and len(after) == 7 and slow.most <= proxy_websocket.PIECE
+
+    asyncio.run(run())
+
+
+def test_no_goodbye_comes_into_the_middle_of_a_message() -> None:
+    async def run() -> None:
+        backend, _ = socket(b"")
+        slow = Slow()
+        backend._connection.writer, backend._connection.close = slow, lambda: None  # type: ignore[assignment, method-assign]
+        sending = asyncio.ensure_future(backend.send(bytes(1 << 20)))
+        await slow.given.wait()
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        given = len(slow.data)
+        slow.taking.set()
+        await backend.close()
+        assert len(slow.data) == given
+
+    asyncio.run(run())
+
+
+def test_a_text_is_read_as_it_comes() -> None:
+    text = "é€" * 50_000
+    body = text.encode() + b"\xe2\x82"  # and what is cut off
+    frame = b"\x81\x7f" + len(body).to_bytes(8, "big") + body
+
+    async def run() -> None:
+        backend, _ = socket(frame)
+        assert await backend.receive() == text + "\N{REPLACEMENT CHARACTER}"
+        backend.release()
+
+    asyncio.run(run())
+
+
+class Talker:
+    """A client that says so many bytes at once, and nothing more."""
+
+    def __init__(self, size: int) -> None:
+        self.said = [bytes(size)]
+
+    async def receive(self) -> bytes | None:
+        return self.said.pop() if self.said else None
+
+    async def send(self, message: bytes | str) -> None:
+        """Hears nothing."""
+
+
+def test_what_clients_say_and_backends_do_not_take_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty clients whose messages of 60 MB a kubelet does not take."""
+    monkeypatch.setattr(proxy_websocket, "MAX_PASSING", 100)
+    monkeypatch.setattr(proxy_websocket, "FREE_MESSAGE", 10)
+
+    async def run() -> None:
+        free = asyncio.Event()
+
+        async def give(message: bytes | str) -> None:
+            await free.wait()
+
+        def begun(size: int) -> asyncio.Task[int]:
+            return asyncio.ensure_future(proxy_websocket.passed_on(Talker(size), give))  # type: ignore[arg-type]
+
+        waiting = [begun(60), begun(10), begun(30)]
+        await asyncio.sleep(0)
+        with pytest.raises(BackendError, match="too large"):
+            await begun(11)
+        waiting.append(begun(10))  # as much as any client says at once
+        await asyncio.sleep(0)
+        assert proxy_websocket._Passing.total == 110
+        waiting.pop(0).cancel()
+        await asyncio.sleep(0)
+        waiting.append(begun(50))
+        free.set()
+        assert await asyncio.gather(*waiting) == [1000] * 4
+        assert proxy_websocket._Passing.total == 0
+
+    asyncio.run(run())

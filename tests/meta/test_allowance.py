@@ -1,0 +1,62 @@
+"""What all expressions of one object may take, which is asked before each is compiled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from kas.apiextensions.rules import rules
+from kas.meta.allowance import UNWANTED, Allowance
+from kas.meta.aside import Aside
+from kas.meta.field import FieldError
+
+
+def test_expressions_are_compiled_no_longer_than_somebody_waits() -> None:
+    """A claim of 3 MB has 300 selectors of 10 kB, and takes seconds: after its request was over, its user's others waited for it."""
+    begun, left, ended, compiled = threading.Event(), threading.Event(), threading.Event(), list[int]()
+
+    def validate() -> None:
+        allowance = Allowance()
+        for i in range(100):
+            if not allowance.spent("spec"):
+                compiled.append(i)
+            if i == 5:
+                begun.set()
+                left.wait(60)
+        ended.set()
+
+    async def run() -> None:
+        asking = asyncio.create_task(Aside(1).run(validate))
+        await asyncio.to_thread(begun.wait, 60)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        left.set()
+        await asyncio.to_thread(ended.wait, 60)
+
+    asyncio.run(run())
+    assert compiled == list(range(6))
+
+
+def test_so_are_the_rules_of_a_definition() -> None:
+    """300 of 10 kB took 8 s of a thread."""
+    begun, left, ended, found = threading.Event(), threading.Event(), threading.Event(), list[FieldError]()
+    schema = {"type": "object", "x-kubernetes-validations": [{"rule": "1 == 1"}, {"rule": "is wrong"}]}
+
+    def validate() -> None:
+        begun.set()
+        left.wait(60)
+        found.extend(rules(schema, "schema"))
+        ended.set()
+
+    async def run() -> None:
+        asking = asyncio.create_task(Aside(1).run(validate))
+        await asyncio.to_thread(begun.wait, 60)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        left.set()
+        await asyncio.to_thread(ended.wait, 60)
+
+    asyncio.run(run())
+    assert [UNWANTED in str(error) for error in found] == [True]
+    (wrong,) = rules(schema, "schema")
+    assert "is wrong" in str(wrong)
