@@ -50,8 +50,11 @@ class ProcessMetrics:
         self._began.set((), self._start)
 
     def _network(self) -> None:
-        with open(NETWORK) as f:
-            found = octets(f.read())
+        try:
+            with open(NETWORK) as f:
+                found = octets(f.read())
+        except OSError:  # a sandbox without it: nothing is told, as by Go's clients
+            found = None
         if found is not None:
             self._received.values[()], self._sent.values[()] = found
 

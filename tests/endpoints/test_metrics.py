@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import resource
+import socket
 import tempfile
 import time
 import uuid
@@ -927,6 +928,33 @@ async def descriptors(m: Metered) -> None:
 @of("process_max_fds")
 async def most_descriptors(m: Metered) -> None:
     assert m.value("process_max_fds") == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@of("process_virtual_memory_max_bytes")
+async def most_virtual(m: Metered) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    assert m.value("process_virtual_memory_max_bytes") == (1 << 64 if limit == resource.RLIM_INFINITY else limit)
+
+
+async def over_the_network(m: Metered, family: str) -> None:
+    """Bytes that one socket of this process sends to another."""
+    before = m.value(family)
+    assert before is not None
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        with server.accept()[0] as other:
+            one.sendall(bytes(32 << 10))
+            assert other.recv(32 << 10, socket.MSG_WAITALL) == bytes(32 << 10)
+    assert m.value(family) >= before + (32 << 10)
+
+
+@of("process_network_receive_bytes_total")
+async def received_bytes(m: Metered) -> None:
+    await over_the_network(m, "process_network_receive_bytes_total")
+
+
+@of("process_network_transmit_bytes_total")
+async def transmitted_bytes(m: Metered) -> None:
+    await over_the_network(m, "process_network_transmit_bytes_total")
 
 
 @of("process_start_time_seconds")
