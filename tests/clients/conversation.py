@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import itertools
 import json
 import re
 import ssl
 import time
 import urllib.parse
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 from kas.testing.server import KasServer
 
@@ -33,6 +36,7 @@ STEP_KEYS = {
     "objects", "bookmarks", "only", "keep", "unordered",
 }  # fmt: skip
 WATCH_SECONDS = 12
+WATCHES = 16  # at once
 POLL_SECONDS = 0.25
 # Texts that depend on the run -> what stands for them. The order matters: later ones see the result of the earlier.
 PLACEHOLDERS = [
@@ -173,6 +177,15 @@ class Aliases:
         return self.text(v)
 
 
+class Stream(NamedTuple):
+    """What a watch was answered: its events, or ``data`` where it is none."""
+
+    status: int
+    kind: str | None
+    events: list[dict[str, Any]]
+    data: bytes = b""
+
+
 class Conversation:
     """One conversation: its namespace, what it saved and its aliases."""
 
@@ -181,6 +194,7 @@ class Conversation:
         self.namespace = "s" + hashlib.sha1(name.encode()).hexdigest()[:8]
         self.saved: dict[str, Any] = {}
         self.aliases = Aliases(self.namespace, connection.host.rpartition(":")[2])
+        self._begun: dict[int, Future[Stream]] = {}  # of watches whose turn has not come
 
     def fill(self, text: str) -> str:
         """``text`` with every ``${...}`` replaced by its value; what is not there is the text ``null``."""
@@ -199,23 +213,31 @@ class Conversation:
 
         return re.sub(r"\$\{([^}]*)\}", value, text)
 
+    def all(self, steps: Sequence[Step], wanted: Sequence[Answer]) -> list[Answer]:
+        """The normalised answers to all steps, in order. Watches that follow one another, each of which lasts for its seconds, last at
+        once."""
+        out = []
+        with ThreadPoolExecutor(WATCHES) as pool:
+            for i, (step, answer) in enumerate(zip(steps, wanted, strict=True)):
+                if not self._begun:
+                    watches = list(itertools.takewhile(lambda s: s.get("watch") and "wait" not in s, steps[i:]))
+                    self._begun = {id(s): pool.submit(self._stream, s, *self._request(s)[:2]) for s in watches}
+                out.append(self.reach(step, answer))
+        return out
+
+    def reach(self, step: Step, wanted: Answer) -> Answer:
+        """The normalised answer to one step of which it is known what it should be."""
+        return self.play(step)
+
     def play(self, step: Step) -> Answer:
         """The normalised answer to one step. ValueError for a step that asks for something unknown."""
         if unknown := step.keys() - STEP_KEYS:
             raise ValueError(f"a step with {', '.join(sorted(unknown))} cannot be played")
-        headers = {} if step.get("anonymous") else dict(self.connection.authorization)
-        headers |= {k: self.fill(v) for k, v in (step.get("headers") or {}).items()}
-        headers["Accept"] = step.get("accept") or "application/json"
-        body = step.get("body")
-        if body is not None:
-            body = self.fill(body if isinstance(body, str) else json.dumps(body)).encode()
-            headers.setdefault("Content-Type", step.get("contentType") or "application/json")
-        if step.get("contentType") == "":
-            headers.pop("Content-Type", None)
         time.sleep(step.get("wait", 0))
-        path = self.fill(step["path"])
+        path, headers, body = self._request(step)
         if step.get("watch"):
-            return self._watch(path, headers, step)
+            begun = self._begun.pop(id(step), None)
+            return self._watched(begun.result() if begun else self._stream(step, path, headers), step)
         status, found, data = self._ask(step, path, body, headers)
         value = parsed(data)
         if step.get("save"):
@@ -229,6 +251,19 @@ class Conversation:
                 value = {at: self._part(value, at, self.fill(pattern)) for at, pattern in step["keep"].items()}
             out["body"] = self.aliases.value(value)
         return in_order(out) if step.get("unordered") else out
+
+    def _request(self, step: Step) -> tuple[str, dict[str, str], bytes | None]:
+        """The path, headers and body of a step."""
+        headers = {} if step.get("anonymous") else dict(self.connection.authorization)
+        headers |= {k: self.fill(v) for k, v in (step.get("headers") or {}).items()}
+        headers["Accept"] = step.get("accept") or "application/json"
+        body = step.get("body")
+        if body is not None:
+            body = self.fill(body if isinstance(body, str) else json.dumps(body)).encode()
+            headers.setdefault("Content-Type", step.get("contentType") or "application/json")
+        if step.get("contentType") == "":
+            headers.pop("Content-Type", None)
+        return self.fill(step["path"]), headers, body
 
     def _ask(self, step: Step, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
         times = step.get("poll", 1)
@@ -249,25 +284,32 @@ class Conversation:
             return {k: v for k, v in value.items() if re.search(pattern, k)}
         return [v for v in value if re.search(pattern, json.dumps(v))] if isinstance(value, list) else value
 
-    def _watch(self, path: str, headers: dict[str, str], step: Step) -> Answer:
+    def _stream(self, step: Step, path: str, headers: dict[str, str]) -> Stream:
         stream = self.connection.another(WATCH_SECONDS)
         try:
             stream.request("GET", path, headers=headers)
             response = stream.getresponse()
             kind = response.getheader("Content-Type")
-            out: Answer = {"status": response.status, "headers": {"content-type": kind}}
             if response.status != 200 or "json" not in (kind or ""):
-                out["body"] = self.aliases.value(parsed(response.read())) if response.status != 200 else ""
-                return out
-            events = []
+                return Stream(response.status, kind, [], response.read() if response.status != 200 else b"")
+            events: list[dict[str, Any]] = []
             while len(events) < step.get("max", 200) and (line := next_line(response)):
                 event = json.loads(line)
                 if "object" not in event:  # not a stream but one object
-                    out["body"] = self.aliases.value(event)
-                    break
-                events.append(self._event(event, bool(step.get("objects"))))
+                    return Stream(200, kind, events, line)
+                events.append(event)
+            return Stream(200, kind, events)
         finally:
             stream.close()
+
+    def _watched(self, stream: Stream, step: Step) -> Answer:
+        out: Answer = {"status": stream.status, "headers": {"content-type": stream.kind}}
+        if stream.status != 200 or "json" not in (stream.kind or ""):
+            out["body"] = self.aliases.value(parsed(stream.data)) if stream.status != 200 else ""
+            return out
+        events = [self._event(event, bool(step.get("objects"))) for event in stream.events]
+        if stream.data:
+            out["body"] = self.aliases.value(parsed(stream.data))
         if step.get("bookmarks") == "drop":
             events = [e for e in events if e["type"] != "BOOKMARK" or e.get("annotations")]
         out["events"] = events

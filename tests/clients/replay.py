@@ -17,7 +17,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parents[1]))
 
 from kas.testing.server import KasServer  # noqa: E402
-from tests.clients.conversation import Answer, Connection, Conversation, Step, diff, without  # noqa: E402
+from tests.clients.conversation import Answer, Connection, Conversation, diff, without  # noqa: E402
 from tests.vectors import files  # noqa: E402
 
 KNOWN = HERE / "known_differences.txt"
@@ -52,8 +52,7 @@ def recorded() -> list[files.Vector]:
 def converse(connection: Connection, row: files.Vector) -> list[Answer]:
     """The normalised answers to one conversation's requests, in order."""
     conversation = Conversation(connection, row["id"].partition("/")[2])
-    steps: list[Step] = row["in"]["steps"]
-    return [conversation.play(step) for step in steps]
+    return conversation.all(row["in"]["steps"], row["out"])
 
 
 def compare(row: files.Vector, got: list[Answer]) -> tuple[list[tuple[int, list[str], bool]], int, int]:

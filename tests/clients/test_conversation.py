@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from tests.clients.conversation import Aliases, Conversation, diff, in_order, kinds, without
+from tests.clients.patient import Patient
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000{}"
 
@@ -83,6 +85,49 @@ def test_polling_ends_with_the_status_and_text_asked_for():
     c, asked = talk((404, {}), {"phase": "no"}, {"phase": "yes"}, {"phase": "late"})
     out = c.play({"method": "GET", "path": "/", "poll": 9, "has": '"yes"'})
     assert (out["body"], len(asked.asked)) == ({"phase": "yes"}, 3)
+
+
+def test_watches_that_follow_one_another_last_at_once():
+    """Each is answered when all of them have been asked for; told in their order."""
+    asked = threading.Barrier(3)
+
+    class Watched:
+        status = 200
+
+        def __init__(self) -> None:
+            self.lines: list[bytes] = []
+
+        def request(self, method, path, headers):
+            self.lines = [json.dumps({"type": "ADDED", "object": {"metadata": {"name": path}}}).encode(), b""]
+            asked.wait(60)
+
+        def getresponse(self):
+            return self
+
+        def getheader(self, _):
+            return "application/json"
+
+        def readline(self):
+            return self.lines.pop(0)
+
+        def close(self):
+            pass
+
+    c, connection = talk({})
+    connection.another = lambda timeout: Watched()
+    steps = [{"method": "GET", "path": "/"}, *({"method": "GET", "path": path, "watch": 1} for path in "abc")]
+    _, *watched = c.all(steps, [{}] * 4)
+    assert [event["name"] for answer in watched for event in answer["events"]] == ["a", "b", "c"]
+
+
+def test_a_read_that_waits_goes_on_when_it_is_as_recorded():
+    """What came too early has no alias; a recorded hour is not waited."""
+    early, late = ({"metadata": {"uid": UID.format(i)}} for i in (1, 2))
+    connection = Answers(early, early, late)
+    wanted = {"status": 200, "headers": {"content-type": "application/json"}, "body": {"metadata": {"uid": "<uid1>"}, "there": True}}
+    late["there"] = True
+    assert Patient(connection, "a/b").all([{"method": "GET", "path": "/", "wait": 3600}], [wanted]) == [wanted]
+    assert len(connection.asked) == 3
 
 
 def test_parts_of_an_answer():

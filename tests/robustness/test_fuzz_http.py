@@ -97,7 +97,7 @@ class Fuzzed:
             assert not wrong, wrong
         return answers
 
-    def raw(self, data: bytes, wait: float = 5.0) -> bytes:
+    def raw(self, data: bytes, wait: float = 60.0) -> bytes:
         """Bytes as they are; what comes back until the server closes or says no more."""
         context = ssl.create_default_context(cafile=self.server.ca)
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=wait) as plain, context.wrap_socket(

@@ -35,6 +35,7 @@ from tests.robustness.fuzzwire import CONNECTIONS, Answer, Asked, Wire
 REQUESTS = int(os.environ.get("KAS_FUZZ_REQUESTS", "3000"))
 FROM = int(os.environ.get("KAS_FUZZ_FROM", "0"))
 FLAGS = os.environ.get("KAS_FUZZ_FLAGS", "").split()  # more of the server's
+RANGES, RANGE = "/apis/networking.k8s.io/v1/servicecidrs", "10.0.0.0/16"
 PART = 10_000  # requests of one test, so that processes may share them
 REFILL = 500  # requests after which what was deleted or damaged is there again
 
@@ -47,7 +48,7 @@ def known() -> list[Sample]:
 def served(directory: Path) -> KasServer:
     """A server with every group, version and feature."""
     gates = "--feature-gates=AllAlpha=true,AllBeta=true"
-    flags = ("--unsafe-no-fsync", "--controllers=none", "--runtime-config=api/all=true", gates, "--service-cluster-ip-range=10.0.0.0/16")
+    flags = ("--unsafe-no-fsync", "--controllers=none", "--runtime-config=api/all=true", gates, f"--service-cluster-ip-range={RANGE}")
     off = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority,PodSecurity"
     return KasServer(directory, *flags, off, *FLAGS)
 
@@ -68,6 +69,8 @@ def fill(wire: Wire, known: list[Sample]) -> None:
 
     until_served(wire, ["/readyz"])  # writes wait for what is told of storage versions
     wire.ask(Asked("POST", "/api/v1/namespaces", given, text({"metadata": {"name": NAMESPACE}})))
+    # No controller makes it again, and no Service has an address without it.
+    wire.ask(Asked("POST", RANGES, given, text({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [RANGE]}})))
     make([DEFINITION])
     until_served(wire, [s.path for s in CUSTOM])
     make([s for s in known if not s.only_posted and s is not DEFINITION])
@@ -124,6 +127,7 @@ IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 THING = f"/apis/fuzz.example.com/v1/namespaces/{NAMESPACE}/things/thing-v1"
 SCALE = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "thing-v1"}, "spec": {"replicas": 2}}
 BACK = {"externalTrafficPolicy": "Local", "type": "LoadBalancer", "ports": [{"port": 80}], "healthCheckNodePort": 1}
+SERVICE = {"metadata": {"generateName": "s-"}, "spec": {"ports": [{"port": 80}]}}
 UNNAMED = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "unnamed"}, "secrets": [{"namespace": "a"}]}
 SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
 
@@ -197,3 +201,13 @@ def test_nothing_else_is_let_pass(code: int, ctype: str, body: object) -> None:
 def test_a_status_is_read_in_every_form(server: KasServer, form: str) -> None:
     got = Wire(server).ask(Asked("GET", "/api/v1/namespaces/nobody", {"Accept": form}))
     assert (got.status, got.ctype, told(got)) == (404, form, ("NotFound", 'namespaces "nobody" not found'))
+
+
+def test_what_was_deleted_is_there_again(server: KasServer, known: list[Sample]) -> None:
+    """Also the range of Services' addresses, without which the objects could not be made."""
+    wire = Wire(server)
+    fill(wire, known)
+    assert wire.ask(Asked("DELETE", RANGES)).status == 200
+    assert wire.ask(said("POST", f"{IN_NAMESPACE}/services?dryRun=All", SERVICE)).status == 500
+    fill(wire, known)
+    assert wire.ask(said("POST", f"{IN_NAMESPACE}/services?dryRun=All", SERVICE)).status == 201

@@ -51,7 +51,7 @@ async def main(path, spec, index, writes, total):
             seen += [e.revision for e in watcher.take()]
         ready.clear()
         if len(seen) < total and not watcher.ready:
-            await asyncio.wait_for(ready.wait(), 20)
+            await asyncio.wait_for(ready.wait(), 60)  # the others may begin that much later
     await task
     print("ok" if seen == list(range(1, total + 1)) else seen)
     store.close()
@@ -75,7 +75,7 @@ def test_workers_see_each_other(tmp_path: Path) -> None:
         for i in range(WORKERS)
     ]
     for process in running:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         assert out.strip() == "ok", err[-2000:]
     assert shared.revision == WRITES * WORKERS
     # The workers are gone without having left: their share of the counters is taken back.
