@@ -940,10 +940,13 @@ async def over_the_network(m: Metered, family: str) -> None:
     """Bytes that one socket of this process sends to another."""
     before = m.value(family)
     assert before is not None
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
-        with server.accept()[0] as other:
-            one.sendall(bytes(32 << 10))
-            assert other.recv(32 << 10, socket.MSG_WAITALL) == bytes(32 << 10)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        server.accept()[0] as other,
+    ):
+        one.sendall(bytes(32 << 10))
+        assert other.recv(32 << 10, socket.MSG_WAITALL) == bytes(32 << 10)
     assert m.value(family) >= before + (32 << 10)
 
 
