@@ -93,7 +93,7 @@ cdef class Tally:
         else:
             row = <TallyRow>found
         if req.long_running and (resp.stream is not None or status == 101):
-            resp.finish = _Counted.__new__(_Counted, self, row, req.started, req.aside)  # long after what it took has been given back
+            resp.finish = _Counted.__new__(_Counted, self, row, req.started, req.aside, resp.finish)
         elif resp.stream is None:
             self._measure(row, req.started, req.aside, len(resp.body))
         else:
@@ -141,18 +141,21 @@ cdef class Tally:
 
 @cython.freelist(16)
 cdef class _Counted:
-    """To be called once what takes as long as it likes has ended."""
+    """To be called once what takes as long as it likes has ended; calls what others wanted to be called then."""
 
     cdef Tally _tally
     cdef TallyRow _row
     cdef double _started
     cdef double _aside
+    cdef object _then
 
-    def __cinit__(self, Tally tally, TallyRow row, double started, double aside):
-        self._tally, self._row, self._started, self._aside = tally, row, started, aside
+    def __cinit__(self, Tally tally, TallyRow row, double started, double aside, object then):
+        self._tally, self._row, self._started, self._aside, self._then = tally, row, started, aside, then
 
     def __call__(self):
         cdef TallyRow row = self._row
         if row is not None:
             self._row = None
             self._tally._measure(row, self._started, self._aside, 0)
+        if self._then is not None:
+            self._then()
