@@ -137,6 +137,8 @@ class Policies:
             follow()
         if (self._policies.unread or self._bindings.unread) and not beyond_policies(a):
             return True
+        if not self._bindings.by_name and not self._static:  # as on most servers, at each write
+            return False
         left = MOST_STEPS
         for policy, bindings in self._of(a):
             left -= policy.matcher.steps

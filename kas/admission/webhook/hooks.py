@@ -82,6 +82,8 @@ class Hooks:
         self._follow()
         if self.unread and not beyond_webhooks(a):
             return True
+        if not self._by_name and not self._static:  # as on most servers, at each write
+            return False
         left = MOST_STEPS
         for hook in self.of(a):
             if left < 0 or hook.matcher.may_match(a, self.equivalents):  # who asks so many gives way
