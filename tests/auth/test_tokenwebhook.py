@@ -12,9 +12,11 @@ import pytest
 
 from kas.auth.authn import AuthenticationError, tokenwebhook
 from kas.auth.user import UserInfo
+from kas.client.webhook import WebhookError
 from kas.meta.origin import comes_from
 from kas.meta.rota import works_for
 from kas.meta.waiting import awaited
+from kas.observe.logs import MOST
 from kas.testing.server import KasServer
 from tests import pki
 from tests.auth.test_oidc import as_, who
@@ -149,6 +151,25 @@ def test_without_the_webhook(tmp_path):
         assert who(server, server.token)["username"] == "admin"
         until(lambda: "Failed to make webhook authenticator request" in server.output)
         assert "unknown" not in [line for line in server.output.splitlines() if "webhook" in line]
+
+
+def test_made_up_tokens_do_not_fill_the_log_while_the_webhook_is_away(caplog):
+    """Each had a line of its own: as many as anybody sent."""
+    now = [5.0]
+
+    async def send(question: bytes, read: Any) -> bytes:
+        raise WebhookError("gone", False)
+
+    async def story() -> None:
+        hook = tokenwebhook.TokenWebhook(SimpleNamespace(send=send), "v1", (), 60.0, lambda: now[0])  # type: ignore[arg-type]
+        for i in range(MOST + 21):
+            now[0] += i == MOST + 20
+            with pytest.raises(AuthenticationError):
+                await awaited(hook.authenticate_token(f"made-up-{i}"))
+
+    asyncio.run(story())
+    said = "Failed to make webhook authenticator request: gone"
+    assert caplog.messages == [said] * MOST + ["20 more webhook authenticator requests failed", said]
 
 
 def test_who_makes_up_tokens_leaves_room_for_others(monkeypatch):

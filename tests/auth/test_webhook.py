@@ -16,6 +16,7 @@ from kas.auth.authz.webhook import BOTH, MAX_REMEMBERED, Metrics, WebhookAuthori
 from kas.auth.user import UserInfo
 from kas.client.kubeconfig import load
 from kas.client.webhook import Webhook
+from kas.observe.logs import MOST
 from kas.observe.metrics import Registry
 from tests.admission.policy_backend import Answer, PolicyBackend, kubeconfig
 from tests.filters.requests import request
@@ -190,6 +191,18 @@ def test_a_webhook_that_is_not_there_or_slow(tmp_path, backend):
         pass
     ((decision, _, error),) = Asking(tmp_path, gone)(question())
     assert decision == NO_OPINION and "connection refused" in error
+
+
+def test_a_webhook_that_is_gone_does_not_fill_the_log(tmp_path, caplog):
+    """Each request that asked had a line of its own: as many as clients sent."""
+    with PolicyBackend() as gone:
+        pass
+    ask = Asking(tmp_path, gone)
+    ask(*(question(name=f"p{i}") for i in range(MOST + 20)))
+    assert len(caplog.messages) == MOST and "connection refused" in caplog.messages[0]
+    ask.now += 1
+    ask(question(name="later"))
+    assert caplog.messages[MOST:] == ["20 more webhook authorizer requests failed", caplog.messages[0]]
 
 
 def test_answers_are_remembered_for_their_time(tmp_path, backend):

@@ -26,6 +26,7 @@ from kas.meta import errors
 from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
+from kas.observe.logs import Sparing
 from kas.observe.metrics import Registry as Metrics
 
 log = logging.getLogger("kas.admission.webhook")
@@ -60,7 +61,7 @@ class Webhooks:
     ) -> None:  # fmt: skip
         self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
         self.metrics = WebhookMetrics(metrics, kind)
-        self._authorizer = authorizer
+        self._authorizer, self._told = authorizer, Sparing(log, "%d more webhooks could not be called")
         self._spaces = Namespaces(informers, objects)
         self.clients = HookClients(users or Users({}), resolve, shares, egress)
 
@@ -175,10 +176,10 @@ class Webhooks:
 
     def failed(self, hook: Hook, a: Attributes, error: CallError, round_: int, index: int) -> ApiError | None:
         """What a webhook that cannot be asked means to the request: its refusal, or None where it goes on without."""
+        if self._told.one(monotonic()):
+            log.warning("Failed calling webhook, failing %s %s: %s", "open" if hook.ignore else "closed", hook.name, error)
         if not hook.ignore:
-            log.warning("Failed calling webhook, failing closed %s: %s", hook.name, error)
             return errors.internal(str(error))
-        log.warning("Failed calling webhook, failing open %s: %s", hook.name, error)
         self.metrics.failed_open(hook.name)
         prefix = "failed-open.mutation" if self.mutating else "failed-open.validating"
         a.annotate(f"{prefix}.webhook.admission.k8s.io/round_{round_}_index_{index}", hook.name)

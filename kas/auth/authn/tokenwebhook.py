@@ -24,6 +24,7 @@ from kas.meta.origin import origin
 from kas.meta.rota import whose
 from kas.meta.waiting import awaited, eager
 from kas.observe.caches import Cache
+from kas.observe.logs import Sparing
 from kas.types.scheme import builtin_type
 
 log = logging.getLogger("kas.authn")
@@ -49,6 +50,7 @@ class TokenWebhook:
         self._type = builtin_type(f"authentication.v1.{KIND}")
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
+        self._told = Sparing(log, "%d more webhook authenticator requests failed")  # anybody may make up tokens
         self._shares = Shares(MAX_ASKED)  # by who is at an address, or the user of a TokenReview
 
     @eager
@@ -92,7 +94,8 @@ class TokenWebhook:
                 verdict = self._verdict(await self._webhook.send(self._question(token, audiences), bytes), audiences)
         except (WebhookError, HookError, TimeoutError) as e:
             why = str(e) or "context deadline exceeded"
-            log.error("Failed to make webhook authenticator request: %s", why)
+            if self._told.one(self._clock()):
+                log.error("Failed to make webhook authenticator request: %s", why)
             return None, why
         else:
             user, error = verdict

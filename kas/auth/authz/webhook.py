@@ -22,6 +22,7 @@ from kas.client.webhook import Webhook, WebhookError
 from kas.meta.aside import POOL, TURN, TurnOverError
 from kas.meta.waiting import awaited
 from kas.observe import caches
+from kas.observe.logs import Sparing
 from kas.observe.metrics import Registry
 from kas.types.scheme import builtin_kind
 
@@ -80,7 +81,7 @@ class WebhookAuthorizer:
     ) -> None:  # fmt: skip
         self._name, self._webhook, self._on_error, self._metrics = name, webhook, on_error, metrics
         self._version, self._ttls, self._conditions, self._clock = version, ttls, conditions, clock
-        self._labels = (TYPE, name)
+        self._labels, self._told = (TYPE, name), Sparing(log, "%d more webhook authorizer requests failed")
         webhook.tried = self._tried
         self._answers: caches.Cache[bytes, tuple[float, Outcome]] = caches.Cache(
             "authorization_reviews", "what webhooks that authorize answered", CACHE_BYTES, LONGEST_REASON
@@ -144,7 +145,8 @@ class WebhookAuthorizer:
         try:
             status = await self._webhook.send(orjson.dumps(review), self._read)
         except WebhookError as e:
-            log.error("Failed to make webhook authorizer request: %s: %s", self._name, e)
+            if self._told.one(self._clock()):
+                log.error("Failed to make webhook authorizer request: %s: %s", self._name, e)
             if self._on_error == NO_OPINION:
                 self._metrics.failed_open.inc((self._name, "timeout" if e.timed_out else "error"))
             return self._on_error, "", str(e)

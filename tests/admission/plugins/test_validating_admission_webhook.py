@@ -9,9 +9,10 @@ import pytest
 
 from kas.admission import versioned
 from kas.admission.plugins import validating_admission_webhook as module
-from kas.admission.webhook import hooks
+from kas.admission.webhook import calling, hooks
 from kas.admission.webhook.validating import FEW
 from kas.meta.errors import ApiError
+from kas.observe import logs
 from tests import pki
 from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
@@ -51,6 +52,26 @@ def test_a_request_that_no_webhook_is_about_does_not_wait(hooked, hook):
         if i < FEW:
             assert hooked.plugin.validate(request.attributes) is None
         assert request.run() and not hook.seen
+
+
+def test_webhooks_that_are_away_do_not_fill_the_log(hooked, monkeypatch, caplog):
+    """Each request had a line for each of them: as many as clients sent."""
+    now = [calling.monotonic()]
+    monkeypatch.setattr(calling, "monotonic", lambda: now[0])
+    monkeypatch.setattr(logs, "MOST", 3)
+    away = {"url": "https://127.0.0.1:1/x"}
+    open_, closed = webhook(away, name="o.example.com", failurePolicy="Ignore"), webhook(away, name="c.example.com")
+    first = hooked.add(open_)
+    hooked.request().run()
+    hooked.remove(first)
+    hooked.add(closed)
+    for _ in range(5):
+        assert refused(hooked.request()).code == 500
+    said = [f"Failed calling webhook, failing {how}" for how in ("open o.example.com", "closed c.example.com")]
+    assert [line.partition(":")[0] for line in caplog.messages] == [said[0], said[1], said[1]]
+    now[0] += 1
+    refused(hooked.request())
+    assert [line.partition(":")[0] for line in caplog.messages[3:]] == ["3 more webhooks could not be called", said[1]]
 
 
 @pytest.mark.parametrize("label, refused_by", [("a", 1), ("b", 0)])
