@@ -150,18 +150,18 @@ class Policies:
         return False
 
     def _of(self, a: Attributes) -> Iterator[tuple[Policy, Iterable[Binding]]]:
-        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none."""
+        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none. In
+        one turn: whoever gives way between them takes them all before."""
         beyond = beyond_policies(a)
         if not beyond or is_policy(a):
             yield from self._static
         for name in () if beyond else self._policies.named.of(a.resource, ANY):
-            policy = self._policies.by_name.get(name)  # others may have had their turn since
-            if policy is not None and name in self._bindings.named:
-                yield policy, self._bindings_of(name)
+            if name in self._bindings.named:
+                yield self._policies.by_name[name], self._bindings_of(name)
 
     def _bindings_of(self, policy: str) -> Iterator[Binding]:
         found = self._bindings.by_name
-        return (found[name] for name in self._bindings.named.of(policy) if name in found)
+        return (found[name] for name in self._bindings.named.of(policy))
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
         """Reads the policies and bindings from files, by kind, in any thread; what it returns puts them in force."""
@@ -180,11 +180,13 @@ class Policies:
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
         """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
         ApiError only for what no policy can answer for."""
-        for unread in (self._policies.unread, self._bindings.unread):
-            if unread:
-                await unread.read()
+        while self._policies.unread or self._bindings.unread:  # others may come while these are read
+            for unread in (self._policies.unread, self._bindings.unread):
+                if unread:
+                    await unread.read()
         stint = Stint()
-        for policy, bindings in self._of(a):
+        # One that is put in another's place meanwhile is the next request's.
+        for policy, bindings in [(policy, tuple(bindings)) for policy, bindings in self._of(a)]:
             if stint.over:  # with what was made of those before
                 await stint.pause()
             try:
