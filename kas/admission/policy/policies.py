@@ -150,14 +150,15 @@ class Policies:
         return False
 
     def _of(self, a: Attributes) -> Iterator[tuple[Policy, Iterable[Binding]]]:
-        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none. In
-        one turn: whoever gives way between them takes them all before."""
+        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none.
+        Once all are read, also those that come meanwhile."""
         beyond = beyond_policies(a)
         if not beyond or is_policy(a):
             yield from self._static
         for name in () if beyond else self._policies.named.of(a.resource, ANY):
-            if name in self._bindings.named:
-                yield self._policies.by_name[name], self._bindings_of(name)
+            policy = self._policies.by_name.get(name)  # others may have had their turn since
+            if policy is not None and name in self._bindings.named:
+                yield policy, self._bindings_of(name)
 
     def _bindings_of(self, policy: str) -> Iterator[Binding]:
         found = self._bindings.by_name
@@ -180,13 +181,9 @@ class Policies:
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
         """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
         ApiError only for what no policy can answer for."""
-        while self._policies.unread or self._bindings.unread:  # others may come while these are read
-            for unread in (self._policies.unread, self._bindings.unread):
-                if unread:
-                    await unread.read()
-        stint = Stint()
-        # One that is put in another's place meanwhile is the next request's.
-        for policy, bindings in [(policy, tuple(bindings)) for policy, bindings in self._of(a)]:
+        stint, each = Stint(), self._of(a)
+        while (one := await self._next(each)) is not None:
+            policy, bindings = one
             if stint.over:  # with what was made of those before
                 await stint.pause()
             try:
@@ -210,6 +207,15 @@ class Policies:
                     continue
                 for param in params:
                     yield Found(policy, binding, told, param)
+
+    async def _next(self, each: Iterator[tuple[Policy, Iterable[Binding]]]) -> tuple[Policy, Sequence[Binding]] | None:
+        """The next one with its bindings, as they are now, whatever is put in their places while they are looked at."""
+        while self._policies.unread or self._bindings.unread:  # that may have come while others had their turn, or are read
+            for unread in (self._policies.unread, self._bindings.unread):
+                if unread:
+                    await unread.read()
+        found = next(each, None)
+        return found and (found[0], tuple(found[1]))
 
     def namespace(self, a: Attributes) -> Obj | None:
         """``namespaceObject``: the Namespace of the request, None for what is in none. Raises 404."""
