@@ -28,6 +28,7 @@ from kas.config.options import Completed, OptionError, Options, complete, proble
 from kas.extensions import Extensions, Hook, HookContext, Loopback, check_shapes
 from kas.meta.pipes import readable, terminate_with
 from kas.meta.standard import flush_standard_streams, say
+from kas.observe.process import NoProcess, fork
 from kas.registry.rest import VirtualResource
 
 __all__ = ["HookContext", "Loopback", "OptionError", "Options", "Server", "StartError", "VirtualResource"]
@@ -89,7 +90,13 @@ class Server:
         told, tell = os.pipe()
         alive, self._alive = os.pipe()
         flush_standard_streams()
-        pid = os.fork()
+        try:
+            pid = fork()
+        except NoProcess as e:
+            for fd in (told, tell, alive, self._alive):
+                os.close(fd)
+            self._alive = -1
+            raise StartError(str(e)) from None
         if not pid:
             os.close(told)
             os.close(self._alive)

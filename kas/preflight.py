@@ -11,6 +11,7 @@ from pathlib import Path
 from kas.config.options import Options
 from kas.config.validation import pipes
 from kas.meta.goerrors import unreadable
+from kas.observe.process import NoProcess, fork
 
 Check = Callable[[], object]  # raises ValueError
 
@@ -34,7 +35,12 @@ def preflight(o: Options) -> list[str]:
     if pipes(o):  # which is told, and nobody waits for what they may bring
         return []
     r, w = os.pipe()
-    pid = os.fork()
+    try:
+        pid = fork()
+    except NoProcess as e:
+        os.close(r)
+        os.close(w)
+        return [str(e)]
     if not pid:
         code = 1
         try:

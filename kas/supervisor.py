@@ -413,7 +413,7 @@ class _Supervisor:
         try:
             child = self._fork({FRONT: self._front, REPLICATOR: self._replicator}.get(index) or self._worker(index, sockets), sockets)
         except NoProcess as e:
-            if not self.deaths:
+            if not self.deaths and not self.renewed:
                 raise
             for s in sockets.values():
                 s.close()

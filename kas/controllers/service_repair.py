@@ -105,12 +105,14 @@ class ServiceRepair:
         async for rec in self.client.paced(self.addresses.root):
             held[rec.key[len(self.addresses.root) :]] = await step(len(rec.json) >= LARGE, _kept, rec)
         port_records = {int(rec.key[len(ports.ROOT) :]): _Seen(rec.key, rec.revision) async for rec in self.client.paced(ports.ROOT)}
-        known = addresses.given_out([r async for rec in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(rec))])
         await self.client.rest_fresh(ports.ROOT, (self.services.root,))
         records, services = list[_Seen](), dict[tuple[str, str], Obj]()
         async for rec in self.client.paced(self.services.root):
             services[split_key(self.services, rec.key)] = await step(len(rec.json) >= LARGE, _kept, rec)
             records.append(_Seen(rec.key, rec.revision))
+        # After the Services: the range from which one just made has its address is in this picture.
+        await self.client.rest_fresh(self.services.root, (self.cidrs.root,))
+        known = addresses.given_out([r async for rec in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(rec))])
         stint = Stint()
         owner: dict[int, Obj] = {}
         for seen, service in zip(records, services.values(), strict=True):

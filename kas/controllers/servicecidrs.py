@@ -85,6 +85,8 @@ class ServiceCIDRs:
     async def _look(self) -> float | None:
         """Lets go those that nobody needs; after how many seconds there is to be another look, if any."""
         began, going, young = monotonic(), dict[str, dict[str, Any]](), False
+        if began < self._rested:  # it was asked for during the last one
+            return self._rested - began
         for name, since in list(self.going.items()):
             cidr = self.client.get(GROUP, "servicecidrs", "", name)
             meta = cidr["metadata"] if cidr is not None else {}

@@ -127,25 +127,20 @@ class WebSocket:
         await self._send(TEXT if isinstance(message, str) else BINARY, await encoded(message))
 
     async def close(self, code: int = CLOSE_NORMAL) -> None:
-        """Says goodbye and closes the connection; what was received is held no more."""
+        """Says goodbye and closes the connection, whether or not the backend takes it; what was received is held no more."""
         self.release()
         try:
-            if self._whole:
-                await self._send(CLOSE, struct.pack("!H", code))
-        except BackendError:
+            if self._whole:  # and not waited for: a backend that reads nothing would keep all of this for ever
+                key = os.urandom(4)
+                self._connection.writer.write(_head(CLOSE, 2) + key + _masked(struct.pack("!H", code), key))
+        except OSError:
             pass  # it is gone already, which is what was wanted
         finally:
             self._connection.close()
 
     async def _send(self, opcode: int, payload: bytes) -> None:
         size = len(payload)
-        if size < 126:
-            head = struct.pack("!BB", 0x80 | opcode, 0x80 | size)
-        elif size < 1 << 16:
-            head = struct.pack("!BBH", 0x80 | opcode, 0x80 | 126, size)
-        else:
-            head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, size)
-        key = os.urandom(4)
+        head, key = _head(opcode, size), os.urandom(4)
         writer = self._connection.writer
         async with self._sending:
             self._whole = False
@@ -164,6 +159,15 @@ class WebSocket:
                 await writer.drain()
             except OSError as e:
                 raise BackendError(f"websocket: {e.strerror or e}") from e
+
+
+def _head(opcode: int, size: int) -> bytes:
+    """The head of a masked frame, before its key."""
+    if size < 126:
+        return struct.pack("!BB", 0x80 | opcode, 0x80 | size)
+    if size < 1 << 16:
+        return struct.pack("!BBH", 0x80 | opcode, 0x80 | 126, size)
+    return struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, size)
 
 
 def pieces(data: bytes) -> Iterator[bytes]:

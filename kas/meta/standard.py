@@ -54,7 +54,8 @@ def name_standard_output() -> None:
     """From now on what ``print`` cannot write is told from all else that may fail. One that a test or a program has put there stays."""
     old = sys.__stdout__
     if old is not None and sys.stdout is old:
-        out = io.BufferedWriter(Named(old.fileno(), STANDARD_OUTPUT))
+        raw = Named(old.fileno(), STANDARD_OUTPUT)
+        out = raw if old.write_through else io.BufferedWriter(raw)  # nothing is kept where the interpreter was told so
         sys.stdout = io.TextIOWrapper(
             out, old.encoding, old.errors, line_buffering=old.line_buffering, write_through=old.write_through
         )  # fmt: skip

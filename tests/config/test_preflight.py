@@ -30,6 +30,18 @@ def test_where_audit_events_go(tmp_path):
     assert unusable(Options(log)) == [] and (tmp_path / "new" / "a.log").exists()
 
 
+def test_a_system_without_a_process_left_is_told_of_in_a_line(tmp_path, monkeypatch):
+    """What is found of the limit that it has reached came with a traceback."""
+    def none() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", none)
+    held = len(os.listdir("/proc/self/fd"))
+    (why,) = preflight(Options({"audit-log-path": str(tmp_path)}))
+    assert why.startswith("no process can be made: Resource temporarily unavailable: ulimit -u")
+    assert len(os.listdir("/proc/self/fd")) == held
+
+
 def test_without_a_policy_there_are_no_events(tmp_path):
     assert unusable(Options({"audit-webhook-config-file": str(tmp_path / "none")})) == []
     assert unusable(Options({"audit-log-path": str(tmp_path)})) == [f"ensureLogFile: open {tmp_path}: is a directory"]

@@ -142,6 +142,34 @@ def test_a_pass_goes_through_what_was_told_once(tmp_path):
     asyncio.run(story())
 
 
+def test_a_service_of_a_range_that_was_made_during_the_pass_has_no_fault(tmp_path):
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            families = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
+            registries.of("", "services").allocator = ServiceAllocator(["IPv4"], (30000, 32767), *families)
+            repair = ServiceRepair(registries)
+            client, real, made = Client(registries, "test"), repair.client.paced, list[str]()
+
+            async def paced(prefix: str) -> Any:
+                if prefix == repair.services.root:
+                    cidr = {"kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "new"}}
+                    assert await client.create("networking.k8s.io", "servicecidrs", cidr | {"spec": {"cidrs": ["10.9.0.0/24"]}})
+                    port = {"port": 80, "nodePort": 30001, "protocol": "TCP", "targetPort": 80}
+                    spec = {"type": "NodePort", "clusterIP": "10.9.0.1", "clusterIPs": ["10.9.0.1"], "ports": [port], **ALLOCATED}
+                    head = {"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "a"}}
+                    assert await client.create("", "services", head | {"spec": spec})
+                made.append(prefix)
+                async for rec in real(prefix):
+                    yield rec
+
+            repair.client.paced = paced  # type: ignore[method-assign]
+            await repair.repair()
+            assert repair.services.root in made
+            assert "ClusterIPOutOfRange" not in [e["reason"] for e in client.list("", "events")]
+
+    asyncio.run(story())
+
+
 def test_a_fault_is_told_of_again_after_an_hour_though_the_clock_was_set_back(tmp_path, monkeypatch):
     clock = SimpleNamespace(now=1e9, passed=100.0)
     seen = SimpleNamespace(time=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9), monotonic=lambda: clock.passed)

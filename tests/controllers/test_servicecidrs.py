@@ -46,6 +46,26 @@ def test_addresses_that_go_one_by_one_make_one_look():
     assert after == {LOOK: DELETION_GRACE_S} and not control.queue._order
 
 
+def test_a_look_that_was_asked_for_during_another_rests_too(monkeypatch):
+    """Addresses that go one by one made one look follow another."""
+    now = [100.0]
+    monkeypatch.setattr(servicecidrs, "monotonic", lambda: now[0])
+    store: Any = None
+    registries = Registries(store, clock.now)
+    registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
+    control, looks = ServiceCIDRs(registries), list[int]()
+
+    async def needed(going: dict[str, Any]) -> set[str]:
+        looks.append(len(going))
+        now[0] += 2.0
+        return set()
+
+    control._needed = needed  # type: ignore[method-assign, assignment]
+    assert asyncio.run(control._look()) is None and asyncio.run(control._look()) == 8.0 and looks == [0]
+    now[0] += 8.0
+    assert asyncio.run(control._look()) is None and looks == [0, 0]
+
+
 def test_of_a_range_without_an_address_the_others_are_not_read():
     """Each of hundreds that go read all the rest."""
     store: Any = None

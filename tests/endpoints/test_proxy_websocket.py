@@ -211,6 +211,25 @@ def test_no_goodbye_comes_into_the_middle_of_a_message() -> None:
     asyncio.run(run())
 
 
+def test_a_backend_that_reads_nothing_is_not_waited_for_at_the_end() -> None:
+    """Its connection, and what the request of the client that left had taken, stayed for as long as it stood still."""
+
+    async def run() -> None:
+        backend, _ = socket(b"")
+        slow, closed = Slow(), list[bool]()
+        backend._connection.writer, backend._connection.close = slow, lambda: closed.append(True)  # type: ignore[assignment, method-assign]
+        sending = asyncio.ensure_future(backend.send(b"x"))
+        await slow.given.wait()
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        given = len(slow.data)
+        async with asyncio.timeout(20):
+            await backend.close()
+        assert closed == [True] and slow.data[given:][:2] == b"\x88\x82" and len(slow.data) == given + 8
+
+    asyncio.run(run())
+
+
 def test_a_text_is_read_as_it_comes() -> None:
     text = "é€" * 50_000
     body = text.encode() + b"\xe2\x82"  # and what is cut off

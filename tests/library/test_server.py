@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -351,6 +352,18 @@ def test_what_nobody_expected_stands_on_standard_error(tmp_path, monkeypatch, ca
     with pytest.raises(kas.StartError, match="stands on its standard error"):
         kas.Server(options(tmp_path)).start()
     assert capfd.readouterr().err.rstrip().endswith("RuntimeError: no such thing")
+
+
+def test_a_system_without_a_process_left_is_told_of(tmp_path, monkeypatch):
+    def none() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    server = kas.Server(options(tmp_path))
+    held = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch, pytest.raises(kas.StartError, match="no process can be made: Resource temporarily unavailable"):
+        patch.setattr(os, "fork", none)
+        server.start()
+    assert server.stop() == 0 and len(os.listdir("/proc/self/fd")) == held
 
 
 def test_a_server_ends_with_its_program(tmp_path):

@@ -288,6 +288,13 @@ def test_words_that_nobody_reads(words: str, unbuffered: str):
     assert (done.returncode, done.stderr) == (cli.UNHEARD, b"")
 
 
+def test_an_interpreter_that_keeps_no_words_keeps_none():
+    """Those of a command that takes long came with its end alone."""
+    code = "import os; from kas.meta.standard import name_standard_output as n; n(); print('said', end=''); os._exit(0)"
+    done = subprocess.run([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, timeout=60, check=True)
+    assert done.stdout == b"said"
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", ["version", "storage --help"])
 def test_words_that_find_no_room(words: str, unbuffered: str):

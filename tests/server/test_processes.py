@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from kas.observe.process import NoProcess
-from kas.supervisor import _Supervisor
+from kas.supervisor import REPLICATOR, _Supervisor
 from kas.testing.server import KasServer
 from tests.conftest import Client
 from tests.pki import authority
@@ -153,6 +153,20 @@ def test_a_worker_for_whom_there_is_no_process_is_tried_again(monkeypatch, capfd
     supervisor._spawn(0)
     assert not supervisor.owed and supervisor.workers[4242].index == 0
     os.close(supervisor.workers[4242].pipe)
+
+
+def test_a_replica_that_is_renewed_ends_no_server_for_want_of_a_process(monkeypatch, capfd):
+    def none() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    supervisor, signalled = _Supervisor(SimpleNamespace(etcd=True, raw=SimpleNamespace(logging_format="text"))), list[int]()
+    supervisor.shared, supervisor.others = SimpleNamespace(close=lambda: None), []
+    monkeypatch.setattr(supervisor, "_share", lambda: None)
+    monkeypatch.setattr(supervisor, "_signal_all", signalled.append)
+    monkeypatch.setattr(os, "fork", none)
+    supervisor._renew()
+    assert supervisor.owed == {REPLICATOR} and supervisor.waiting_for_replica and signalled == [signal.SIGKILL]
+    assert capfd.readouterr().err.count("no process can be made") == 1
 
 
 def test_workers_have_the_grace_that_was_asked_for():

@@ -152,7 +152,8 @@ class Policies:
         return False
 
     def _of(self, a: Attributes) -> Iterator[tuple[Policy, Iterable[Binding]]]:
-        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none."""
+        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none.
+        Once all are read, also those that come meanwhile."""
         beyond = beyond_policies(a)
         if not beyond or is_policy(a):
             yield from self._static
@@ -163,7 +164,7 @@ class Policies:
 
     def _bindings_of(self, policy: str) -> Iterator[Binding]:
         found = self._bindings.by_name
-        return (found[name] for name in self._bindings.named.of(policy) if name in found)
+        return (found[name] for name in self._bindings.named.of(policy))
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
         """Reads the policies and bindings from files, by kind, in any thread; what it returns puts them in force."""
@@ -182,11 +183,9 @@ class Policies:
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
         """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
         ApiError only for what no policy can answer for."""
-        for unread in (self._policies.unread, self._bindings.unread):
-            if unread:
-                await unread.read()
-        stint = Stint()
-        for policy, bindings in self._of(a):
+        stint, each = Stint(), self._of(a)
+        while (one := await self._next(each)) is not None:
+            policy, bindings = one
             if stint.over:  # with what was made of those before
                 await stint.pause()
             try:
@@ -210,6 +209,15 @@ class Policies:
                     continue
                 for param in params:
                     yield Found(policy, binding, told, param)
+
+    async def _next(self, each: Iterator[tuple[Policy, Iterable[Binding]]]) -> tuple[Policy, Sequence[Binding]] | None:
+        """The next one with its bindings, as they are now, whatever is put in their places while they are looked at."""
+        while self._policies.unread or self._bindings.unread:  # that may have come while others had their turn, or are read
+            for unread in (self._policies.unread, self._bindings.unread):
+                if unread:
+                    await unread.read()
+        found = next(each, None)
+        return found and (found[0], tuple(found[1]))
 
     def namespace(self, a: Attributes) -> Obj | None:
         """``namespaceObject``: the Namespace of the request, None for what is in none. Raises 404."""

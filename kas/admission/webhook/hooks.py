@@ -93,10 +93,10 @@ class Hooks:
 
     def of(self, a: Attributes) -> Iterator[Hook]:
         """Those that may see the request, in their order, of configurations that name its resource: about configurations of admission those
-        from files alone. Once all are read."""
+        from files alone. Once all are read, and in one turn: whoever gives way between them takes them all before."""
         yield from self._static
         for name in () if beyond_webhooks(a) else self._named.of(a.resource, ANY):
-            yield from self._by_name.get(name, ())  # others may have had their turn since
+            yield from self._by_name[name]
 
     def index(self, hook: Hook) -> int:
         """How many others come before it, whatever they are about."""

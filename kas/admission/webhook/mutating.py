@@ -32,7 +32,7 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.begin(reinvocation, objects)
 
     stint = Stint()
-    for hook in webhooks.hooks.of(a):
+    for hook in tuple(webhooks.hooks.of(a)):  # one that is put in another's place meanwhile is the next request's
         if stint.over:
             await stint.pause()
         told = webhooks.matched(hook, a, objects)

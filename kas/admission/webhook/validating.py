@@ -49,7 +49,7 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
 
     asked: list[tuple[Hook, Invocation]] = []
     stint = Stint()
-    for hook in webhooks.hooks.of(a):
+    for hook in tuple(webhooks.hooks.of(a)):  # one that is put in another's place meanwhile is the next request's
         if stint.over:
             await stint.pause()
         told = webhooks.matched(hook, a, own)

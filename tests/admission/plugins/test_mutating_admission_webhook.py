@@ -220,6 +220,21 @@ def test_a_long_selector_is_read_by_who_comes_first(hooked, hook):
     assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and len(hook.seen) == 2
 
 
+def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(hooked, hook):
+    """A request on its way was asked of neither where the new one is large, and read when the next request comes."""
+    def answer(asked):
+        if asked["path"].startswith("/a"):
+            hooked.add(webhook(hook.client("/new"), objectSelector={"matchExpressions": long}), name="b")
+        return adds(asked)
+
+    long = [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]
+    hook.answers = answer
+    hooked.add(webhook(hook.client("/a")), name="a")
+    hooked.add(webhook(hook.client("/old")), name="b")
+    hooked.request().run()
+    assert paths(hook) == ["a", "old"] and hooked.plugin._hooks.unread
+
+
 def test_the_place_of_a_webhook_counts_those_that_are_about_something_else(hooked, hook):
     hook.answers = adds
     others = [webhook(hook.client(), f"o{i}.example.com", rules=[rule("secrets")]) for i in range(3)]

@@ -492,6 +492,30 @@ def test_a_long_selector_is_read_beside_the_loop_by_who_comes_first(governed, mo
     governed.request().run()
 
 
+@pytest.mark.parametrize("of", ["policy", "binding"])
+def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(governed, monkeypatch, of):
+    """A request on its way was held against neither where the new one is large, and read when the next request comes."""
+    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    long = {"objectSelector": {"matchExpressions": [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]}}
+    governed.policy("a", validations=[{"expression": "true"}])
+    governed.bind("a", policy="a")
+    governed.policy("b", validations=failing())
+    governed.bind("b", policy="b")
+    real, changed = waiting.Stint.pause, list[str]()
+
+    async def pause(self):
+        if sys._getframe(1).f_code.co_name == "about" and not changed:
+            changed.append(of)
+            if of == "policy":
+                governed.policy("b", validations=failing(), constraints=long)
+            else:
+                governed.bind("b", policy="b", matchResources=long)
+        await real(self)
+
+    monkeypatch.setattr(waiting.Stint, "pause", pause)
+    assert "never" in refused(governed.request()).message and changed
+
+
 def test_others_have_their_turns_between_bindings(governed, server, monkeypatch):
     """One policy may have thousands, each of which looks through all parameters: none for long, all of them for seconds."""
     monkeypatch.setattr(waiting, "STINT_S", 0.0)
