@@ -115,6 +115,7 @@ class Shared:
 
     @missed.setter
     def missed(self, revision: int) -> None:
+        """All workers see it."""
         _MISSED.pack_into(self._map, self._end + _REFUSED_AT.size, revision)
 
     @property
