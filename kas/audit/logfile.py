@@ -80,6 +80,7 @@ class LogFile:
         self._file = (0, 0)  # device and inode of what is open
         self._size, self._looked = 0, -LOOK_S  # of what is open, and when it was seen to be what ``path`` names
         self._cleaner: threading.Thread | None = None
+        self._cleaning, self._unclean = threading.Lock(), False  # whether files were rotated away since the cleaner looked
         self._opened_once = self._regular = False
 
     def process(self, entries: Sequence[Entry]) -> None:
@@ -158,9 +159,23 @@ class LogFile:
     def _put_in_order(self) -> None:
         """``_clean``, where there are files to be kept to a number or an age, or to be compressed."""
         kept = self._max_backups or self._max_age_s or self._compress
-        if kept and (self._cleaner is None or not self._cleaner.is_alive()):
-            self._cleaner = threading.Thread(target=self._clean, name="audit-log", daemon=True)
-            self._cleaner.start()
+        if not kept:
+            return
+        with self._cleaning:
+            self._unclean = True
+            if self._cleaner is None or not self._cleaner.is_alive():
+                self._cleaner = threading.Thread(target=self._clean_all, name="audit-log", daemon=True)
+                self._cleaner.start()
+
+    def _clean_all(self) -> None:
+        """``_clean``, and anew for what was rotated away meanwhile: the next rotation may be far away."""
+        while True:
+            with self._cleaning:
+                if not self._unclean:
+                    self._cleaner = None
+                    return
+                self._unclean = False
+            self._clean()
 
     def _clean(self) -> None:
         """Removes backups beyond their number and age, which their names tell, and compresses the others; beside the loop."""

@@ -21,6 +21,7 @@ from struct import Struct
 from kas.store._engine import SharedMemory, shared_size
 
 _REFUSED_AT = Struct("d")  # behind the counters
+_MISSED = Struct("Q")  # behind that
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -28,6 +29,10 @@ def _uptime() -> float:
     """Seconds since the machine started. Linux' monotonic clock stands still while it sleeps: leases would lag behind the time of day, and
     all of them have ended when the server starts anew."""
     return time.clock_gettime(_CLOCK)
+
+
+def _size(workers: int) -> int:
+    return shared_size(workers) + _REFUSED_AT.size + _MISSED.size
 
 
 class Shared:
@@ -40,7 +45,7 @@ class Shared:
         self._began = time.time() - _uptime() if began is None else began
         workers = max(1, len(wake))
         self._end = shared_size(workers)
-        self._map = mmap.mmap(memory_fd, self._end + _REFUSED_AT.size)
+        self._map = mmap.mmap(memory_fd, _size(workers))
         self._wake = wake
         self._pipes = any(r != w for r, w in wake)
         self.memory = SharedMemory(self._map, workers, index)
@@ -59,7 +64,7 @@ class Shared:
 
             memory_fd, name = tempfile.mkstemp(prefix="kas-shared-")
             os.unlink(name)
-        os.ftruncate(memory_fd, shared_size(workers) + _REFUSED_AT.size)
+        os.ftruncate(memory_fd, _size(workers))
         wake = []
         for _ in range(workers):
             if hasattr(os, "eventfd"):
@@ -101,6 +106,17 @@ class Shared:
     def refused_at(self, when: float) -> None:
         """All workers see it."""
         _REFUSED_AT.pack_into(self._map, self._end, when)
+
+    @property
+    def missed(self) -> int:
+        """The newest revision of etcd's that any worker waited for in vain; 0 for none. Workers that write it at once may keep the older
+        one, until the next who waits."""
+        return int(_MISSED.unpack_from(self._map, self._end + _REFUSED_AT.size)[0])
+
+    @missed.setter
+    def missed(self, revision: int) -> None:
+        """All workers see it."""
+        _MISSED.pack_into(self._map, self._end + _REFUSED_AT.size, revision)
 
     @property
     def revision(self) -> int:

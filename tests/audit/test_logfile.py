@@ -38,8 +38,8 @@ def written(tmp_path: Path) -> list[dict]:
 
 
 def drained(backend: LogFile) -> None:
-    if backend._cleaner is not None:
-        backend._cleaner.join(60)
+    if (cleaner := backend._cleaner) is not None:  # it lets go of itself
+        cleaner.join(60)
 
 
 def test_a_line_an_event_in_a_private_file(tmp_path):
@@ -85,6 +85,28 @@ def test_old_files_are_counted_aged_and_compressed(tmp_path):
     packed = [n for n in names if n.endswith(".gz")]
     assert len(packed) == 2 and len(names) == 4
     assert [e["auditID"] for name in packed for e in lines(tmp_path / "logs" / name)]
+
+
+def test_what_is_rotated_away_while_others_are_compressed_is_put_in_order_too(tmp_path, monkeypatch):
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def slow(path: Path) -> None:
+        began.set()
+        assert may_go_on.wait(60)
+        compressed(path)
+
+    compressed = logfile._gzip
+    monkeypatch.setattr(logfile, "_gzip", slow)
+    backend = log(tmp_path, max_size=1000, max_backups=2, compress=True)
+    for n in range(2):
+        backend.process([entry(n) for _ in range(3)])
+    assert began.wait(60)
+    for n in range(3):
+        backend.process([entry(n) for _ in range(3)])
+    may_go_on.set()
+    drained(backend)
+    names = sorted(p.name for p in (tmp_path / "logs").iterdir())
+    assert [name.endswith(".gz") for name in names] == [True, True, False] and names[-1] == "audit.log"
 
 
 def test_old_files_are_put_in_order_when_the_log_is_opened(tmp_path):

@@ -122,6 +122,7 @@ def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, mo
         with pytest.raises(Unknown, match="committed, but the replica does not follow"):
             await store.commit(Op(B, draft(), 0))
         assert store.lost().startswith(f"the replica is at revision {had} and does not follow etcd to ")
+        assert store.shared.missed > had  # so that a worker of whom nobody wanted anything new says so, too
         if store._nudging is not None:
             await store._nudging
         assert store._waiting == []
@@ -132,6 +133,16 @@ def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, mo
                 await asyncio.sleep(0.02)
 
     asyncio.run(story())
+
+
+def test_what_another_worker_waited_for_in_vain_counts_here_too(server: Server) -> None:
+    """Readiness is asked of any worker, and what one says all have to."""
+    store = server.store
+    assert store.lost() == ""
+    store.shared.missed = (had := store.revision) + 1
+    assert store.lost() == f"the replica is at revision {had} and does not follow etcd to {had + 1}"
+    outside(server.etcd, put_of(A, "1"))
+    until(lambda: store.lost() == "")
 
 
 def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,6 +208,8 @@ def test_shared_counters_and_wake_ups() -> None:
     one.publish(7)
     one.memory.publish(3)
     assert (two.revision, shared.revision) == (7, 7)
+    one.missed, two.refused_at = 9, 1.5
+    assert (two.missed, shared.missed, one.refused_at) == (9, 9, 1.5)
     import select
 
     assert set(select.select([shared.wake_fd, one.wake_fd, two.wake_fd], [], [], 0)[0]) == {shared.wake_fd, two.wake_fd}

@@ -149,7 +149,6 @@ class EtcdStore(LMDBStore):
         self._writes: set[Write] = set()
         self._waiting: list[tuple[int, int, float, Waiter]] = []  # a revision, an order, when it is too late, who waits
         self._order = itertools.count()
-        self._missed = 0  # the newest revision that did not come in time
         self._nudging: asyncio.Task[None] | None = None
         self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
         self._freshness: Freshness | None = None  # once somebody waits for it
@@ -416,7 +415,7 @@ class EtcdStore(LMDBStore):
             revision, _, until, waiter = one
             lags = now >= until - CATCH_UP_S + LAGS_S
             if lags:
-                self._missed = max(self._missed, revision)
+                self.shared.missed = max(self.shared.missed, revision)  # of every worker: readiness is asked of any
             if now >= until and not waiter.done():
                 waiter.late()
             if not (lags and waiter.done()):
@@ -536,8 +535,8 @@ class EtcdStore(LMDBStore):
         return self._lags() or self._damaged
 
     def _lags(self) -> str:
-        here = self.shared.revision
-        return f"the replica is at revision {here} and does not follow etcd to {self._missed}" if here < self._missed else ""
+        here, missed = self.shared.revision, self.shared.missed
+        return f"the replica is at revision {here} and does not follow etcd to {missed}" if here < missed else ""
 
     def size(self) -> tuple[str, int]:
         """See the contract: what a member told the last probe."""
