@@ -176,7 +176,7 @@ TOLERATIONS = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, k
          'invalid config: [podtolerationrestriction.default[0].operator: Invalid value: "Equal": operator must be Exists when `key` is '
          'empty, which means "match all values and all keys"]'),
         ("PodNodeSelector", "{podNodeSelectorPluginConfig: {ns: a}}", "podNodeSelectorPluginConfig.ns: invalid selector: [a]"),
-        ("ImagePolicyWebhook", "{imagePolicy: {allowTTL: 1}}", "valid value is between 1s and 30m0s, got 1s"),
+        ("ImagePolicyWebhook", "{imagePolicy: {allowTTL: 1801}}", "valid value is between 1s and 30m0s, got 30m1s"),
         ("ImagePolicyWebhook", "{imagePolicy: {retryBackoff: 300001}}", "valid value is between 1ns and 5m0s, got 5m0.001s"),
         ("ImagePolicyWebhook", "{imagePolicy: {}}",
          "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"),

@@ -110,6 +110,10 @@ def nested(n):
         ({"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"p": {"type": "object"}}},
          {"p": {"q": 1}, "r": {"s": 1}}, {"p": {}, "r": {"s": 1}}, ["spec.x.p.q"]),
         ({"x-kubernetes-preserve-unknown-fields": True}, {"p": [{"q": 1}]}, {"p": [{"q": 1}]}, []),
+        ({"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": {"type": "object", "properties": {"a": TEXT}}},
+         {"k": {"a": "1", "b": 1}}, {"k": {"a": "1"}}, ["spec.x.k.b"]),
+        ({"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": True}, {"k": {"b": 1}, "c": 1}, {"k": {}, "c": 1},
+         ["spec.x.k.b"]),
         ({"type": "array", "items": TEXT}, {"0": "x"}, {}, ["spec.x.0"]),
         (TEXT, [{"a": 1}], [{}], ["spec.x[0].a"]),
         ({"type": "object", "additionalProperties": True}, {"a": {"b": 1}, "c": 1}, {"a": {}, "c": 1}, ["spec.x.a.b"]),
@@ -121,6 +125,24 @@ def test_pruning(schema, value, left, unknown):
     obj = {"apiVersion": "e/v1", "kind": "W", "metadata": {"name": "n"}, "spec": {"x": value}}
     assert prune(spec(x=schema), obj) == unknown
     assert obj["spec"]["x"] == left
+
+
+@pytest.mark.parametrize("typed", [{"type": "array"}, {}])
+def test_what_a_list_preserves_is_in_its_items(typed):
+    """But not in what they hold."""
+    item = {"type": "object", "properties": {"a": {"type": "object"}}}
+    of_items = {**typed, "x-kubernetes-preserve-unknown-fields": True, "items": item}
+    of_lists = {**typed, "x-kubernetes-preserve-unknown-fields": True, "items": {"type": "array", "items": item}}
+    obj = {"spec": {"x": [{"a": {"b": 1}, "c": {"d": 1}}], "y": [[{"a": {"b": 1}, "c": 1}]]}}
+    assert prune(spec(x=of_items, y=of_lists), obj) == ["spec.x[0].a.b", "spec.y[0][0].a.b"]
+    assert obj == {"spec": {"x": [{"a": {}, "c": {"d": 1}}], "y": [[{"a": {}, "c": 1}]]}}
+
+
+def test_a_map_without_a_type_has_defaults():
+    values = {"type": "object", "properties": {"a": {"type": "string", "default": "d"}}}
+    type = spec(x={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": values})
+    assert done(type, {"spec": {"x": {"k": {}}}})[0] == {"spec": {"x": {"k": {"a": "d"}}}}
+    assert done(type, {"spec": {"x": [1]}})[0] == {"spec": {"x": [1]}}
 
 
 def test_pruning_one_value():

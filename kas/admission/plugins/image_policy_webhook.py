@@ -38,7 +38,7 @@ SHAPE = Struct("AdmissionConfig", {"imagePolicy": Struct("imagePolicyWebhookConf
 })})  # fmt: skip
 
 MILLISECOND, SECOND = 10**6, 10**9
-# (unit, more than, at most, default), in nanoseconds but for the names.
+# (unit, at least, at most), in nanoseconds.
 TTL = (SECOND, SECOND, 30 * 60 * SECOND)
 BACKOFF = (MILLISECOND, 1, 5 * 60 * SECOND)
 
@@ -50,7 +50,7 @@ def _seconds(value: int, bounds: tuple[int, int, int], default: int) -> float:
     unit, low, high = bounds
     if value:
         value *= unit
-        if not low < value <= high:
+        if not low <= value <= high:
             bad, least, most = (format_duration(v) for v in (value, low, high))
             raise ConfigurationError(f"valid value is between {least} and {most}, got {bad}")
     return (value or default) / SECOND

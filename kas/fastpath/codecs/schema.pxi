@@ -148,7 +148,8 @@ cdef Field schema_field(str key, dict schema, str name, set defaults):
     f.map_type = schema.get("x-kubernetes-map-type")
     f.list_map_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
     if not kind:  # what preserves unknown fields may go without a type
-        kind = "object" if schema.get("properties") else "array" if isinstance(schema.get("items"), dict) else ""
+        kind = "object" if schema.get("properties") or schema.get("additionalProperties") else ""
+        kind = kind or ("array" if isinstance(schema.get("items"), dict) else "")
     if schema.get("x-kubernetes-int-or-string"):
         f.type, f.kind = "intOrString", K_INTSTR
     elif kind == "object" and isinstance(schema.get("additionalProperties"), dict) and not schema.get("properties") \
@@ -208,7 +209,8 @@ cdef class _Pruner:
             self.unknown.append(f"{path}.{key}" if path else key)
         return 0
 
-    cdef int struct(self, TypeDesc t, dict x, Path* p, int depth) except -1:
+    # ``keep``: unknown fields of this object stay, though not those further below.
+    cdef int struct(self, TypeDesc t, dict x, Path* p, int depth, bint keep) except -1:
         cdef Py_ssize_t pos = 0
         cdef PyObject* key
         cdef PyObject* val
@@ -223,10 +225,10 @@ cdef class _Pruner:
             found = PyDict_GetItem(t._by_name, <object>key)
             here.key = key
             if found != NULL:
-                self.value(<Field>found, <object>val, &here, depth)
+                self.value(<Field>found, <object>val, &here, depth, False)
             elif t.allows_additional:
-                self.value(t._additional, <object>val, &here, depth)
-            elif not t.preserve:
+                self.value(t._additional, <object>val, &here, depth, False)
+            elif not keep:
                 if extra is None:
                     extra = []
                 extra.append(<object>key)
@@ -234,7 +236,7 @@ cdef class _Pruner:
             self.drop(x, extra, p)
         return 0
 
-    cdef int value(self, Field f, object v, Path* p, int depth) except -1:
+    cdef int value(self, Field f, object v, Path* p, int depth, bint keep) except -1:
         cdef Py_ssize_t i, pos = 0
         cdef PyObject* key
         cdef PyObject* val
@@ -242,21 +244,22 @@ cdef class _Pruner:
         if depth > MAX_DEPTH:
             raise DecodeError("exceeded max depth")
         here.up, here.field, here.key, here.index = p, NULL, NULL, -1
+        keep = keep or (f is not None and f.preserve)
         if isinstance(v, dict):
             if f is not None and is_object(f):
-                return self.struct(f.target, <dict>v, p, depth + 1)
+                return self.struct(f.target, <dict>v, p, depth + 1, keep)
             if f is not None and f.c_card == C_MAP:
                 while PyDict_Next(<dict>v, &pos, &key, &val):
                     here.key = key
-                    self.value(f.element, <object>val, &here, depth + 1)
-            elif f is None or not f.preserve:
+                    self.value(f.element, <object>val, &here, depth + 1, False)
+            elif not keep:
                 self.drop(<dict>v, list(v), p)
         elif isinstance(v, list):
-            if f is not None and f.preserve and f.c_card != C_LIST:
+            if keep and (f is None or f.c_card != C_LIST):
                 return 0
             for i in range(PyList_GET_SIZE(v)):
-                here.index = i
-                self.value(f.element if f is not None and f.c_card == C_LIST else None, (<list>v)[i], &here, depth + 1)
+                here.index = i  # what a list preserves is in its items
+                self.value(f.element if f is not None and f.c_card == C_LIST else None, (<list>v)[i], &here, depth + 1, keep)
         return 0
 
 
@@ -268,7 +271,7 @@ def prune(TypeDesc type not None, dict obj not None):
     cdef _Pruner pruner = _Pruner()
     pruner.unknown = []
     type.ready()
-    pruner.struct(type, obj, NULL, 0)
+    pruner.struct(type, obj, NULL, 0, type.preserve)
     pruner.unknown.sort()
     return pruner.unknown
 
@@ -277,7 +280,7 @@ def prune_value(Field f not None, object value):
     """As ``prune``, of one value that ``f`` describes."""
     cdef _Pruner pruner = _Pruner()
     pruner.unknown = []
-    pruner.value(f, value, NULL, 0)
+    pruner.value(f, value, NULL, 0, False)
     pruner.unknown.sort()
     return pruner.unknown
 

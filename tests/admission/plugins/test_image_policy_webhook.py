@@ -11,6 +11,7 @@ import pytest
 
 from kas.admission.configuration import Section
 from kas.admission.plugins import image_policy_webhook
+from kas.types.configfile import ConfigurationError
 from tests.admission.admission_fakes import Request, pod, refused
 from tests.admission.policy_backend import PolicyBackend, certificate, kubeconfig, reviewed
 
@@ -98,6 +99,16 @@ def test_nothing_is_remembered_with_minus_one(tmp_path, backend):
     for _ in range(2):
         Request(policy, obj=pod()).run()
     assert len(backend.seen) == 2
+
+
+@pytest.mark.parametrize("ttl_s, fine", [(-2, False), (1, True), (1800, True), (1801, False)])
+def test_an_answer_counts_for_a_second_at_least_and_half_an_hour_at_most(tmp_path, backend, ttl_s, fine):
+    for name, told in (("allowTTL", True), ("denyTTL", False)):
+        if fine:
+            assert plugin(tmp_path, backend.url, **{name: ttl_s})._ttl_s[told] == ttl_s
+        else:
+            with pytest.raises(ConfigurationError, match="valid value is between 1s and 30m0s"):
+                plugin(tmp_path, backend.url, **{name: ttl_s})
 
 
 def test_no_more_than_so_many_bytes_are_remembered(tmp_path, backend):
