@@ -43,6 +43,7 @@ from kas.filters.handler import Chain
 from kas.filters.panic_recovery import panic_recovery
 from kas.filters.request_info import request_info
 from kas.filters.wait_group import WaitGroup
+from kas.meta.threads import Threads
 from kas.observe import counted
 from kas.observe.logs import flush_logs, setup_logging_of
 from kas.observe.looptime import LoopTime
@@ -117,6 +118,7 @@ def work(
     try:
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
+        loop.set_default_executor(Threads())
         asyncio.set_event_loop(loop)
         loop.run_until_complete(_serve(options, index, report_fd, go_fd, specs, sockets, rendezvous, ask, extensions, again))
     except (StoreError, OSError, ValueError) as e:

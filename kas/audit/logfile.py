@@ -7,6 +7,7 @@ rotated away, and compressed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import fcntl
 import gzip
@@ -18,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 
@@ -28,6 +28,7 @@ from kas.audit.event import Entry
 from kas.meta.field import go_quote
 from kas.meta.files import private
 from kas.meta.standard import outlet
+from kas.meta.threads import Threads
 
 MEGABYTE = 1 << 20
 DEFAULT_MAX_SIZE = 100  # megabytes, for who says 0, as lumberjack has it
@@ -165,7 +166,8 @@ class LogFile:
             self._unclean = True
             if self._cleaner is None or not self._cleaner.is_alive():
                 self._cleaner = threading.Thread(target=self._clean_all, name="audit-log", daemon=True)
-                self._cleaner.start()
+                with contextlib.suppress(RuntimeError):  # the system gives no thread more: after the next rotation
+                    self._cleaner.start()
 
     def _clean_all(self) -> None:
         """``_clean``, and anew for what was rotated away meanwhile: the next rotation may be far away."""
@@ -224,7 +226,7 @@ class Beside:
 
     def __init__(self, log: LogFile) -> None:
         self.name, self._log, log.beside = log.name, log, True
-        self._thread = ThreadPoolExecutor(1, "audit-log")
+        self._thread = Threads(1, "audit-log")
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None]:
         """Writes a line for each. The awaitable raises AuditError with the system's reason."""

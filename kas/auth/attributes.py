@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kas.meta.selectors import FieldTerm, Requirement
 
 __all__ = [
-    "ALLOW", "DENY", "NO_OPINION", "Attributes", "Authorizer", "Outcome", "RuleResolver", "aggregate", "asked_by", "attributes_of",
+    "ALLOW", "DENY", "NO_OPINION", "Attributes", "Authorizer", "Outcome", "RuleResolver", "Rules", "aggregate", "asked_by", "attributes_of",
     "forbidden", "forbidden_message", "long_selectors",
 ]  # fmt: skip
 
@@ -28,6 +28,7 @@ NO_OPINION = 2
 
 # (decision, reason, error): ``error`` is an evaluation error's text or "". An error never allows.
 Outcome = tuple[int, str, str]
+Rules = tuple[list[dict], list[dict], bool, str]  # of resources, of paths, whether they are incomplete, and why
 
 LONG_SELECTOR = 2048  # characters; half a thousand terms, 3 ms
 SELECTOR_VERBS = frozenset(("list", "watch", "deletecollection"))
@@ -101,13 +102,13 @@ class Authorizer(Protocol):
 
 
 class RuleResolver(Protocol):
-    """(resource rules, non-resource rules, incomplete, error) of a user in a namespace: SelfSubjectRulesReview's answer."""
+    """``Rules`` of a user in a namespace: SelfSubjectRulesReview's answer."""
 
     def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
         """To be awaited before ``rules_for`` where there is much to read: it does that on the loop."""
 
-    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        """Rules of resources, rules of paths, whether they are incomplete, and why."""
+    def rules_for(self, user: UserInfo, namespace: str) -> Rules | Awaitable[Rules]:
+        """Rules of resources, rules of paths, whether they are incomplete, and why; an awaitable where they are many."""
 
 
 _SANITIZE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

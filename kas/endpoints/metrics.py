@@ -7,7 +7,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from kas.endpoints.respond import plain
@@ -40,6 +41,35 @@ def negotiated(accept: str) -> tuple[str, str]:
     return TEXT, escaping
 
 
+class _Page:
+    """One form of the page, made once for all who ask while the one before is made: it tells of all that was before any of them asked.
+    Made to its end, whoever leaves."""
+
+    def __init__(self, make: Callable[[], Awaitable[bytes]]) -> None:
+        self._make = make
+        self._one = asyncio.Lock()
+        self._next: asyncio.Task[bytes] | None = None  # not begun yet
+
+    async def next(self) -> bytes:
+        """What is made from now on."""
+        made = self._next
+        if made is None or made.get_loop() is not asyncio.get_running_loop():
+            made = self._next = asyncio.create_task(self._begin())
+            made.add_done_callback(_heard)
+        return await asyncio.shield(made)
+
+    async def _begin(self) -> bytes:
+        async with self._one:
+            self._next = None
+            return await self._make()
+
+
+def _heard(made: asyncio.Task[bytes]) -> None:
+    """Who asked may have left: of an error nobody is told then, nor is it a bug that nobody looks."""
+    if not made.cancelled():
+        made.exception()
+
+
 class MetricsEndpoint:
     """Workers leave their numbers in ``run_dir``; whoever is asked adds them up. With ``resets`` a DELETE lets what has labels begin
     anew, as it is upstream beside profiling: numbers of before are subtracted from then on."""
@@ -53,6 +83,7 @@ class MetricsEndpoint:
         self._written: dict[str, bytes] = {}
         self._said: dict[str, Said] = {name: {} for name in DUMPED}
         self._writing = asyncio.Lock()
+        self._pages: dict[tuple[str, str, bool], _Page] = {}  # by registry, form, and whether it is gzip: eight at most
         self._began = str(int(time.time() - age_s())).encode()
         for name, each in self._registries():
             with contextlib.suppress(FileNotFoundError):  # of the worker that was in this one's place and died
@@ -87,20 +118,26 @@ class MetricsEndpoint:
             await self.dump()
             await asyncio.to_thread(self._reset, name, await registry.paced(collected=True))
             return plain(200, "metrics reset\n")
+        gzip = takes_gzip(req.header(b"accept-encoding"))
+        form, escaping = negotiated(req.header(b"accept"))
+        page = self._pages.get((name, form, gzip))
+        if page is None:
+            page = self._pages[name, form, gzip] = _Page(partial(self._made, name, registry, form, gzip))
+        body = await page.next()
+        headers = [(b"content-type", f"{form}; escaping={escaping}".encode()), (b"process-start-time-unix", self._began)]
+        if gzip:  # as promhttp, whatever the size and whether or not answers of the API are compressed
+            headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+        return Response(200, headers, body)
+
+    async def _made(self, name: str, registry: Registry, form: str, gzip: bool) -> bytes:
         written = True
         try:
             await self.dump()  # what is shown outlives this worker
         except OSError as e:  # a full disk, of which the numbers tell
             written = False
             log.warning("the numbers for other workers were not written: %s", e)
-        gzip = takes_gzip(req.header(b"accept-encoding"))
-        form, escaping = negotiated(req.header(b"accept"))
         read = await registry.paced(collected=written, own=True)
-        body = await asyncio.to_thread(self._body, name, read, registry.shown, form, gzip)
-        headers = [(b"content-type", f"{form}; escaping={escaping}".encode()), (b"process-start-time-unix", self._began)]
-        if gzip:  # as promhttp, whatever the size and whether or not answers of the API are compressed
-            headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
-        return Response(200, headers, body)
+        return await asyncio.to_thread(self._body, name, read, registry.shown, form, gzip)
 
     def _body(self, name: str, read: Read, shown: Shown, form: str, gzip: bool) -> bytes:
         since = b""

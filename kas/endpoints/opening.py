@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from kas.endpoints.options import list_options
 from kas.endpoints.read import limit_of, position
 from kas.endpoints.served import Served
 from kas.meta.errors import ApiError
+from kas.meta.threads import Threads
 from kas.request.http import Request
 from kas.store import StoreError
 
@@ -32,7 +32,7 @@ class Opening:
 
     def __init__(self, waits: Callable[[str], bool]) -> None:
         self._waits = waits
-        self._threads = ThreadPoolExecutor(THREADS, "kas-opening")
+        self._threads = Threads(THREADS, "kas-opening")
 
     def begun(self, req: Request, resources: dict[tuple[str, str], dict[str, Any]]) -> Awaitable[None] | None:
         """To be awaited before the request is handled; None when nothing is to be opened."""

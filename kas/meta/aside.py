@@ -26,7 +26,9 @@ from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from kas._codecs import outweighs
+from kas.meta.errors import ApiError
 from kas.meta.rota import Rota, whose
+from kas.meta.threads import no_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -159,14 +161,20 @@ class Aside:
             del future  # the traceback of its error leads here
 
     def soon(self, work: Callable[[], object]) -> None:
-        """Does ``work`` in one of the threads, though nobody waits for it."""
-        self._begin(work)
+        """Does ``work`` in one of the threads, though nobody waits for it. It is left undone where there is no thread: what it would make
+        is made when it is asked for."""
+        with contextlib.suppress(ApiError):
+            self._begin(work)
 
     def _begin(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         job = _Job(work, self)
         with self._lock:
             if self._wanted:
-                self._start()
+                try:
+                    self._start()
+                except RuntimeError:  # the system gives no thread more: the others do it, where there are any
+                    if self._wanted >= self._threads:
+                        raise no_thread() from None
             self._rota.wait(*job.whose, job)
             self._hand_out()
         return job.future
@@ -186,6 +194,7 @@ class Aside:
             try:
                 self._start()
             except RuntimeError:  # the system gives no thread more
+                self._wanted -= 1
                 return
             self._held_up += 1
             self._rota.rest(job.whose[0])
@@ -195,12 +204,12 @@ class Aside:
         job.since = time.monotonic()
 
     def _start(self) -> None:
-        """Starts the threads that are wanted. With the lock."""
+        """Starts the threads that are wanted. With the lock. RuntimeError where the system does not give them: those stay wanted."""
         before = threading.stack_size(STACK_BYTES)
         try:
             while self._wanted:
-                self._wanted -= 1
                 threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
+                self._wanted -= 1
         finally:
             threading.stack_size(before)
 

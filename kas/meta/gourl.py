@@ -10,7 +10,8 @@ from kas.meta.field import go_quote
 from kas.meta.netip import parse_addr
 from kas.meta.records import NamedTuple
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*+):")  # not looked back through where it is none
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _USER = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
 # A percent sign may only stand before a byte that is no ASCII, or itself.
@@ -118,7 +119,7 @@ def parse_request_uri(text: str) -> URL:
 
 
 def _parse(text: str, of_request: bool) -> URL:
-    if any(c < " " or c == "\x7f" for c in text):
+    if _CONTROL.search(text):
         raise ValueError("net/url: invalid control character in URL")
     if not text and of_request:
         raise ValueError("empty url")

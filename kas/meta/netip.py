@@ -52,14 +52,13 @@ def parse_prefix(text: str) -> tuple[IP, int]:
 
 
 def _addr(text: str) -> tuple[IP, str]:
-    for c in text:
-        if c == ".":
-            return IP(_dotted(text), 32), ""
-        if c == ":":
-            return _colons(text)
-        if c == "%":
-            raise _WrongError("missing IPv6 address")
-    raise _WrongError("unable to parse IP")
+    found = [at for at in map(text.find, ".:%") if at >= 0]
+    if not found:
+        raise _WrongError("unable to parse IP")
+    first = text[min(found)]
+    if first == "%":
+        raise _WrongError("missing IPv6 address")
+    return _colons(text) if first == ":" else (IP(_dotted(text), 32), "")
 
 
 def _dotted(text: str) -> int:

@@ -83,8 +83,12 @@ class OTLPExporter:
             return
         self._queue.append(span)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="tracing", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no thread more: with a later span
+                return
+            self._thread = thread
         if len(self._queue) >= BATCH:
             self._wake.set()
 

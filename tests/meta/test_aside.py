@@ -16,6 +16,7 @@ import pytest
 
 from kas.meta import aside
 from kas.meta.aside import Aside, abandoned, step
+from kas.meta.errors import ApiError
 from kas.meta.rota import works_for
 from kas.meta.waiting import awaited, eager
 
@@ -111,6 +112,35 @@ if not pid:
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("given", [0, 1, 2])
+def test_where_the_system_gives_no_thread_the_others_do_it(monkeypatch: pytest.MonkeyPatch, given: int) -> None:
+    """Refused while there is none at all, and as ever once there are some again; what nobody waits for is left undone."""
+    start, left, undone = threading.Thread.start, [given], []
+
+    def start_or_not(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    async def go() -> None:
+        pool = Aside()
+        for _ in range(3):
+            monkeypatch.setattr(threading.Thread, "start", start_or_not)
+            if given:
+                assert await pool.run(sum, [1, 2]) == 3
+            else:
+                pool.soon(lambda: undone.append(1))
+                with pytest.raises(ApiError, match="no more threads") as e:
+                    await pool.run(sum, [1, 2])
+                assert (e.value.code, e.value.headers) == (503, {"retry-after": "1"})
+        monkeypatch.undo()
+        assert await asyncio.wait_for(pool.run(sum, [1, 2]), 60) == 3
+        assert pool._wanted == 0 and not undone
+
+    asyncio.run(go())
 
 
 def test_clients_take_turns_and_leave_a_thread_to_others() -> None:

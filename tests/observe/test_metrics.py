@@ -179,6 +179,37 @@ def test_a_resource_that_is_no_more_leaves_nothing() -> None:
     assert asked.values["example.com", "pods"] == 1 and dropped == [{("example.com", "pods")}]
 
 
+def test_the_page_is_made_once_for_all_who_ask_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 who asked on and on had it made 24 times each, and waited 1 to 2.5 s."""
+    worker, made = Worker(tmp_path, 0), list[str]()
+    body = worker.endpoint._body
+    monkeypatch.setattr(worker.endpoint, "_body", lambda name, *more: made.append(name) or body(name, *more))
+    began, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr("kas.endpoints.metrics.os.replace", lambda new, path: (began.set(), go_on.wait(60), replace(new, path)))
+
+    def ask(path: str = "/metrics", gzip: bytes = b"") -> asyncio.Task[Response]:
+        return asyncio.create_task(worker.routes[path](Request("GET", path, "", [(b"accept-encoding", gzip)], b"")))
+
+    async def go() -> None:
+        first = ask()
+        await asyncio.to_thread(began.wait, 60)
+        worker.serve(1)  # the first is not told of it for sure, and all others are
+        later = [ask() for _ in range(24)]
+        left = ask()
+        await asyncio.sleep(0)
+        left.cancel()
+        packed = ask(gzip=b"gzip")
+        go_on.set()
+        assert (await first).status == 200
+        assert all(b'requests_total{verb="get"} 1' in r.body for r in await asyncio.gather(*later))
+        assert b'requests_total{verb="get"} 1' in gzip.decompress((await packed).body)
+        assert len(made) == 3
+        worker.serve(1)
+        assert b'requests_total{verb="get"} 2' in (await ask()).body and len(made) == 4
+
+    asyncio.run(go())
+
+
 def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, written = Worker(tmp_path, 0), threading.Event()
     monkeypatch.setattr("kas.endpoints.metrics.os.replace", lambda new, path: (written.wait(60), replace(new, path)))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Authorizer, Outcome, aggregate
+from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Authorizer, Outcome, Rules, aggregate
 from kas.auth.user import MASTERS, UserInfo
-from kas.meta.waiting import awaited
+from kas.meta.waiting import awaited, eager
 from kas.observe.metrics import Counter, Labels
 
 # What asks a member, and under which labels its refusals and its permissions are counted.
@@ -153,7 +153,8 @@ class Union:
         waits = (member.ready(user, namespace) for member in self._members if hasattr(member, "ready"))
         return next((pending for pending in waits if pending is not None), None)
 
-    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+    @eager
+    async def rules_for(self, user: UserInfo, namespace: str) -> Rules:
         """Joins what every member that can list its rules says; one that cannot makes the answer incomplete."""
         resource: list[dict] = []
         other: list[dict] = []
@@ -163,7 +164,7 @@ class Union:
             resolve: Any = getattr(member, "rules_for", None)
             if resolve is None:
                 continue
-            more_resource, more_other, partial, error = resolve(user, namespace)
+            more_resource, more_other, partial, error = await awaited(resolve(user, namespace))
             resource.extend(more_resource)
             other.extend(more_other)
             incomplete = incomplete or partial

@@ -18,14 +18,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from kas._fastpath import Decisions, Matcher
-from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
+from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, Rules, aggregate
 from kas.auth.authz.manybound import ManyBound
 from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo, service_account_username
 from kas.meta.aside import LARGE, POOL, abandoned
 from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
-from kas.meta.waiting import Stint, awaited
+from kas.meta.waiting import Stint, awaited, eager
 from kas.observe.caches import Budget
 
 Obj = dict[str, Any]
@@ -388,19 +388,23 @@ class RbacIndex(Decisions):
             errs.extend(failed)
         return [role.rules for role in roles], aggregate(errs)
 
-    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[Obj], list[Obj], bool, str]:
-        """SelfSubjectRulesReview's lists: (resource rules, non-resource rules, incomplete, evaluation error). A role counts with each
-        of its bindings; the rules are not to be changed; beyond ``MOST_RULES`` the lists are incomplete."""
-        keys = self.matcher(user).keys
+    @eager
+    async def rules_for(self, user: UserInfo, namespace: str) -> Rules:
+        """SelfSubjectRulesReview's lists. A role counts with each of its bindings; the rules are not to be changed; beyond ``MOST_RULES``
+        the lists are incomplete. Others have their turns meanwhile."""
+        keys, stint = self.matcher(user).keys, Stint()
         resource: list[Obj] = []
         other: list[Obj] = []
         errs: list[str] = []
         left = MOST_RULES
         for ns in dict.fromkeys(("", namespace)):
-            for binding, _, role in self._bound(keys, ns):
-                count = 0
+            for one in self._first_bound(keys, ns, left + 1):
+                if stint.over:
+                    await stint.pause()
+                ref = (one.prepare()[0] if isinstance(one, LargeBinding) else one).role
+                role, count = self._role(*ref, ns), 0
                 if role is None:
-                    errs.append(self._missing(*binding.role))
+                    errs.append(self._missing(*ref))
                 else:
                     count = len(role.rules)
                     of_resources, of_paths = role.listed() if count <= left else listed(role.rules[:left])
@@ -445,6 +449,11 @@ class RbacIndex(Decisions):
         if scope is not None:
             for binding, subject in scope.matching(keys):
                 yield binding, subject, self._role(*binding.role, namespace)
+
+    def _first_bound(self, keys: dict[str, None], namespace: str, most: int) -> list[_Binding | LargeBinding]:
+        """The first of those bindings, as they are now."""
+        scope = self._scopes.get(namespace)
+        return [] if scope is None else [scope.bindings[name] for name in sorted(scope.places(keys))[:most]]
 
     def _scope_roles(self, m: Matcher, namespace: str) -> tuple[list[_Held], list[str]]:
         """The user's roles in one scope, and the errors met on the way. A role that is bound twice gives the reason of the first binding,

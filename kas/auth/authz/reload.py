@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from kas.auth.attributes import DENY, NO_OPINION, Attributes, Authorizer, Outcome
+from kas.auth.attributes import DENY, NO_OPINION, Attributes, Authorizer, Outcome, Rules
 from kas.auth.authz.configuration import SECOND, WEBHOOK, Authorizers, AuthorizerSettings, conditions_of, from_flags, load
 from kas.auth.authz.modes import Union, build
 from kas.auth.user import UserInfo
@@ -107,7 +107,7 @@ class Reloading:
         """Those of all authorizers that can list their rules."""
         return self._current.ready(user, namespace)
 
-    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+    def rules_for(self, user: UserInfo, namespace: str) -> Rules | Awaitable[Rules]:
         """Those of all authorizers that can list their rules."""
         return self._current.rules_for(user, namespace)
 

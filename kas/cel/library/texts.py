@@ -20,6 +20,7 @@ PATCHES = Library()  # for expressions that make patches, beside the others
 TEXTS = list_of(STRING)
 NO_OVERLOAD = "no such overload"
 FREE = 100
+_AS_IT_IS = "surrogatepass"  # halves of characters, which a \u of JSON may be
 MAX_PRECISION, MAX_DIGITS = 1000, 9  # of numbers in format(); bounds what one clause can write
 
 
@@ -93,13 +94,13 @@ def last_index_of(s: str, sub: str, *offsets: Any) -> int:
 @LIB("lowerAscii", on("string_lower_ascii", [STRING], STRING), cost=of_first())
 def _lower(s: Any) -> str:
     need((s, str))
-    return "".join(c.lower() if "A" <= c <= "Z" else c for c in s)
+    return s.encode(errors=_AS_IT_IS).lower().decode(errors=_AS_IT_IS)  # of bytes only letters of ASCII are changed
 
 
 @LIB("upperAscii", on("string_upper_ascii", [STRING], STRING), cost=of_first())
 def _upper(s: Any) -> str:
     need((s, str))
-    return "".join(c.upper() if "a" <= c <= "z" else c for c in s)
+    return s.encode(errors=_AS_IT_IS).upper().decode(errors=_AS_IT_IS)
 
 
 def _replaced(s: Any, old: Any, new: Any, n: Any = -1) -> int:
@@ -180,14 +181,17 @@ def _join(items: Any, by: Any = "") -> str:
     return by.join(items)
 
 
-_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+# The backslash first: others become some.
+_QUOTED = {"\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", '"': '\\"'}
 
 
 @LIB("strings.quote", plain("strings_quote", [STRING], STRING), cost=of_first())
 def quote(s: Any) -> str:
     """``strings.quote``: the text as a CEL literal."""
     need((s, str))
-    return '"' + "".join(_QUOTED.get(c, c) for c in s) + '"'
+    for given, quoted in _QUOTED.items():
+        s = s.replace(given, quoted)
+    return f'"{s}"'
 
 
 @PATCHES("jsonpatch.escapeKey", plain("string_jsonpatch_escapeKey_string", [STRING], STRING), cost=of_first())

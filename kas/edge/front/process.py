@@ -28,6 +28,7 @@ from kas.edge.front.tls import Contexts, Settings, host, listen
 from kas.edge.front.worker import Worker
 from kas.edge.untaken import Held, Untaken
 from kas.meta.pipes import BEAT
+from kas.meta.threads import Threads
 from kas.observe.logs import flush_logs
 from kas.observe.process import Trimmer
 
@@ -271,6 +272,7 @@ class FrontProcess:
             self.ended.set_result(None)
 
     def _sweep(self) -> None:
+        self.loop.call_later(SWEEP_S, self._sweep)  # first: there may be no thread for what follows
         now = self._time.looked()
         for waiting in (self._shaking, self._silent, self._lingering):
             waiting.sweep(now)
@@ -280,7 +282,6 @@ class FrontProcess:
             self._looking = self.loop.run_in_executor(None, self._untaken.look)
         if self._failures.due and (self._telling is None or self._telling.done()):
             self._telling = self.loop.run_in_executor(None, self._failures.tell)
-        self.loop.call_later(SWEEP_S, self._sweep)
 
     def _held(self) -> Iterator[Held[Relay]]:
         """For ``Untaken``, in its thread."""
@@ -316,6 +317,7 @@ def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: S
 
     parent = os.getppid()
     loop = uvloop.new_event_loop()
+    loop.set_default_executor(Threads())
     asyncio.set_event_loop(loop)
 
     def front() -> FrontProcess:

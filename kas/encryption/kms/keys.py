@@ -9,11 +9,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from kas.encryption.ciphers import AESGCM, TOO_SHORT, SealError
 from kas.encryption.kms.messages import AES_GCM_KEY, DEKSource
 from kas.encryption.union import Opener
+from kas.meta.threads import Threads
 from kas.observe import caches
 
 SEED_BYTES, INFO_BYTES = 32, 32
@@ -104,7 +105,7 @@ class Opened:
         self._late: Future[Opener] | None = None  # what the plug-in was asked, and the loop has not waited for any longer
         self._opened_ahead: dict[bytes, tuple[float, Opener]] = {}  # the oldest first
         self._refused: dict[bytes, tuple[float, SealError]] = {}
-        self._threads = ThreadPoolExecutor(THREADS, "kas-kms")
+        self._threads = Threads(THREADS, "kas-kms")
 
     def put(self, source: DEKSource, opened: Opener) -> None:
         """Remembers a key that was made here."""

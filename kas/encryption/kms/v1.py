@@ -10,7 +10,7 @@ same waits no longer than ``LOOP_WAIT_S``, and while the plug-in owes an answer 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from kas.auth.attributes import aggregate
 from kas.encryption.ciphers import AESCBC, AESGCM, SealError
@@ -19,6 +19,7 @@ from kas.encryption.kms.keys import LOOP_WAIT_S, THREADS, Opened, on_loop
 from kas.encryption.kms.messages import DEKSource, read_plaintext, read_status
 from kas.encryption.union import Opener
 from kas.meta.protowire import put_bytes, put_text
+from kas.meta.threads import Threads
 from kas.observe import counted
 
 SERVICE, VERSION = "v1beta1.KeyManagementService", "v1beta1"
@@ -58,7 +59,7 @@ class KMSv1:
     def __init__(self, name: str, client: KMSClient, cache_size: int) -> None:
         self._name, self._client = name, client
         self.opened = Opened(self._decrypt, lambda source, key: Base(key), "", max(cache_size, 0))
-        self._threads = ThreadPoolExecutor(THREADS, "kas-kms")
+        self._threads = Threads(THREADS, "kas-kms")
         self._late: Future[bytes] | None = None
         self._known = threading.Lock()
         self._version_checked = False

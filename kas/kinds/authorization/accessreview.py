@@ -66,7 +66,7 @@ async def self_subject_rules_review(ctx: Context, obj: Obj, resolver: RuleResolv
     if not namespace:
         raise errors.bad_request("no namespace on request")
     await awaited(resolver.ready(user, namespace))
-    resource, other, incomplete, error = resolver.rules_for(user, namespace)
+    resource, other, incomplete, error = await awaited(resolver.rules_for(user, namespace))
     status: dict[str, Any] = {"resourceRules": resource, "nonResourceRules": other, "incomplete": incomplete}
     if error:
         status["evaluationError"] = error

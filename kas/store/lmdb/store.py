@@ -10,10 +10,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import NoReturn, TypeVar
 
+from kas.meta.threads import Threads
 from kas.observe.caches import Cache
 from kas.store import _engine
 from kas.store._engine import Event, Matcher, Op, RangeResult, Record
@@ -107,7 +107,7 @@ class LMDBStore(Store):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
         self._being_sealed = 0  # transactions in the sealers' threads, which begin with the first one
-        self._sealers = ThreadPoolExecutor(SEALERS, "kas-sealing")
+        self._sealers = Threads(SEALERS, "kas-sealing")
         self._started = False
         self._closed = False
 

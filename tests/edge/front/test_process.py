@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kas.edge.front import process
+from kas.meta.threads import Threads, no_thread
 from tests.edge.front.test_relay import scene, until
 from tests.growth.counting import CONFIRMED_S, Spent, confirmed
 
@@ -59,5 +60,25 @@ def test_what_connections_leave_behind_is_given_back(tmp_path: Path, monkeypatch
             said["due"] = True
             await until(lambda: said["trims"])
             assert said["trims"] == 1
+
+    asyncio.run(test())
+
+
+def test_it_looks_on_where_the_system_gives_no_thread(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setattr(process, "SWEEP_S", 0.01)
+    monkeypatch.setattr(process, "GIVE_BACK_S", 0.01)
+    asked: list[int] = []
+
+    class NoThreads(Threads):
+        def submit(self, *_: Any, **__: Any) -> Any:
+            asked.append(1)
+            raise no_thread()
+
+    async def test() -> None:
+        async with scene(tmp_path) as s:
+            s.front.loop.set_exception_handler(lambda *_: None)
+            s.front.loop.set_default_executor(NoThreads())
+            s.front._trimmer = SimpleNamespace(due=lambda: True, trim=lambda: None)  # type: ignore[assignment]
+            await until(lambda: len(asked) > 2)
 
     asyncio.run(test())

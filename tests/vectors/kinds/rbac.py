@@ -1,10 +1,13 @@
 """RBAC rules, decisions, rule reviews and escalation texts."""
 
+import asyncio
+
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
 from kas.auth.authz import modes
 from kas.auth.authz.escalation import missing_permissions
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
+from kas.meta.waiting import awaited
 
 DECISIONS = ("Deny", "Allow", "NoOpinion")
 BOB = UserInfo("bob")
@@ -50,7 +53,7 @@ def check(vector: dict, group: list[dict]) -> None:
         decision, reason, error = authorizer.authorize(attributes(c["attributes"], who(c["user"])))
         assert (DECISIONS[decision], reason, error or None) == (c["decision"], c["reason"], c["error"]), c
     for r in want["rulesFor"]:
-        resource, other, incomplete, error = index.rules_for(who(r["user"]), r["namespace"])
+        resource, other, incomplete, error = asyncio.run(awaited(index.rules_for(who(r["user"]), r["namespace"])))
         fields = ("verbs", "apiGroups", "resources", "resourceNames")
         assert [{f: x.get(f) for f in fields} for x in resource] == r["resourceRules"], r
         assert (other, incomplete, error or None) == (r["nonResourceRules"], r["incomplete"], r["error"]), r
