@@ -131,11 +131,11 @@ def lives(pid: int) -> bool:
     """Whether there is such a process, and it has not ended."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z"
+    except (ProcessLookupError, FileNotFoundError):  # the latter: it ended between the two
         return False
     except PermissionError:
         return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z"
 
 
 def unfit() -> str:

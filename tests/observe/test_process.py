@@ -330,3 +330,15 @@ def test_too_few_processes_are_told(tmp_path: Path, monkeypatch: Any):
     for most, found in (("max", None), ("42", None), ("41", 31), ("5", 0)):
         (group / "pids.max").write_text(f"{most}\n")
         assert left() == found
+
+
+def test_who_has_ended_does_not_live(monkeypatch: Any):
+    assert process.lives(os.getpid())
+    with subprocess.Popen(["sleep", "100"]) as child:
+        assert process.lives(child.pid)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not process.lives(child.pid)  # nobody has asked how it ended yet
+    assert not process.lives(child.pid)
+    monkeypatch.setattr(os, "kill", lambda pid, signal: None)  # it was there when it was asked, and not any more
+    assert not process.lives(child.pid)
