@@ -149,7 +149,8 @@ class Introductions:
         # A certificate is taken back at once, and a connection may be faster than its introduction.
         for front in tuple(self._fronts):
             self._read(front)
-        return next((f.known[address] for f in self._fronts if address in f.known), None)
+        found = next((f.known[address] for f in self._fronts if address in f.known), None)
+        return self.of(address) if found is None and self._accept() else found  # or it is the first of a front that has just come
 
     def close(self) -> None:
         """Takes no fronts any more and forgets all."""
@@ -157,19 +158,23 @@ class Introductions:
         if self._listening is not None:
             self._loop.remove_reader(self._listening.fileno())
             self._listening.close()
+            self._listening = None
         for front in tuple(self._fronts):
             self._drop(front)
 
-    def _accept(self) -> None:
-        assert self._listening is not None and self._loop is not None
+    def _accept(self) -> bool:
+        """Takes a front that has come, if any has."""
+        if self._listening is None or self._loop is None:
+            return False
         try:
             sock, _ = self._listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return
+            return False
         sock.setblocking(False)
         front = _Front(sock)
         self._fronts.append(front)
         self._loop.add_reader(sock.fileno(), self._read, front)
+        return True
 
     def _read(self, front: _Front) -> None:
         """All that the front has said by now."""

@@ -16,7 +16,7 @@ import uvloop
 
 from kas.edge.front import process, relay, tls
 from kas.edge.front.frames import GOAWAY
-from kas.edge.front.introduction import Introductions
+from kas.edge.front.introduction import Introductions, hello
 from kas.edge.front.process import FrontProcess, Limits
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Pair, Settings
@@ -553,3 +553,21 @@ def test_who_sends_nothing_but_pings_is_cut(tmp_path, monkeypatch, first, wait_s
             writer.close()
 
     run(test())
+
+
+def test_a_front_that_has_just_come_is_heard_before_its_first_connection_is_looked_at(tmp_path: Path):
+    """It may relay as soon as the system took its connection, before the worker's loop looks who has come."""
+
+    async def test() -> None:
+        introductions = Introductions(str(tmp_path / "introductions"))
+        introductions.start()
+        with contextlib.closing(introductions), socket.socket(socket.AF_UNIX) as front, socket.socket(socket.AF_UNIX) as other:
+            front.connect(str(tmp_path / "introductions"))
+            other.connect(str(tmp_path / "introductions"))
+            other.send(hello("relay", "192.0.2.1:4711", ()))
+            who = introductions.of("relay")  # in the same turn of the loop
+            assert who is not None and who.client == "192.0.2.1:4711"
+            assert introductions.of("nobody") is None
+        assert introductions.of("relay") is None
+
+    asyncio.run(test())
