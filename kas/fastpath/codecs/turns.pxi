@@ -21,7 +21,8 @@ cdef enum:
     STEPS_AT_ONCE = 256    # members or items between two looks at the clock: a tenth of a millisecond, or half of one
     KEPT_NS = 2_500_000
 
-cdef int steps_done = 0      # of all threads
+cdef int steps_done = 0      # of all threads, as what follows
+cdef long long looks_done = 0
 cdef long long given_at = 0
 
 
@@ -35,9 +36,15 @@ cdef inline void let_others(int steps) noexcept:
 
 cdef void rest() noexcept:
     """As ``let_others``, after many steps."""
-    global steps_done, given_at
+    global steps_done, looks_done, given_at
     steps_done = 0
+    looks_done += 1
     if kas_now_ns() - given_at >= KEPT_NS:
         with nogil:
             pass
         given_at = kas_now_ns()
+
+
+def looks() -> int:
+    """How often walks of this module have looked whether it is time to let others go first: what tells that a walk does, whoever waits."""
+    return looks_done
