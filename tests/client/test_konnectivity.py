@@ -85,7 +85,7 @@ def test_a_tunnel_that_breaks_off(proxy, tmp_path, pair):
         await made.send("POST", Target("http", "pod.invalid", "80"), [], BIG)
         await made.head()
         with pytest.raises(BackendError):
-            await asyncio.wait_for(made.read(1 << 21), 20)
+            await asyncio.wait_for(made.read(1 << 21), 60)
         made.close()
         server.close()
 
@@ -172,7 +172,7 @@ def test_what_was_written_before_it_closed_arrives(proxy, tmp_path):
         transport.writelines([BIG, b"end"])
         transport.close()
         transport.write(b"too late")
-        await asyncio.wait_for(asyncio.gather(slow.lost.wait(), whole.wait()), 20)
+        await asyncio.wait_for(asyncio.gather(slow.lost.wait(), whole.wait()), 60)
         server.close()
 
     asyncio.run(run())

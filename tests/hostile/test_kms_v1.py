@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,9 +69,11 @@ def asked(sealed: Sealed, method: str, requests: list[tuple]) -> list[int]:
 
 def test_only_who_needs_the_plugin_waits_for_it(sealed: Sealed, echo: Echo) -> None:
     made: list[str] = []
+    turns = itertools.count()
 
     def write() -> list[int]:
-        made[:] = (f"s{len(made)}-{i}" for i in range(WRITERS))
+        turn = next(turns)
+        made[:] = (f"s{turn}-{i}" for i in range(WRITERS))
         return asked(sealed, "Encrypt", [("POST", SECRETS, {"metadata": {"name": n}, "stringData": {"a": "b"}}) for n in made])
 
     one = Bystander(sealed.server, echo)
