@@ -115,7 +115,7 @@ def test_a_front_that_does_not_run_is_replaced(two, tmp_path: Path):
     workers, stuck = server.worker_pids(), server.front_pid()
     os.kill(stuck, signal.SIGSTOP)
     wait_for(lambda: gone(stuck) and server.front_pid() not in (0, stuck), "a new front")
-    assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+    assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
     assert server.worker_pids() == workers
     assert 9 <= int(re.search(r"the TLS front has not answered for (\d+) s and is killed", server.output)[1]) < 30
 
