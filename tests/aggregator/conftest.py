@@ -83,7 +83,7 @@ class Registered:
         try:
             until(look, PATIENCE_S)
         except AssertionError as e:
-            raise AssertionError(f"{e}: {found}") from None
+            raise AssertionError(f"{e}: {found}\n{self.call.server.output[-3000:]}") from None
         return found
 
     def create(self, **spec: Any) -> None:
