@@ -89,6 +89,7 @@ class Exchange(Wire, asyncio.Protocol):
         self._body = bytearray()
         self._between = ""  # the addresses of both ends
         self._shaking: asyncio.Task[None] | None = None  # the loop itself does not keep it
+        self._heard = 0  # bytes of the handshake so far
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has said all
 
     @property
@@ -135,7 +136,8 @@ class Exchange(Wire, asyncio.Protocol):
     # --- TLS
 
     def _shake_hands(self, tls: Any) -> None:
-        if self._sealed.pending <= USUAL_BYTES or self._transport is None:
+        self._heard += self._sealed.pending
+        if self._heard <= USUAL_BYTES or self._transport is None:
             self._shaken(shake(tls))
             return
         self._transport.pause_reading()

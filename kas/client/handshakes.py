@@ -15,7 +15,8 @@ from typing import Any
 
 from kas.meta.aside import POOL
 
-# Of what a peer says at once: certificates of a usual chain have 2 to 3 KB, and three of the costly ones that fit in take 20 ms.
+# Of what a peer says until it is known, in however many pieces: all certificates are verified when the last one has come. Those of a usual
+# chain have 2 to 3 KB, and three of the costly ones that fit in take 20 ms.
 USUAL_BYTES = 4 << 10
 # What is held for who takes nothing, sealed, and when more is read: both are above a record, which nobody could take before it is whole.
 HELD_BYTES = 32 << 10, 20 << 10
@@ -45,6 +46,7 @@ class Secured(SSLProtocol):
     _ssl_reading_paused: bool
     _set_read_buffer_limits: Callable[[int, int], None]
     _shaking: asyncio.Task[None] | None = None  # the loop itself does not keep it
+    _heard = 0  # bytes of the handshake so far
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -62,7 +64,8 @@ class Secured(SSLProtocol):
             self._transport.resume_reading()
 
     def _do_handshake(self) -> None:
-        if self._incoming.pending <= USUAL_BYTES or self._transport is None:
+        self._heard += self._incoming.pending
+        if self._heard <= USUAL_BYTES or self._transport is None:
             self._shaken(shake(self._sslobj))
             return
         self._transport.pause_reading()

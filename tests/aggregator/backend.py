@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests import ports
 from tests.aggregator.certificates import Authority
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -55,7 +56,7 @@ class Backend:
         self.replies: dict[str, Reply] = {}
         self.hang_up = False  # after each answer, without having said so
         self.connections = 0
-        self.port = 0
+        self.port = ports.reserve()  # its own while it does not listen, too
         self.watches: set[asyncio.StreamWriter] = set()
         self.stalled = 0  # bytes of /huge that were taken so far
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -83,13 +84,12 @@ class Backend:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def start(self) -> None:
-        """Listens, on the port it had before if it had one."""
+        """Listens, on the same port each time."""
 
         async def start() -> asyncio.Server:
             return await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._context)
 
         self._server = self.run(start())
-        self.port = self._server.sockets[0].getsockname()[1]
 
     def stop(self) -> None:
         """Hangs up on everybody and listens no more."""

@@ -73,12 +73,18 @@ class Registered:
 
     def is_available(self, wanted: bool = True) -> dict[str, Any]:
         """The condition once it says so."""
+        found: dict[str, Any] = {}
 
-        def look() -> dict[str, Any]:
-            found = self.condition()
-            return found if found.get("status") == str(wanted) else {}
+        def look() -> bool:
+            found.clear()
+            found.update(self.condition())
+            return found.get("status") == str(wanted)
 
-        return until(look, PATIENCE_S)
+        try:
+            until(look, PATIENCE_S)
+        except AssertionError as e:
+            raise AssertionError(f"{e}: {found}\n{self.call.server.output[-3000:]}") from None
+        return found
 
     def create(self, **spec: Any) -> None:
         bundle = base64.b64encode(self.backend.authority.pem).decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from kas.aggregator import peers as module
 from kas.aggregator.peers import PeerMetrics, Peers
 from kas.controllers.peerleases import PREFIX, address_of
 from kas.observe.metrics import Registry as Metrics
-from tests import pki
+from tests import pki, ports
 
 
 def lease(name: str, **address: Any) -> Any:
@@ -38,8 +37,7 @@ def test_errors_of_getting_to_know_a_peer_are_counted(tmp_path):
     ca = pki.authority("ca")
     ca_file, _ = ca.write(tmp_path, "ca")
     certificate = pki.issue([("CN", "proxy")], ca).write(tmp_path, "proxy")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = ports.reserve()
 
     class Told(PeerMetrics):
         def no_discovery(self) -> None:

@@ -297,10 +297,12 @@ def test_a_backend_that_comes_and_goes_is_there_or_is_not(register, call, connec
     for asker in askers:
         asker.start()
     try:
-        for port, available in ((1, False), (good, True)) * 4:
+        for port, available, code in ((1, False, 503), (good, True, 200)) * 4:
             change = {"spec": {"service": {"port": port}}}
             assert call("PATCH", path, change, "application/merge-patch+json")[0] == 200
             found.is_available(available)
+            seen = len(codes)
+            until(lambda seen=seen, code=code: code in codes[seen:], PATIENCE_S)
     finally:
         done.set()
         for asker in askers:

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests import pki
+from tests import pki, ports
 
 
 class Authority:
@@ -35,7 +35,7 @@ class ConnectProxy:
 
     def __init__(self, path: str = "", authority: Authority | None = None) -> None:
         self._path, self.authority = path, authority
-        self.port = 0
+        self.port = 0 if path else ports.reserve()  # its own when it does not listen any more, too
         self.asked: list[str] = []
         self.routes: dict[str, int] = {}
         self.headers = "Host: 127.0.0.1\r\n"  # that are to be asked with
@@ -58,11 +58,11 @@ class ConnectProxy:
 
     def __enter__(self) -> ConnectProxy:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(60)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 
@@ -71,8 +71,7 @@ class ConnectProxy:
             self._server = await asyncio.start_unix_server(self._serve, self._path)
         else:
             context = self.authority.context() if self.authority is not None else None
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
-            self.port = self._server.sockets[0].getsockname()[1]
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=context)
 
     async def _stop(self) -> None:
         self._server.close()

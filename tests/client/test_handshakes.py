@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 import uvloop
@@ -30,9 +31,33 @@ def chain(links: int) -> pki.Issued:
     return pki.issue([("CN", "server")], (shown or [CA])[0], usages=("server",), dns=["localhost"], chain=shown)
 
 
+def hand_over(accepted: socket.socket, context: ssl.SSLContext, piece: int, answer: bytes, steps: list[bool]) -> None:
+    """The server's part, of which so many bytes are sent when what was sent before has led to another step."""
+    back, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(back, there, server_side=True)
+    known = answered = False
+    while not answered:
+        back.write(accepted.recv(65536))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            if not known:
+                tls.do_handshake()
+            known = True
+            tls.read(65536)
+            tls.write(answer)
+            answered = True
+        while said := there.read(piece):
+            before, until = len(steps), time.monotonic() + 60
+            accepted.sendall(said)
+            while not known and len(steps) == before and time.monotonic() < until:
+                time.sleep(0.001)
+    accepted.shutdown(socket.SHUT_WR)
+    accepted.recv(65536)
+
+
 @contextlib.contextmanager
-def serving(tmp_path, shown: pki.Issued, answers: bool, answer: bytes = ANSWER):
-    """The port of who shows it, and answers once or hangs up in the middle of the handshake."""
+def serving(tmp_path, shown: pki.Issued, answers: bool, answer: bytes = ANSWER, piece: int = 0, steps: list[bool] | None = None):
+    """The port of who shows it, and answers once or hangs up in the middle of the handshake; with a ``piece`` it does not say more at
+    once, see ``hand_over``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*shown.write(tmp_path, "server"))
     listening = socket.create_server(("127.0.0.1", 0))
@@ -40,7 +65,10 @@ def serving(tmp_path, shown: pki.Issued, answers: bool, answer: bytes = ANSWER):
     def serve() -> None:
         accepted, _ = listening.accept()
         with contextlib.suppress(OSError), accepted:
-            if answers:
+            if piece:
+                assert steps is not None
+                hand_over(accepted, context, piece, answer, steps)
+            elif answers:
                 with context.wrap_socket(accepted, server_side=True) as s:
                     s.recv(65536)
                     s.sendall(answer)
@@ -108,6 +136,15 @@ def test_a_long_step_is_made_beside_the_loop(tmp_path, steps, how, loop, links):
     with serving(tmp_path, chain(links), True) as port:
         assert ask(how, port, believing(CA), loop) == b"ok"
     assert steps[0] and False not in steps[1:] if not links else False in steps
+
+
+@pytest.mark.parametrize("how", [post, get])
+@pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_step_is_as_long_as_all_that_was_said_until_then(tmp_path, steps, how, loop):
+    """What comes in pieces, each of which is short, is verified with the last of them: that was the loop's."""
+    with serving(tmp_path, chain(LINKS), True, piece=2000, steps=steps) as port:
+        assert ask(how, port, believing(CA), loop) == b"ok"
+    assert len(steps) > 4 and not steps[-1]
 
 
 @pytest.mark.parametrize("how", [post, get])

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from kas.client.http import BackendError, Target, connect
+from kas.client.exchange import exchange
+from kas.client.http import BackendError, Target, connect, insecure_tls
 from kas.client.konnectivity import CLOSE_REQ, DATA, DIAL_CLS, DIAL_REQ, HIGH, packet, read_packet
 from kas.meta.protowire import put_bytes, put_int
 from tests.client.konnectivity_server import KonnectivityServer, selection
@@ -58,10 +59,34 @@ def test_an_agent_that_cannot_dial(proxy, tmp_path):
     assert registry.metrics[f"{NAME}failure_count"].values == {("grpc", "proxy", "uds"): 2}
 
 
+class Ahead(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self):
+        return super().time() + self.ahead_s
+
+
 def test_an_agent_that_says_nothing(proxy, tmp_path):
+    """The time for it is over when the server has heard of it, however long that takes."""
     via, registry = through(proxy, tmp_path)
     proxy.silent = True
-    assert dialled(via, 0.2) == f"dial tcp 10.9.8.7:443 via proxy {proxy.path}: i/o timeout"
+    target = Target("https", "10.9.8.7", "443", tls=insecure_tls(), via=via)
+
+    async def run():
+        for turn, made in enumerate((connect, exchange), 1):
+            dialling = asyncio.ensure_future(made(target, 60.0))
+            while len(proxy.asked) < turn:  # noqa: ASYNC110  # another thread asks
+                await asyncio.sleep(0.01)
+            assert not dialling.done()
+            asyncio.get_running_loop().ahead_s += 60.0
+            with pytest.raises(BackendError) as e:
+                await dialling
+            assert str(e.value) == f"dial tcp 10.9.8.7:443 via proxy {proxy.path}: i/o timeout"
+
+    with asyncio.Runner(loop_factory=Ahead) as runner:
+        runner.run(run())
     assert proxy.gave_up.wait(60) and set(proxy.got) <= {DIAL_REQ, DIAL_CLS}
     assert registry.metrics[f"{NAME}failure_count"].values == {("grpc", "proxy", "uds"): 2}
 
@@ -85,7 +110,7 @@ def test_a_tunnel_that_breaks_off(proxy, tmp_path, pair):
         await made.send("POST", Target("http", "pod.invalid", "80"), [], BIG)
         await made.head()
         with pytest.raises(BackendError):
-            await asyncio.wait_for(made.read(1 << 21), 20)
+            await asyncio.wait_for(made.read(1 << 21), 60)
         made.close()
         server.close()
 
@@ -172,7 +197,7 @@ def test_what_was_written_before_it_closed_arrives(proxy, tmp_path):
         transport.writelines([BIG, b"end"])
         transport.close()
         transport.write(b"too late")
-        await asyncio.wait_for(asyncio.gather(slow.lost.wait(), whole.wait()), 20)
+        await asyncio.wait_for(asyncio.gather(slow.lost.wait(), whole.wait()), 60)
         server.close()
 
     asyncio.run(run())

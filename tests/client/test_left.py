@@ -16,6 +16,7 @@ import uvloop
 
 from kas.client.exchange import Exchange, exchange
 from kas.client.http import MAX_HEAD, BackendError, Target, _Plain, connect, insecure_tls
+from tests import ports
 from tests.endpoints.fakekubelet import make_certificate
 
 
@@ -100,10 +101,7 @@ def test_nothing_is_left_of_an_attempt(tmp_path: Path, loop: Callable[[], asynci
     async def run() -> None:
         tls = sealed if "certificate" in why else None
         server = await asyncio.start_server(_reset, "127.0.0.1", 0, ssl=tls)
-        port = str(server.sockets[0].getsockname()[1])
-        if "refused" in why:
-            server.close()
-            await server.wait_closed()
+        port = str(ports.reserve() if "refused" in why else server.sockets[0].getsockname()[1])
         for _ in range(8):
             with pytest.raises(BackendError, match=why):
                 await opened(Target("https", "127.0.0.1", port, tls=trusting))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from kas.client.outgoing import connect_for, hold
 from kas.endpoints import proxy
 from kas.meta.errors import ApiError
 from kas.observe.process import outgoing_descriptors, spare_descriptors
+from tests import ports
 from tests.endpoints.fakekubelet import make_certificate
 from tests.filters.requests import request
 
@@ -112,8 +112,7 @@ def test_what_ends_otherwise_is_given_back():
         for one in mine:
             one.close()
         await given_back("a", 0)
-        with socket.create_server(("127.0.0.1", 0)) as nobody:
-            port = str(nobody.getsockname()[1])
+        port = str(ports.reserve())
         for _ in range(2 * ROOM):
             with pytest.raises(BackendError):
                 await connect_for("a", target._replace(port=port))

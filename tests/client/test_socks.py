@@ -51,7 +51,7 @@ async def through(said, host="backend.example.com", port=443, login=None, split=
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         proxy = SocksProxy(server.sockets[0].getsockname(), login)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             transport, talk = await proxy.connect(Talk, host, port)
             await talk.lost
             await ended

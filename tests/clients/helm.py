@@ -96,19 +96,21 @@ class Ready:
         items: list[Obj] = answer["items"]
         return items
 
-    def _say(self, version: str, resource: str, obj: Obj, status: Obj) -> None:
+    def _say(self, version: str, resource: str, obj: Obj, status: Obj) -> bool:
+        """Whether it was heard: not of what was deleted meanwhile, or written, which comes round again."""
         meta = obj["metadata"]
         path = f"/apis/{version}/namespaces/{self._namespace}/{resource}/{meta['name']}/status"
         body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
         code, answer = self._client("PATCH", path, body, "application/merge-patch+json")
-        assert code in (200, 404, 409), answer  # deleted meanwhile, or written: it comes round again
+        assert code in (200, 404, 409), answer
+        return code == 200
 
     def _finish(self, job: Obj) -> None:
         moment = "2026-01-01T00:00:00Z"
         conditions = [{"type": kind, "status": "True", "lastTransitionTime": moment} for kind in ("SuccessCriteriaMet", "Complete")]
         counted = {"succeeded": 1, "ready": 0, "terminating": 0, "uncountedTerminatedPods": {}}
-        self._say("batch/v1", "jobs", job, {"startTime": moment, "completionTime": moment, "conditions": conditions, **counted})
-        self.finished.append(job["metadata"]["name"])
+        if self._say("batch/v1", "jobs", job, {"startTime": moment, "completionTime": moment, "conditions": conditions, **counted}):
+            self.finished.append(job["metadata"]["name"])
 
     def _provide(self, deployment: Obj) -> None:
         """With a ReplicaSet of its template: helm 3 looks at its pods."""

@@ -55,7 +55,7 @@ def test_a_refusal_does_not_wait_for_the_body(kas, path, lines, who, status):
     """Nothing but the head is ever sent."""
     token = {"nobody": "", "wrong": "no-such-token", "admin": kas.token}[who]
     with dial(kas) as s:
-        s.settimeout(20)
+        s.settimeout(60)
         s.sendall(post(path, *lines, token=token))
         assert answer(s)[0] == status
 
@@ -63,7 +63,7 @@ def test_a_refusal_does_not_wait_for_the_body(kas, path, lines, who, status):
 @pytest.mark.parametrize("size", [1, 70_000, 2_000_000])
 def test_a_connection_carries_on_behind_a_body_nobody_wanted(kas, size):
     with dial(kas) as s:
-        s.settimeout(20)
+        s.settimeout(60)
         for _ in range(2):
             s.sendall(post(ROOM, f"Content-Length: {size}"))
             assert answer(s)[0] == 403
@@ -75,7 +75,7 @@ def test_a_connection_carries_on_behind_a_body_nobody_wanted(kas, size):
 
 def test_a_body_that_is_sent_before_the_refusal_is_read_gets_it(kas):
     with dial(kas) as s:
-        s.settimeout(20)
+        s.settimeout(60)
         s.sendall(post(ROOM, "Content-Length: 3000000") + b"x" * 3_000_000)
         assert answer(s)[0] == 403
 
@@ -121,7 +121,7 @@ class Http2:
 @pytest.fixture
 def http2(kas):
     with dial(kas, "h2") as s:
-        s.settimeout(20)
+        s.settimeout(60)
         yield Http2(s)
 
 

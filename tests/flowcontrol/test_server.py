@@ -98,10 +98,22 @@ def test_a_schema_counts_from_the_next_request_on(tmp_path):
 
 
 def test_who_has_waited_its_time_is_sent_away(tmp_path):
+    """A quarter of what the request may take, which is over at once here."""
     async def work(s: Server) -> None:
+        loop, waits = asyncio.get_running_loop(), list[float]()
+        call_later = loop.call_later
+
+        def sooner(seconds: float, call: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
+            if call is controller._late:
+                waits.append(seconds)
+                seconds = 0.0
+            return call_later(seconds, call, *args)
+
+        loop.call_later = sooner  # type: ignore[assignment, method-assign]
         await s.make("one", queuing={"queues": 1, "handSize": 1, "queueLengthLimit": 9})
         running = s.begin("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
-        refused = await s.ask("GET", f"{PODS}?timeout=200ms")  # of which it may wait a quarter
+        refused = await s.ask("GET", f"{PODS}?timeout=60s")
+        assert len(waits) == 1 and 7.5 < waits[0] <= 15.0
         assert refused.status == 429 and refused.body == b"Too many requests, please try again later.\n"
         assert dict(refused.headers)[b"retry-after"] == b"1" and b"x-kubernetes-pf-prioritylevel-uid" in dict(refused.headers)
         assert s.seats == (1, 1, 0)

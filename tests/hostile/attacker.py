@@ -118,7 +118,7 @@ class Attacker:
         return code
 
     def made(self, path: str, body: Any) -> Any:
-        """What was created, as the server shows it."""
+        """What was created, as the server shows it. Its name is the server's, from ``generateName``: an attack may be tried again."""
         with requests.Session() as session:
             session.trust_env = False
             sent = {"Authorization": f"Bearer {self.token}"}

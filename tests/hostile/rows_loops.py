@@ -31,11 +31,12 @@ def _(a: Attacker) -> None:
 
 @row("owners: 100 that own one another, deleted in the foreground", 200, 201, 404, 409)
 def _(a: Attacker) -> None:
-    made = [a.made(a.maps, {"metadata": {"name": f"m{i}"}})["metadata"]["uid"] for i in range(100)]
+    made = [a.made(a.maps, {"metadata": {"generateName": "m"}})["metadata"] for _ in range(100)]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": True}
-    refs = [{**owner, "name": f"m{i}", "uid": uid} for i, uid in enumerate(made)]
-    a.many(("PATCH", f"{a.maps}/m{i}", {"metadata": {"ownerReferences": refs[:i] + refs[i + 1 :]}}, MERGE) for i in range(100))
-    a.many(("DELETE", f"{a.maps}/m{i}?propagationPolicy=Foreground") for i in range(100))
+    refs = [{**owner, "name": meta["name"], "uid": meta["uid"]} for meta in made]
+    a.many(("PATCH", f"{a.maps}/{meta['name']}", {"metadata": {"ownerReferences": refs[:i] + refs[i + 1 :]}}, MERGE)
+           for i, meta in enumerate(made))  # fmt: skip
+    a.many(("DELETE", f"{a.maps}/{meta['name']}?propagationPolicy=Foreground") for meta in made)
 
 
 @row("claims: 100 deleted beside 300 pods of other claims", 201, 200, 409)

@@ -25,15 +25,17 @@ def fill(a: Attacker, n: int, size: int = 10, **metadata: object) -> None:
 @row("watches: 300 from before 2,000 writes, that select none of them", 200, 201, 404)
 def _(a: Attacker) -> None:
     let_mallory_watch(a)
-    first = a.made(a.maps, {"metadata": {"name": "log"}})["metadata"]["resourceVersion"]
-    a.many((("PATCH", f"{a.maps}/log", {"data": {"a": str(i)}}, MERGE) for i in range(2000)), 8)
+    log = a.made(a.maps, {"metadata": {"generateName": "log"}})["metadata"]
+    first = log["resourceVersion"]
+    a.many((("PATCH", f"{a.maps}/{log['name']}", {"data": {"a": str(i)}}, MERGE) for i in range(2000)), 8)
     watches(a, 3, f"resourceVersion={first}&labelSelector=a%3D%d&fieldSelector=metadata.name%3Dx%d")
 
 
 @row("watches: from before 2,000 writes, opened and dropped", 200, 201, 404)
 def _(a: Attacker) -> None:
-    first = a.made(a.maps, {"metadata": {"name": "log"}})["metadata"]["resourceVersion"]
-    a.many((("PATCH", f"{a.maps}/log", {"data": {"a": str(i)}}, MERGE) for i in range(2000)), 8)
+    log = a.made(a.maps, {"metadata": {"generateName": "log"}})["metadata"]
+    first = log["resourceVersion"]
+    a.many((("PATCH", f"{a.maps}/{log['name']}", {"data": {"a": str(i)}}, MERGE) for i in range(2000)), 8)
     for _ in range(15):
         a.raw(10, a.head("GET", f"{a.maps}?watch=true&resourceVersion={first}"), listen=0.01)
 

@@ -20,7 +20,7 @@ from kas.testing.server import KasServer
 from tests import pki, tlsstub
 from tests.auth.issuer import Issuer
 from tests.hostile.bystander import Bystander, Echo
-from tests.hostile.conftest import Caller, resident
+from tests.hostile.conftest import Caller, comes_back, resident
 from tests.security.kms import Plugin
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -84,7 +84,7 @@ def bystander(asked: Asked, echo: Echo) -> Iterator[Bystander]:
     one, before = Bystander(asked.server, echo), sum(resident(asked.server).values())
     yield one
     one.check()
-    assert sum(resident(asked.server).values()) - before < MOST_MB << 20
+    comes_back(asked.server, before, MOST_MB)
 
 
 def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:

@@ -459,7 +459,7 @@ def test_many_streams_of_h2load(target, admin):
 def test_exactly_one_host(target, hosts):
     lines = ["GET /version HTTP/1.1", *(f"Host: {h}" for h in hosts), "Connection: close"]
     with dial(target) as s:
-        s.settimeout(20)
+        s.settimeout(60)
         s.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         assert statuses(s.recv(65536)) == [400]
 
@@ -469,7 +469,7 @@ def test_a_write_that_asks_for_a_websocket_is_not_answered_as_a_read(target, met
     upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     head = f"{method} /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\n{upgrade}"
     with dial(target) as s:
-        s.settimeout(20)
+        s.settimeout(60)
         s.sendall(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
         answer = s.recv(65536)
     assert statuses(answer) == [400] and b"ConfigMapList" not in answer

@@ -57,8 +57,7 @@ def test_others_have_their_turn_of_the_loop_in_between(clock: list[float]) -> No
             loop.remove_reader(ours)
         assert seen.index("relayed") <= 4
         turns.ask(Handshake("b", seen, clock))  # also after all had theirs
-        await asyncio.sleep(0.01)
-        assert seen[-1] == "b"
+        await until(lambda: seen[-1] == "b")
 
     asyncio.run(test())
 
