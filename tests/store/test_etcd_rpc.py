@@ -485,7 +485,7 @@ def test_calls_end_when_their_time_is_up_whichever_began_first() -> None:
             if len(ended) == 3:
                 three.set()
 
-        streams = [connection.begin(b"", b"", s, lambda _, i=i: end(i)) for i, s in enumerate((60.0, 0.2, 0.05, 0.1, 60.0))]
+        streams = [connection.begin(b"", b"", s, lambda _, i=i: end(i)) for i, s in enumerate((60.0, 0.6, 0.05, 0.1, 60.0))]
         await three.wait()
         assert ended == [2, 3, 1] and not streams[0].over and not streams[4].over
         assert {streams[i].error.code for i in ended} == {Code.DEADLINE_EXCEEDED}
