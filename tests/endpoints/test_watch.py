@@ -435,11 +435,15 @@ def test_what_fails_on_the_way_ends_the_watch(in_process):
 
 
 @pytest.mark.parametrize(("size", "writes"), [(800_000, 250), (40_000, 600)])
-def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect, size, writes):
+def test_a_client_that_does_not_read_costs_bounded_memory(tmp_path, connect, size, writes):
     """Some 200 MB of events behind clients that stall: no growth; one that goes on reading gets them all, in order. They take something now
-    and then, as who takes nothing of what is large for a minute is left, which writing it all may last."""
-    server = kas_server("--unsafe-no-fsync", "--controllers", "none")
-    client = connect(server)
+    and then; a slow machine makes that as little as nothing in a minute, for which they would be left."""
+    patient = sooner("kas.endpoints.listpages.PATIENCE_S=600")
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--controllers", "none", prefix=patient) as server:
+        _stalled_clients(server, connect(server), size, writes)
+
+
+def _stalled_clients(server, client, size, writes):
     path = "/api/v1/namespaces/default/configmaps"
     rv = int(client("GET", path)[1]["metadata"]["resourceVersion"])
     context = ssl.create_default_context(cafile=server.ca)
