@@ -20,6 +20,7 @@ from kas.endpoints import watch as watches
 from kas.endpoints.frames import wrap_protobuf
 from kas.endpoints.listpages import FIRST_BYTES, NotTakenError, Room
 from kas.meta.errors import ApiError
+from kas.meta.waiting import Stint
 from kas.request.http import Request, Response
 from kas.store import Op, build_record
 from kas.testing.server import KasServer
@@ -486,6 +487,28 @@ def _stalled_clients(server, client, size, writes):
     for s in stalled:
         s.close()
     assert "panic'd" not in server.output
+
+
+def test_a_watch_ends_that_is_told_so_while_others_have_their_turn(in_process, monkeypatch):
+    """It stayed until the next event, where it had kept the loop for as long as it may."""
+
+    async def work(world):
+        pauses = []
+
+        class Over(Stint):
+            over = True
+
+            async def pause(self):
+                pauses.append(self)
+                if len(pauses) == 2:  # with nothing left to send
+                    world.server.watches.end_all()
+                await super().pause()
+
+        monkeypatch.setattr(watches, "Stint", Over)
+        async with watching(world, "") as (_, task):
+            await asyncio.wait_for(task, 60)
+
+    in_process(work)
 
 
 def test_large_objects_wait_for_room(in_process, monkeypatch):
