@@ -154,6 +154,8 @@ def test_objects_that_own_one_another_go_together(play):
             await until(lambda: len(collector.graph.nodes) == 20)
             for i in range(20):
                 await client.delete(maps, NAMESPACE, f"m{i:02}", propagationPolicy="Foreground")
+                # Where all of them are to go before any was looked at, each waits for the others.
+                await until(lambda i=i: there(client, "configmaps", f"m{i:02}") is None)
             await until(lambda: not client.store.range(maps.root).records)
             await until(lambda: not collector.graph.nodes)
         assert not collector.graph.dependents and not collector.graph._blocking and not collector.graph._waiting
