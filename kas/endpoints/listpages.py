@@ -121,12 +121,16 @@ class Room:
     Of what all may hold nobody gets more than is left free, so that whoever comes last finds as much as each of those before him has:
     half of it of one, a third each of two. The service accounts of a namespace count together, too, as who may make one makes hundreds."""
 
-    def __init__(self, most_bytes: int = USER_BYTES, patience_s: float = PATIENCE_S, all_bytes: int = ALL_BYTES) -> None:
-        self._most, self._patience_s = most_bytes, patience_s
+    def __init__(self, most_bytes: int = USER_BYTES, patience_s: float | None = None, all_bytes: int = ALL_BYTES) -> None:
+        self._most, self._own_patience_s = most_bytes, patience_s
         self.held: dict[str, int] = {}
         self._free = all_bytes
         self._by_namespace: dict[str, int] = {}  # of service accounts
         self._waiting: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
+
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_S if self._own_patience_s is None else self._own_patience_s
 
     def _has_room(self, user: str) -> bool:
         if self.held.get(user, 0) >= min(self._most, self._free):

@@ -217,6 +217,8 @@ class WatchStream:
                 while not self._ended:
                     if stint.over:  # a client may take whatever comes
                         await stint.pause()
+                        if self._ended:  # nobody says so again
+                            break
                     if self._watcher.ready:
                         frames = await self._framed(self._next())
                         if frames:

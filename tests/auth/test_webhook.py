@@ -70,9 +70,9 @@ def backend():
 
 
 def test_what_it_is_sent(tmp_path, backend):
-    ask = Asking(tmp_path, backend, timeout_s=3)
+    ask = Asking(tmp_path, backend, timeout_s=60)
     assert ask(question(api_group="apps", subresource="scale"), question(resource_request=False, path="/x", user=UserInfo("bob")))
-    assert [seen["path"] for seen in backend.seen] == ["/?timeout=3s"] * 2
+    assert [seen["path"] for seen in backend.seen] == ["/?timeout=1m0s"] * 2
     first, second = ask.asked()
     assert first == {
         "kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "status": {"allowed": False},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -36,10 +37,11 @@ def test_a_system_without_a_process_left_is_told_of_in_a_line(tmp_path, monkeypa
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", none)
+    gc.collect()  # what others left is closed now
     held = len(os.listdir("/proc/self/fd"))
     (why,) = preflight(Options({"audit-log-path": str(tmp_path)}))
     assert why.startswith("no process can be made: Resource temporarily unavailable: ulimit -u")
-    assert len(os.listdir("/proc/self/fd")) == held
+    assert len(os.listdir("/proc/self/fd")) <= held
 
 
 def test_without_a_policy_there_are_no_events(tmp_path):

@@ -74,26 +74,31 @@ def test_items_are_worked_on_once_and_in_order():
 
 def test_an_item_added_while_it_runs_comes_again_and_never_twice_at_once():
     running, seen, most = set(), 0, 0
+    begun, both = asyncio.Event(), asyncio.Event()
 
     async def work(item: str) -> None:
         nonlocal seen, most
         assert item not in running
         running.add(item)
         most = max(most, len(running))
-        await asyncio.sleep(0.02)
+        begun.set()
+        if len(running) == 2:
+            both.set()
+        await both.wait()
+        await asyncio.sleep(0)
         running.discard(item)
         seen += 1
 
     async def body(queue: WorkQueue) -> None:
         queue.add("a")
-        await asyncio.sleep(0.01)
+        await begun.wait()
         queue.add("a")
         queue.add("a")
         queue.add("b")
-        await _until(lambda: seen == 3)
+        await _until(lambda: seen == 3 and not len(queue))
 
     _run(work, body)
-    assert most == 2
+    assert most == 2 and seen == 3
 
 
 def test_failures_come_again_and_other_errors_end_the_run():

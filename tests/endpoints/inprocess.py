@@ -159,7 +159,7 @@ class Stream:
             self._lines.put_nowait(line)
 
     async def next(self) -> dict[str, Any]:
-        return orjson.loads(await asyncio.wait_for(self._lines.get(), 20))
+        return orjson.loads(await asyncio.wait_for(self._lines.get(), 60))
 
     def rest(self) -> list[dict[str, Any]]:
         out = []

@@ -299,7 +299,19 @@ def test_what_policies_see_and_leave_of_large_objects(server: InProcess, on_loop
         assert server.ask(Sent("DELETE", f"{path}/p"))[0] == 200
 
 
-def test_what_loads_cryptography_at_its_first_use(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+def test_what_loads_cryptography_at_its_first_use(
+    server: InProcess, on_loop: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, create = [True], token.Token.create
+
+    def created(self: token.Token, *args: Any) -> Any:
+        if first:  # of this test, if not of the server
+            self._issuer = None
+            first.clear()
+        return create(self, *args)
+
+    monkeypatch.setattr(token.Token, "create", created)
+    monkeypatch.setattr(server.server.keys.signer, "_loaded", None)
     assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "first"}}))[0] in (201, 409)
     seen = on_loop(Signer, "_key")
     asked = Sent("POST", f"{NS}/serviceaccounts/first/token", {"spec": {}})

@@ -101,7 +101,7 @@ def test_log_is_streamed_as_it_grows(client, namespace, kubelet):
         kubelet.more_log.set()
         assert next(lines) == b"second line"
         assert list(lines) == []
-    assert under_way(client, "log") == ["0"]
+    until(lambda: under_way(client, "log") == ["0"])
     seen = kubelet.seen[-1]
     assert seen["path"] == f"/containerLogs/{namespace}/p/c"
     assert seen["query"] == "follow=true&tailLines=5&timestamps=true"

@@ -20,6 +20,7 @@ from kas.endpoints import watch as watches
 from kas.endpoints.frames import wrap_protobuf
 from kas.endpoints.listpages import FIRST_BYTES, NotTakenError, Room
 from kas.meta.errors import ApiError
+from kas.meta.waiting import Stint
 from kas.request.http import Request, Response
 from kas.store import Op, build_record
 from kas.testing.server import KasServer
@@ -435,11 +436,15 @@ def test_what_fails_on_the_way_ends_the_watch(in_process):
 
 
 @pytest.mark.parametrize(("size", "writes"), [(800_000, 250), (40_000, 600)])
-def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect, size, writes):
+def test_a_client_that_does_not_read_costs_bounded_memory(tmp_path, connect, size, writes):
     """Some 200 MB of events behind clients that stall: no growth; one that goes on reading gets them all, in order. They take something now
-    and then, as who takes nothing of what is large for a minute is left, which writing it all may last."""
-    server = kas_server("--unsafe-no-fsync", "--controllers", "none")
-    client = connect(server)
+    and then; a slow machine makes that as little as nothing in a minute, for which they would be left."""
+    patient = sooner("kas.endpoints.listpages.PATIENCE_S=600")
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--controllers", "none", prefix=patient) as server:
+        _stalled_clients(server, connect(server), size, writes)
+
+
+def _stalled_clients(server, client, size, writes):
     path = "/api/v1/namespaces/default/configmaps"
     rv = int(client("GET", path)[1]["metadata"]["resourceVersion"])
     context = ssl.create_default_context(cafile=server.ca)
@@ -482,6 +487,28 @@ def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect, s
     for s in stalled:
         s.close()
     assert "panic'd" not in server.output
+
+
+def test_a_watch_ends_that_is_told_so_while_others_have_their_turn(in_process, monkeypatch):
+    """It stayed until the next event, where it had kept the loop for as long as it may."""
+
+    async def work(world):
+        pauses = []
+
+        class Over(Stint):
+            over = True
+
+            async def pause(self):
+                pauses.append(self)
+                if len(pauses) == 2:  # with nothing left to send
+                    world.server.watches.end_all()
+                await super().pause()
+
+        monkeypatch.setattr(watches, "Stint", Over)
+        async with watching(world, "") as (_, task):
+            await asyncio.wait_for(task, 60)
+
+    in_process(work)
 
 
 def test_large_objects_wait_for_room(in_process, monkeypatch):

@@ -217,19 +217,26 @@ def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatc
 
     async def go() -> None:
         pool, over, began = Aside(threads=2), threading.Event(), list[int]()
+        each = threading.Event()  # of the users has begun: a thread that was given work may get its turn last
 
         def long(number: int) -> int:
             began.append(number)
+            if len(began) == 5:
+                each.set()
             while not over.is_set():
                 assert not abandoned()
             return number
+
+        def end() -> None:
+            assert each.wait(60)
+            over.set()
 
         async def one(client: str, work: Callable[[], object]) -> object:
             works_for(client)
             return await pool.run(work)
 
         made = [asyncio.create_task(one(f"user-{i % 5}", partial(long, i))) for i in range(10)]
-        short = asyncio.create_task(one("other", over.set))
+        short = asyncio.create_task(one("other", end))
         assert await asyncio.wait_for(asyncio.gather(*made), 60) == list(range(10)) and await short is None
         # Of one user what was begun goes first, however often others went before it.
         assert sorted(began[:5]) == list(range(5)) and pool._held_up == 0

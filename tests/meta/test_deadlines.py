@@ -74,6 +74,7 @@ def test_of_two_deadlines_each_knows_its_own():
                     if not inner.drop(task):
                         raise
                     said.append("inner")
+                    outer.add(task, now())
                 finally:
                     inner.drop(task)
                 await asyncio.Event().wait()
@@ -83,7 +84,8 @@ def test_of_two_deadlines_each_knows_its_own():
             return said
 
         start = now()
-        both, own = await asyncio.gather(request(start + 1, start + 0.01), request(start + 0.01, start + 60))
+        both, own = await asyncio.gather(request(start + 60, start + 0.01), request(start + 0.01, start + 60))
         assert (both, own) == (["inner", "outer"], ["outer"])
+        assert await request(start, start) == ["outer"], "where both have passed in one turn of the loop the request ends"
 
     asyncio.run(run())

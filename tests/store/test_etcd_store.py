@@ -122,8 +122,9 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def few_fences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine does not change the revisions that tests count."""
-    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 2.0)
+    """A slow machine does not change the revisions that tests count, and a read waits for it."""
+    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 30.0)
+    monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 30.0)
 
 
 @pytest.fixture
@@ -256,7 +257,8 @@ def test_many_writers_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(write())
 
 
-def test_a_stopped_etcd_is_told_and_survived(server: Server, etcd: Etcd) -> None:
+def test_a_stopped_etcd_is_told_and_survived(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1.0)
     store = server.store
     store.commit_now(Op(A, draft(), 0))
     etcd.kill()
@@ -277,11 +279,11 @@ def test_a_stopped_etcd_is_told_and_survived(server: Server, etcd: Etcd) -> None
 
 
 def test_a_write_whose_answer_is_lost_is_not_told_as_undone(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 2.0)
     server.store.commit_now(Op(A, draft(), 0))
     etcd.signal(signal.SIGSTOP)
     try:
-        with pytest.raises(Unknown):
+        with monkeypatch.context() as soon, pytest.raises(Unknown):
+            soon.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 2.0)
             server.store.commit_now(Op(B, draft(), 0))
     finally:
         etcd.signal(signal.SIGCONT)
@@ -546,7 +548,8 @@ def test_a_damaged_replica_is_made_anew(server: Server) -> None:
     assert (server.store.compacted_revision, server.store.get(A).revision) == (2, 2)
 
 
-def test_keys_of_others_hold_up_no_answer(server: Server, etcd: Etcd) -> None:
+def test_keys_of_others_hold_up_no_answer(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 0.1)
     store = server.store
     store.commit_now(Op(A, draft(), 0))
     outside(etcd, put_of("/other"))
