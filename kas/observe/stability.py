@@ -20,10 +20,11 @@ _BETA = frozenset({
     "apiserver_flowcontrol_current_executing_requests", "apiserver_flowcontrol_current_executing_seats",
     "apiserver_flowcontrol_current_inqueue_requests", "apiserver_flowcontrol_dispatched_requests_total",
     "apiserver_flowcontrol_nominal_limit_seats", "apiserver_flowcontrol_rejected_requests_total",
-    "apiserver_flowcontrol_request_wait_duration_seconds", "apiserver_storage_events_received_total",
+    "apiserver_flowcontrol_request_wait_duration_seconds",
     "apiserver_validating_admission_policy_check_duration_seconds", "apiserver_validating_admission_policy_check_total",
-    "apiserver_watch_list_duration_seconds", "disabled_metrics_total", "kubernetes_build_info", "kubernetes_feature_enabled",
-    "registered_metrics_total", "workqueue_adds_total", "workqueue_depth", "workqueue_longest_running_processor_seconds",
+    "apiserver_watch_list_duration_seconds", "disabled_metrics_total", "hidden_metrics_total", "kubernetes_build_info",
+    "kubernetes_feature_enabled", "registered_metrics_total", "workqueue_adds_total", "workqueue_depth",
+    "workqueue_longest_running_processor_seconds",
     "workqueue_queue_duration_seconds", "workqueue_retries_total", "workqueue_unfinished_work_seconds", "workqueue_work_duration_seconds",
 })  # fmt: skip
 
@@ -41,6 +42,14 @@ HIDDEN = {
         "apiserver_request_sli_duration_seconds", "1.27.0",
         "Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, "
         "group, version, resource, subresource, scope and component.",
+    ),
+    "kube_apiserver_pod_logs_pods_logs_backend_tls_failure_total": (
+        "kube_apiserver_pod_logs_backend_tls_failure_total", "1.27.0",
+        "Total number of requests for pods/logs that failed due to kubelet server TLS verification",
+    ),
+    "kube_apiserver_pod_logs_pods_logs_insecure_backend_total": (
+        "kube_apiserver_pod_logs_insecure_backend_total", "1.27.0",
+        "Total number of requests for pods/logs sliced by usage type: enforce_tls, skip_tls_allowed, skip_tls_denied",
     ),
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kas import KUBERNETES_VERSION
 from kas.apiextensions import celrules
 from kas.auth.authn.x509 import Certificates
 from kas.auth.tokens import bound_claims, legacy_claims
@@ -167,6 +168,12 @@ async def build(m: Metered) -> None:
     info = json.loads(m.world.ask("/version")[1])
     labels = {"git_version": info["gitVersion"], "major": info["major"], "minor": info["minor"], "platform": info["platform"]}
     assert m.value("kubernetes_build_info", **labels) == 1
+
+
+@of("version_info")
+async def versions(m: Metered) -> None:
+    labels = {"binary": KUBERNETES_VERSION, "component": "kube", "emulation": "1.36", "min_compat": "1.35"}
+    assert m.value("version_info", **labels) == 1
 
 
 async def signed(m: Metered, name: str, wanted_s: int | None, valid_s: int, signer: str) -> None:
@@ -1189,6 +1196,8 @@ def test_help_says_how_stable_a_family_is(tmp_path):
             ("apiserver_request_total", "[STABLE] Counter of"),
             ("apiserver_storage_objects", "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, "),
             ("apiserver_flowcontrol_nominal_limit_seats", "[BETA] "),
+            ("hidden_metrics_total", "[BETA] "),
+            ("apiserver_storage_events_received_total", "[ALPHA] "),
             ("apiserver_request_sli_duration_seconds", "[ALPHA] "),
             ("process_start_time_seconds", "[ALPHA] "),
             ("process_open_fds", "Number of"),
