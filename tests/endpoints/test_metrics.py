@@ -291,14 +291,6 @@ async def in_flight(m: Metered) -> None:
 ONE_READ = {"enable_priority_and_fairness": False, "max_requests_inflight": 1, **EVERYBODY}
 
 
-@of("apiserver_dropped_requests_total", **ONE_READ)
-async def dropped(m: Metered) -> None:
-    m.world.shared.memory.enter(False)  # a read that another worker is serving
-    assert (await m("GET", PODS, token="")).status == 429
-    assert m.value("apiserver_dropped_requests_total", request_kind="readOnly") == 1
-    assert m.value("apiserver_dropped_requests_total", request_kind="mutating") == 0
-
-
 @of("apiserver_request_terminations_total", **ONE_READ)
 async def terminated(m: Metered) -> None:
     m.world.shared.memory.enter(False)
