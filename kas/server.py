@@ -487,6 +487,8 @@ class Server:
             ),
             self.aggregator, self.scheme.groups,
         )  # fmt: skip
+        if self.aggregator.peers is not None:
+            self.documents.counts = self.aggregator.peers.discovery_asked
         self.documents.install(self.director, raw.enable_swagger_ui)
         slis = Metrics()
         ProcessMetrics(self.metrics)

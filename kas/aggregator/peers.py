@@ -89,6 +89,18 @@ class PeerMetrics:
             "Total number of errors encountered while syncing discovery information from a peer kube-apiserver", ("type",),
         )  # fmt: skip
 
+        name, count = "aggregator_discovery_{}_total", "Counter of number of times"
+        of_one = f"{count} no-peer (non peer-aggregated) discovery was requested"
+        self._of_one = metrics.counter(name.format("nopeer_requests"), of_one)
+        kept = f"{count} discovery was served from peer-aggregated cache"
+        self._kept = metrics.counter(name.format("peer_aggregated_cache_hits"), kept)
+        made = f"{count} discovery was aggregated across all API servers"
+        self._made = metrics.counter(name.format("peer_aggregated_cache_misses"), made)
+
+    def discovery(self, alone: bool, kept: bool) -> None:
+        """Aggregated discovery was asked for: of this server ``alone``, or of all of them, which was at hand when ``kept``."""
+        (self._of_one if alone else self._kept if kept else self._made).inc()
+
     def answered(self, info: RequestInfo, code: int) -> None:
         """A peer answered with this status, or it could not be asked."""
         self._rerouted.inc((str(code), info.api_group, info.api_version, info.resource))
@@ -117,7 +129,7 @@ class Peers:
         certificate: tuple[str, str], served: Callable[[str, str, str], bool], changed: Callable[[], None], most: int, with_uid: bool,
         groups: Mapping[str, Group], metrics: PeerMetrics, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._metrics, self._groups = metrics, groups
+        self._metrics, self._groups, self.discovery_asked = metrics, groups, metrics.discovery
         self._root, self._address_of, self._own, self._served, self._changed = root, address_of, own, served, changed
         self._most, self._with_uid, self._clock = most, with_uid, clock
         self._ca = base64.b64encode(Path(ca_file).read_bytes()).decode()

@@ -12,7 +12,7 @@ import base64
 import json
 import logging
 from collections.abc import Sequence
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 from typing import Any
 
 from kas.auth import jws
@@ -152,6 +152,8 @@ class ExternalSigner:
             raise SignerError(f"while fetching token verification keys: {e}") from None
         self._asked = monotonic()
         self.keys, self.hidden, self._due = keys, hidden, self._asked + hint_s
+        counted.FETCHED_AT.set((), int(time()))
+        counted.KEYS_OF.set((), _timestamp(answer))
 
     # --- calls
 
@@ -224,6 +226,13 @@ def _numbers(message: bytes) -> dict[int, int]:
         return {n: v for n, wire, v in protowire.fields(message) if wire == protowire.VARINT and isinstance(v, int)}
     except ValueError as e:
         raise SignerError(str(e)) from None
+
+
+def _timestamp(answer: bytes) -> int:
+    """The whole seconds of the ``data_timestamp`` of a ``FetchKeysResponse``; 0 where it has none."""
+    told = [v for n, _, v in protowire.fields(answer) if n == 2 and isinstance(v, bytes)]
+    seconds = _numbers(told[-1]).get(1, 0) if told else 0
+    return seconds if seconds < 1 << 63 else seconds - (1 << 64)
 
 
 def _read_keys(answer: bytes) -> tuple[list[jws.Key], frozenset[str], int]:

@@ -31,7 +31,10 @@ class Observed:
         self._operations = metrics.counter(
             "apiserver_storage_transformation_operations_total",
             "Total number of transformations. Successful transformation will have a status 'OK' and a varied status string when the "
-            "transformation fails. The status, resource, and transformation_type fields can be used for alerting purposes.",
+            "transformation fails. The status, resource, and transformation_type fields can be used for alerting purposes. For example, "
+            "you can monitor for encryption/decryption failures using the transformation_type (e.g., from_storage for decryption and "
+            "to_storage for encryption). Additionally, these fields can be used to ensure that the correct transformers are applied to "
+            "each resource.",
             ("resource", "transformation_type", "transformer_prefix", "status"),
         )
         self._durations = metrics.histogram(

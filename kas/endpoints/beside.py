@@ -18,6 +18,7 @@ from kas.meta.aside import step
 from kas.meta.errors import ApiError
 from kas.meta.rota import Places
 from kas.meta.waiting import awaited
+from kas.registry.requests import Pages
 from kas.request.http import Request, Response
 from kas.store import continuetoken
 
@@ -65,7 +66,7 @@ class BesideReplica:
             revision = read.position(served, namespace, asked.options)[0]
         store, client = await self._opened(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
         try:
-            registry.store = registry.pages = store
+            registry.store, registry.pages = store, Pages(store, registry.requests)
             seen = copy.copy(served)
             seen.registry, seen.streams = registry, False
             return await awaited(read.get(req, seen, namespace, info.name) if one else read.list_(req, seen, namespace))

@@ -23,6 +23,7 @@ from kas.meta import errors
 from kas.meta.aside import LARGE, step
 from kas.meta.rota import Places
 from kas.meta.waiting import Stint, awaited
+from kas.observe import counted
 from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
@@ -129,14 +130,14 @@ class Deleter:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
         aside = many(registry.store, q.prefix, matcher)
-
+        counted.LISTS.inc((served.group, served.resource))
         left, size, named = q.limit, 0, revision
 
         async def read_at(at: int) -> Any:
             args: Any = (q.prefix, start, left or PAGE, at, q.matcher, bool(left))
             if aside:
-                return await asyncio.to_thread(registry.store.range, *args, max_bytes=PAGE_BYTES)
-            return registry.store.range(*args, max_bytes=PAGE_BYTES)
+                return await asyncio.to_thread(registry.pages.range, *args, max_bytes=PAGE_BYTES)
+            return registry.pages.range(*args, max_bytes=PAGE_BYTES)
 
         async def read() -> Any:
             """A page."""

@@ -95,6 +95,8 @@ class Documents:
         self._building, self._shaping = asyncio.Semaphore(1), asyncio.Semaphore(1)  # of OpenAPI, and of discovery in other forms
         self._openapi_before: Any = None
         self.index_paths: Callable[[], list[str]] = list
+        # Where other API servers are asked what they serve: aggregated discovery of this one alone, or of all, and whether it was kept.
+        self.counts: Callable[[bool, bool], None] | None = None
 
     def refresh(self) -> None:
         """Forget every document: what is served has changed."""
@@ -180,6 +182,8 @@ class Documents:
         """The APIGroupDiscoveryList in the media type ``form``; the entity tag of all its forms is that of its JSON."""
         alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
         key, cache = ("aggregated", core, alone), self._cache
+        if self.counts is not None:
+            self.counts(alone, key in cache)
         if key in cache:
             return self._told(req, key, form, cache[key])
         shown = self._aggregation.discovered(self._shown(), not alone)

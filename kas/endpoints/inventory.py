@@ -88,6 +88,13 @@ class Inventory:
             "and compiler from which Kubernetes was built, and platform on which it is running.", tuple(BUILD_LABELS), same=True,
         )  # fmt: skip
         build.set(tuple(info[name] for name in BUILD_LABELS.values()), 1.0)
+        versions = gauge(
+            "version_info",
+            "Provides the compatibility version info of the component. The component label is the name of the component, usually kube, but "
+            "is relevant for aggregated-apiservers.", ("binary", "component", "emulation", "min_compat"), same=True,
+        )  # fmt: skip
+        emulated, oldest = (f"{info[f'{name}Major']}.{info[f'{name}Minor']}" for name in ("emulation", "minCompatibility"))
+        versions.set((info["gitVersion"].removeprefix("v"), "kube", emulated, oldest), 1.0)
         self._disabled = metrics.add(Counter("disabled_metrics_total", "The count of disabled metrics.", shared=False))
         self._hidden = metrics.add(Counter("hidden_metrics_total", "The count of hidden metrics.", shared=False))
         metrics.add(Counter(UNEXPECTED_TOTAL, "The count of unexpected categorizations during cardinality enforcement.", shared=False))

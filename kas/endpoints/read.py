@@ -19,6 +19,7 @@ from kas.meta.aside import LARGE_YAML, POOL
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.names import is_valid_path_segment_name
 from kas.meta.waiting import awaited
+from kas.observe import counted
 from kas.registry.versions import Shown
 from kas.request.http import Request, Response
 from kas.store import Compacted, FutureRevision, TransformError, continuetoken
@@ -243,7 +244,9 @@ def _list_one(q: Listing, key: str) -> Response | Awaitable[Response]:
     store = q.served.registry.store
     at = q.revision or store.revision
     rec = store.get(key, q.revision)
+    counted.LISTS.inc((q.served.group, q.served.resource))
     found = [rec] if rec is not None and (q.matcher is None or q.matcher.matches(rec)) else []
     if rec is not None and not q.revision:
         at = max(at, rec.revision)
+    q.served.registry.requests.listed(int(rec is not None), len(found))
     return listing.converted(q, listing.plain_meta(q, at), found)

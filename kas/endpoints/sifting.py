@@ -92,7 +92,7 @@ async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:
     """The selected ones from ``start`` on, ``q.limit`` at most; read and converted page by page at one revision."""
     store, records, shown = q.served.registry.pages, list[Any](), list[Shown]()
     while True:
-        page = store.range(q.prefix, start, PAGE_ITEMS, revision, q.matcher, max_bytes=PAGE_BYTES)
+        page = store.range_to_sift(q.prefix, start, PAGE_ITEMS, revision, q.matcher, max_bytes=PAGE_BYTES)
         revision = page.revision
         for i, s in enumerate(await converted(q.served, page.records, sieve)):
             if s is None:
@@ -100,8 +100,10 @@ async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:
             records.append(page.records[i])
             shown.append(s)
             if len(shown) == q.limit:
+                store.sifted(q.limit)
                 more = page.more or i + 1 < page.count  # of the rest nobody knows whether it is selected
                 return Sifted(records, shown, revision, more, page.records[i].key + "\0" if more else "")
         if not page.more:
+            store.sifted(len(shown))
             return Sifted(records, shown, revision, False, "")
         start = page.next_key

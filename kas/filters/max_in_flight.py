@@ -30,11 +30,6 @@ class InFlight(Protocol):
 
 def max_in_flight(memory: InFlight, read_limit: int, write_limit: int, registry: Registry) -> Filter:
     """Limit 0 = none."""
-    dropped = registry.counter(
-        "apiserver_dropped_requests_total",
-        "Number of requests dropped with 'Too many requests, please try again later' response",
-        ("request_kind",),
-    )
     inflight = registry.gauge(
         "apiserver_current_inflight_requests",
         "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
@@ -58,7 +53,6 @@ def max_in_flight(memory: InFlight, read_limit: int, write_limit: int, registry:
             memory.leave(mutating)
             if MASTERS in req.user.groups:
                 return None
-            dropped.inc(("mutating" if mutating else "readOnly",))
             return too_many_requests(1)
         req.in_flight = kind = WRITE if mutating else READ
         serving[kind] += 1

@@ -83,7 +83,7 @@ class FlowControl:
         self._room = Budget("flow_control_flows", "which flow requests belong to, by user, verb and resource", FLOWS_BUDGET, LONGEST_FLOW)
         self._polling = False
         self._waited_for: set[Level] = set()  # those in which somebody of this worker may wait
-        self._metrics = FlowMetrics(registry, self)
+        FlowMetrics(registry, self)
 
     def start(self, source: Source, prefix_of: Callable[[str], str]) -> None:
         """Makes what the objects say, and follows them from here on; ``prefix_of(resource)`` says where they are stored."""
@@ -332,7 +332,6 @@ class FlowControl:
         """429 with upstream's text; the headers say which level has no room, and when to come again."""
         dropped = self.dropped.setdefault(ticket.flow.level.name, Dropped())
         dropped.note()
-        self._metrics.refused(ticket.mutating)
         return too_many_requests(dropped.retry_after_s)
 
     def _waits(self, ticket: Ticket) -> Any:

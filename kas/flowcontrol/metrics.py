@@ -50,17 +50,13 @@ FLOW_GAUGES = {
 
 
 class FlowMetrics:
-    """``refused(mutating)`` counts a request that was sent away; the rest is collected."""
+    """All of it is collected."""
 
     def __init__(self, registry: Registry, control: FlowControl) -> None:
         self._registry, self._control = registry, control
         self._told: dict[tuple[str, str], tuple[Stats, int, int, int, dict[str, int]]] = {}  # by the labels, what each had counted
         counter, gauge = registry.counter, registry.gauge
         histogram = partial(registry.histogram, finer=False)  # the engine counts
-        self._dropped = counter(
-            "apiserver_dropped_requests_total",
-            "Number of requests dropped with 'Too many requests, please try again later' response", ("request_kind",),
-        )  # fmt: skip
         self._in_flight = gauge(
             "apiserver_current_inflight_requests",
             "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.", ("request_kind",),
@@ -102,10 +98,6 @@ class FlowMetrics:
                                 KINDS)  # fmt: skip
         self._levels: list[str] = []  # that were told of last
         registry.collectors.append(self.collect)
-
-    def refused(self, mutating: bool) -> None:
-        """A request was sent away."""
-        self._dropped.inc(("mutating" if mutating else "readOnly",))
 
     def collect(self) -> Iterator[None]:
         """Brings the registry up to date with what the engine counted, in steps: there may be thousands of levels."""

@@ -9,14 +9,19 @@ import os
 import threading
 import time
 
-from kas.observe.metrics import Counter, Histogram, Registry
+from kas.observe.metrics import Counter, Gauge, Histogram, Registry
 
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # the buckets of who names none
 STATIC, DYNAMIC = "static", "dynamic"  # scopes: what a request asks for, and what is chosen for it
 
 ADDRESSES = Counter("kube_apiserver_clusterip_allocator_allocation_total", "Number of Cluster IPs allocations", ("cidr", "scope"))
 ADDRESS_ERRORS = Counter(
     "kube_apiserver_clusterip_allocator_allocation_errors_total", "Number of errors trying to allocate Cluster IPs", ("cidr", "scope")
 )
+ADDRESS_SECONDS = Histogram(
+    "kube_apiserver_clusterip_allocator_allocation_duration_seconds", "Duration in seconds to allocate a Cluster IP by ServiceCIDR",
+    ("cidr",), SECONDS,
+)  # fmt: skip
 PORTS = Counter("kube_apiserver_nodeport_allocator_allocation_total", "Number of NodePort allocations", ("scope",))
 PORT_ERRORS = Counter(
     "kube_apiserver_nodeport_allocator_allocation_errors_total", "Number of errors trying to allocate NodePort", ("scope",)
@@ -54,7 +59,14 @@ SIGNED = Counter("apiserver_externaljwt_sign_request_total", "Total attempts at 
 FETCHED = Counter("apiserver_externaljwt_fetch_keys_request_total", "Total attempts at syncing supported JWKs", ("code",))
 SIGNER_CALLS = Histogram(
     "apiserver_externaljwt_request_duration_seconds", "Request duration and time for calls to external-jwt-signer", ("code", "method"),
-    (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+    SECONDS,
+)  # fmt: skip
+FETCHED_AT = Gauge(
+    "apiserver_externaljwt_fetch_keys_success_timestamp", "Unix Timestamp in seconds of the last successful FetchKeys request", same=True
+)
+KEYS_OF = Gauge(
+    "apiserver_externaljwt_fetch_keys_data_timestamp",
+    "Unix Timestamp in seconds of the last successful FetchKeys data_timestamp value returned by the external signer", same=True,
 )  # fmt: skip
 DATA_KEYS = Histogram(
     "apiserver_storage_data_key_generation_duration_seconds", "Latencies in seconds of data encryption key(DEK) generation operations.", (),
@@ -64,8 +76,9 @@ DATA_KEY_FAILURES = Counter(
     "apiserver_storage_data_key_generation_failures_total", "Total number of failed data encryption key(DEK) generation operations."
 )
 _ALL = (
-    ADDRESSES, ADDRESS_ERRORS, PORTS, PORT_ERRORS, REPAIRED_ADDRESSES, UNREPAIRED_ADDRESSES, REPAIRED_PORTS, UNREPAIRED_PORTS, LISTS, LOGS,
-    UNVERIFIED_LOGS, AGGREGATIONS, SIGNED, FETCHED, SIGNER_CALLS, DATA_KEYS, DATA_KEY_FAILURES,
+    ADDRESSES, ADDRESS_ERRORS, ADDRESS_SECONDS, PORTS, PORT_ERRORS, REPAIRED_ADDRESSES, UNREPAIRED_ADDRESSES, REPAIRED_PORTS,
+    UNREPAIRED_PORTS, LISTS, LOGS, UNVERIFIED_LOGS, AGGREGATIONS, SIGNED, FETCHED, FETCHED_AT, KEYS_OF, SIGNER_CALLS, DATA_KEYS,
+    DATA_KEY_FAILURES,
 )  # fmt: skip
 _lock = threading.Lock()  # of what is counted in threads
 

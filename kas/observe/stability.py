@@ -5,6 +5,7 @@ from __future__ import annotations
 STABLE, BETA, ALPHA = "STABLE", "BETA", "ALPHA"
 _OWN = ("kas_", "process_")  # of this server, and of every program that Prometheus watches: upstream says nothing of either
 _OTHERS = frozenset({"process_start_time_seconds"})  # upstream's own in spite of its name
+_NOT_THEIRS = frozenset({"apiserver_event_loop_delay_seconds", "apiserver_event_loop_held_seconds", "apiserver_request_panics_total"})
 _STABLE = frozenset({
     "apiserver_admission_controller_admission_duration_seconds", "apiserver_admission_step_admission_duration_seconds",
     "apiserver_admission_webhook_admission_duration_seconds", "apiserver_current_inflight_requests", "apiserver_longrunning_requests",
@@ -22,8 +23,9 @@ _BETA = frozenset({
     "apiserver_flowcontrol_nominal_limit_seats", "apiserver_flowcontrol_rejected_requests_total",
     "apiserver_flowcontrol_request_wait_duration_seconds", "apiserver_storage_events_received_total",
     "apiserver_validating_admission_policy_check_duration_seconds", "apiserver_validating_admission_policy_check_total",
-    "apiserver_watch_list_duration_seconds", "disabled_metrics_total", "kubernetes_build_info", "kubernetes_feature_enabled",
-    "registered_metrics_total", "workqueue_adds_total", "workqueue_depth", "workqueue_longest_running_processor_seconds",
+    "apiserver_watch_list_duration_seconds", "disabled_metrics_total", "hidden_metrics_total", "kubernetes_build_info",
+    "kubernetes_feature_enabled", "registered_metrics_total", "workqueue_adds_total", "workqueue_depth",
+    "workqueue_longest_running_processor_seconds",
     "workqueue_queue_duration_seconds", "workqueue_retries_total", "workqueue_unfinished_work_seconds", "workqueue_work_duration_seconds",
 })  # fmt: skip
 
@@ -42,6 +44,14 @@ HIDDEN = {
         "Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, "
         "group, version, resource, subresource, scope and component.",
     ),
+    "kube_apiserver_pod_logs_pods_logs_backend_tls_failure_total": (
+        "kube_apiserver_pod_logs_backend_tls_failure_total", "1.27.0",
+        "Total number of requests for pods/logs that failed due to kubelet server TLS verification",
+    ),
+    "kube_apiserver_pod_logs_pods_logs_insecure_backend_total": (
+        "kube_apiserver_pod_logs_insecure_backend_total", "1.27.0",
+        "Total number of requests for pods/logs sliced by usage type: enforce_tls, skip_tls_allowed, skip_tls_denied",
+    ),
 }  # fmt: skip
 
 
@@ -51,7 +61,7 @@ def level_of(name: str) -> str:
         return STABLE
     if name in _BETA:
         return BETA
-    return "" if name.startswith(_OWN) and name not in _OTHERS else ALPHA
+    return "" if name in _NOT_THEIRS or (name.startswith(_OWN) and name not in _OTHERS) else ALPHA
 
 
 def deprecated_since(help: str) -> str:

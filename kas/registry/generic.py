@@ -69,7 +69,7 @@ class Registry:
         self.root = f"{resource.etcd_prefix}/"
         self.whole, self.store = store, store.part(self.root) if store is not None else store  # where other resources are, too
         self.requests: Requests = UNCOUNTED
-        self.pages: Store | Pages = self.store  # for lists
+        self.pages = Pages(self.store, self.requests)  # for lists
         self.type = pipeline.stored_type(resource)
         self.parse: Callable[[Record], Obj] = object_of if self.type.custom else object_to_replace  # of what is written again, or deleted
         self.lease_s = event_ttl_s
@@ -82,7 +82,7 @@ class Registry:
     def measure(self, metrics: StorageMetrics) -> None:
         """Has what is asked of the store counted."""
         self.requests = metrics.of(self.resource.group, self.resource.resource)
-        self.pages = Pages(self.store, self.requests.list)
+        self.pages = Pages(self.store, self.requests)
 
     @functools.cached_property
     def strategy(self) -> Strategy:

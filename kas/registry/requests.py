@@ -1,11 +1,13 @@
-"""How long the store takes: upstream's ``etcd_request_duration_seconds`` and its counters, whatever the store is.
+"""How long the store takes: upstream's ``etcd_request_duration_seconds`` and its counters, whatever the store is; and what lists looked at.
 
 A read takes a microsecond or two, so what counts it is found once for each resource and adds to two numbers.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +25,14 @@ OPERATIONS = ("get", "list", "create", "update", "delete")
 
 
 class Requests:
-    """Those about one resource: a timer for each operation. ``failed(operation)`` counts one that the store could not do."""
+    """Those about one resource: a timer for each operation. ``failed(operation)`` counts one that the store could not do,
+    ``listed(looked, told)`` how many objects a list looked at and how many of them it answers."""
 
-    __slots__ = ("create", "delete", "failed", "get", "list", "update")
+    __slots__ = ("create", "delete", "failed", "get", "list", "listed", "update")
 
-    def __init__(self, timer: Callable[[str], Timer], failed: Callable[[str], None]) -> None:
+    def __init__(self, timer: Callable[[str], Timer], failed: Callable[[str], None], listed: Callable[[int, int], None]) -> None:
         self.get, self.list, self.create, self.update, self.delete = map(timer, OPERATIONS)
-        self.failed = failed
+        self.failed, self.listed = failed, listed
 
 
 class StorageMetrics:
@@ -41,18 +44,31 @@ class StorageMetrics:
         self._count = metrics.counter("etcd_requests_total", "Etcd request counts for each operation and object type.", LABELS)
         what = "Etcd failed request counts for each operation and object type."
         self._failed = metrics.counter("etcd_request_errors_total", what, LABELS)
+        name, course = "apiserver_storage_list_{}_objects_total", "in the course of serving a LIST request"
+        of = ("group", "resource")
+        self._looked = metrics.counter(name.format("fetched"), f"Number of objects read from storage {course}", of)
+        self._tested = metrics.counter(name.format("evaluated"), f"Number of objects tested {course} from storage", of)
+        self._told = metrics.counter(name.format("returned"), "Number of objects returned for a LIST request from storage", of)
+        self._lock = threading.Lock()  # of what lists looked at: pages are read in threads, too
         metrics.collectors.append(self._collect)
 
     def _collect(self) -> Iterator[None]:
         for labels, row in list(self._seconds.values.items()):
             self._count.values[labels] = sum(row[:-1])
             yield
+        self._tested.values = dict(self._looked.values)  # nothing is read here that is not tested
+
+    def _listed(self, of: tuple[str, str], looked: int, told: int) -> None:
+        with self._lock:
+            self._looked.inc(of, looked)
+            self._told.inc(of, told)
 
     def of(self, group: str, resource: str) -> Requests:
         """The timers of a resource."""
         return Requests(
             lambda operation: Timer(self._seconds, (operation, group, resource)),
             lambda operation: self._failed.inc((operation, group, resource)),
+            partial(self._listed, (group, resource)),
         )  # fmt: skip
 
 
@@ -62,10 +78,10 @@ UNCOUNTED = StorageMetrics(Metrics()).of("", "")
 class Pages:
     """The store as lists read it, each page counted."""
 
-    __slots__ = ("_store", "_timer")
+    __slots__ = ("_listed", "_store", "_timer")
 
-    def __init__(self, store: Store, timer: Timer) -> None:
-        self._store, self._timer = store, timer
+    def __init__(self, store: Store, requests: Requests) -> None:
+        self._store, self._timer, self._listed = store, requests.list, requests.listed
 
     @property
     def revision(self) -> int:
@@ -77,18 +93,35 @@ class Pages:
         began = monotonic()
         found = self._store.range(*args, **more)
         self._timer.add(monotonic() - began)
+        self._listed(found.looked, found.count)
         return found
 
+    def range_to_sift(self, *args: Any, **more: Any) -> Any:
+        """The store's ``range``, of whose records the caller selects some and says how many with ``sifted``."""
+        began = monotonic()
+        found = self._store.range(*args, **more)
+        self._timer.add(monotonic() - began)
+        self._listed(found.looked, 0)
+        return found
+
+    def sifted(self, told: int) -> None:
+        """So many of the records were selected."""
+        self._listed(0, told)
+
     def range_json(self, *args: Any, **more: Any) -> Any:
-        """The store's ``range_json``."""
+        """The store's ``range_json``; a scan that gives no body tells sizes, or has to be made again."""
         began = monotonic()
         found = self._store.range_json(*args, **more)
         self._timer.add(monotonic() - began)
+        if found.body is not None:
+            self._listed(found.looked, found.count)
         return found
 
     def range_protobuf(self, *args: Any, **more: Any) -> Any:
-        """The store's ``range_protobuf``."""
+        """The store's ``range_protobuf``, as ``range_json``."""
         began = monotonic()
         found = self._store.range_protobuf(*args, **more)
         self._timer.add(monotonic() - began)
+        if found.body is not None:
+            self._listed(found.looked, found.count)
         return found

@@ -127,7 +127,7 @@ cdef enum:
 
 cdef struct Gather:              # what a walk is asked and what it found
     Item *items                  # malloc'd, freed by scan()
-    size_t n, cap
+    size_t n, cap, looked        # looked: records of the range up to the end of the page, selected or not
     const char *prefix
     size_t prefix_len
     const char *start            # full start key
@@ -220,7 +220,7 @@ cdef class Matcher:              # a compiled selector; immutable
 
 cdef class RangeResult:          # one page of a range
     cdef readonly list records
-    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t count, looked
     cdef readonly object revision
     cdef readonly bint more
     cdef readonly str next_key

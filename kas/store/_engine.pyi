@@ -161,6 +161,7 @@ class Op:
 class RangeResult:
     records: Final[list[Record]]
     count: Final[int]
+    looked: Final[int]
     revision: Final[int]
     more: Final[bool]
     next_key: Final[str]

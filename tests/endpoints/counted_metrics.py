@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,16 @@ async def allocations(m: Any) -> None:
     assert (await m("POST", SERVICES + "?dryRun=All", service("c"))).status == 201
     assert (await m("POST", SERVICES, service("c", clusterIP="None"))).status == 201
     assert now() == (dynamic + 1, static + 1), "a dry run takes nothing, and a headless Service has none"
+
+
+async def allocation_seconds(m: Any) -> None:
+    family, cidr = "kube_apiserver_clusterip_allocator_allocation_duration_seconds_count", "10.0.0.0/24"
+    before = m.value(family, cidr=cidr)
+    assert (await m("POST", SERVICES, service("a"))).status == 201
+    assert (await m("POST", SERVICES, service("b", clusterIP=KEPT))).status == 201
+    assert (await m("POST", SERVICES, service("again", clusterIP=KEPT))).status == 422
+    assert (await m("POST", SERVICES + "?dryRun=All", service("c"))).status == 201
+    assert m.value(family, cidr=cidr) == before + 2, "what was got, and not in a dry run"
 
 
 async def allocation_errors(m: Any) -> None:
@@ -127,6 +138,31 @@ async def lists(m: Any) -> None:
     assert m.value(family, **labels) == before + 2
 
 
+def objects_of_lists(what: str, counts: Sequence[int]) -> Callable[[Any], Any]:
+    """How many objects each of these requests adds: all of a namespace with three, some by selectors, and none of them."""
+    family = f"apiserver_storage_list_{what}_objects_total"
+    at = "/api/v1/namespaces/counted/configmaps"
+    asks = (
+        ("GET", at), ("GET", f"{at}?limit=2"), ("GET", f"{at}?labelSelector=a%3D1"), ("GET", f"{at}?labelSelector=a%3D1&limit=1"),
+        ("GET", f"{at}?fieldSelector=metadata.name%3Dc1"), ("GET", f"{at}?fieldSelector=metadata.name%3Dnone"), ("GET", f"{at}/c1"),
+        ("GET", f"{at}?labelSelector=a%3Dnone"), ("DELETE", f"{at}?labelSelector=a%3D1"),
+    )  # fmt: skip
+
+    async def case(m: Any) -> None:
+        await m("POST", "/api/v1/namespaces", {"metadata": {"name": "counted"}})
+        for n in range(3):
+            body = {"metadata": {"name": f"c{n}", "labels": {"a": str(n % 2)}}}
+            assert (await m("POST", at, body)).status == 201
+        added = []
+        for method, path in asks:
+            before = m.value(family, group="", resource="configmaps")
+            assert (await m(method, path)).status == 200
+            added.append(m.value(family, group="", resource="configmaps") - before)
+        assert added == list(counts), [path for _, path in asks]
+
+    return case
+
+
 async def asked_for_logs(m: Any) -> tuple[int, int]:
     """A pod on a node whose kubelet shows a certificate of its own; what asking for its log came to, without and with a look at that."""
     nodes, pods = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
@@ -194,6 +230,26 @@ def of_signer(family: str, labels: dict[str, str], method: str) -> Callable[[Any
     return case
 
 
+async def fetched_at(m: Any) -> None:
+    counted.FETCHED_AT.values.clear()
+    counted.KEYS_OF.values.clear()
+    with tempfile.TemporaryDirectory() as directory:
+        outside = Signer(Path(directory) / "s")
+        try:
+            signer = ExternalSigner(str(outside.socket), ["https://issuer.example.com"])
+            began = int(time.time())
+            await asyncio.to_thread(signer.begin)
+            told = m.value("apiserver_externaljwt_fetch_keys_success_timestamp")
+            assert began <= told <= time.time()
+            assert m.value("apiserver_externaljwt_fetch_keys_data_timestamp") == 1_800_000_000
+            outside.answers["FetchKeys"] = bytes
+            with pytest.raises(SignerError, match="refresh hint"):
+                await asyncio.to_thread(signer._fetch, 30)
+            assert m.value("apiserver_externaljwt_fetch_keys_success_timestamp") == told
+        finally:
+            outside.close()
+
+
 async def data_keys(m: Any) -> None:
     family = "apiserver_storage_data_key_generation_duration_seconds_count"
     before = m.value(family)
@@ -221,6 +277,7 @@ def register(of: Callable[..., Any]) -> None:
     """Adds them to the cases."""
     of("kube_apiserver_clusterip_allocator_allocation_total")(allocations)
     of("kube_apiserver_clusterip_allocator_allocation_errors_total", **FOUR_ADDRESSES)(allocation_errors)
+    of("kube_apiserver_clusterip_allocator_allocation_duration_seconds")(allocation_seconds)
     of("kube_apiserver_nodeport_allocator_allocation_total")(node_ports)
     of("kube_apiserver_nodeport_allocator_allocation_errors_total", **ONE_NODE_PORT)(node_port_errors)
     of("apiserver_clusterip_repair_ip_errors_total")(repaired_addresses)
@@ -228,6 +285,9 @@ def register(of: Callable[..., Any]) -> None:
     for family in ("apiserver_clusterip_repair_reconcile_errors_total", "apiserver_nodeport_repair_reconcile_errors_total"):
         of(family)(unrepaired(family))
     of("apiserver_storage_list_total")(lists)
+    for what in ("fetched", "evaluated"):
+        of(f"apiserver_storage_list_{what}_objects_total")(objects_of_lists(what, (3, 2, 3, 2, 1, 0, 0, 3, 3)))
+    of("apiserver_storage_list_returned_objects_total")(objects_of_lists("returned", (3, 2, 1, 1, 1, 0, 0, 0, 1)))
     kubelets = {"kubelet_certificate_authority": "{directory}/clients.crt"}
     of("kube_apiserver_pod_logs_insecure_backend_total", **kubelets)(logs)
     of("kube_apiserver_pod_logs_backend_tls_failure_total", **kubelets)(unverified_logs)
@@ -237,5 +297,7 @@ def register(of: Callable[..., Any]) -> None:
     of(fetch)(of_signer(fetch, {"code": "OK"}, "FetchKeys"))
     calls = "apiserver_externaljwt_request_duration_seconds"
     of(calls)(of_signer(f"{calls}_count", {"code": "OK", "method": "Metadata"}, "Metadata"))
+    for what in ("success_timestamp", "data_timestamp"):
+        of(f"apiserver_externaljwt_fetch_keys_{what}")(fetched_at)
     of("apiserver_storage_data_key_generation_duration_seconds")(data_keys)
     of("apiserver_storage_data_key_generation_failures_total")(failed_data_keys)

@@ -9,11 +9,13 @@ import orjson
 import pytest
 import yaml
 
+from kas.aggregator.peers import PeerMetrics
 from kas.apiextensions import definition
 from kas.endpoints import discovery, respond
 from kas.endpoints import documents as documents_module
 from kas.endpoints.discovery import Version, api_resource
 from kas.endpoints.documents import Documents
+from kas.observe.metrics import Registry as Metrics
 from kas.request.http import Response
 from kas.types.scheme import BUILTIN
 from tests.filters.requests import request
@@ -248,3 +250,16 @@ def test_other_forms_are_made_once_beside_the_loop(monkeypatch):
             (later,) = runner.run(several(path, accept))
             assert made == [False, False] and (later == first) == (path == "/api/v1")
             made.clear()
+
+
+def test_who_asks_beside_other_servers_is_counted():
+    metrics = Metrics()
+    documents = Documents(list, None, "", None, Alone(), ())
+    aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    documents.apis(request(path="/apis", accept=aggregated))  # no other servers are asked
+    documents.refresh_discovery()
+    documents.counts = PeerMetrics(metrics).discovery
+    for accept in (*[aggregated] * 3, *[f"{aggregated};profile=nopeer"] * 2, "application/json"):
+        documents.apis(request(path="/apis", accept=accept))
+    told = ("nopeer_requests", "peer_aggregated_cache_hits", "peer_aggregated_cache_misses")
+    assert [metrics.metrics[f"aggregator_discovery_{what}_total"].values.get(()) for what in told] == [2, 2, 1]

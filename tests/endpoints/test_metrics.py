@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kas import KUBERNETES_VERSION
 from kas.apiextensions import celrules
 from kas.auth.authn.x509 import Certificates
 from kas.auth.tokens import bound_claims, legacy_claims
@@ -169,6 +170,12 @@ async def build(m: Metered) -> None:
     assert m.value("kubernetes_build_info", **labels) == 1
 
 
+@of("version_info")
+async def versions(m: Metered) -> None:
+    labels = {"binary": KUBERNETES_VERSION, "component": "kube", "emulation": "1.36", "min_compat": "1.35"}
+    assert m.value("version_info", **labels) == 1
+
+
 async def signed(m: Metered, name: str, wanted_s: int | None, valid_s: int, signer: str) -> None:
     """A request for a certificate of so many seconds, and one that is valid as long as its signer likes."""
     at = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -282,14 +289,6 @@ async def in_flight(m: Metered) -> None:
 
 
 ONE_READ = {"enable_priority_and_fairness": False, "max_requests_inflight": 1, **EVERYBODY}
-
-
-@of("apiserver_dropped_requests_total", **ONE_READ)
-async def dropped(m: Metered) -> None:
-    m.world.shared.memory.enter(False)  # a read that another worker is serving
-    assert (await m("GET", PODS, token="")).status == 429
-    assert m.value("apiserver_dropped_requests_total", request_kind="readOnly") == 1
-    assert m.value("apiserver_dropped_requests_total", request_kind="mutating") == 0
 
 
 @of("apiserver_request_terminations_total", **ONE_READ)
@@ -1189,6 +1188,9 @@ def test_help_says_how_stable_a_family_is(tmp_path):
             ("apiserver_request_total", "[STABLE] Counter of"),
             ("apiserver_storage_objects", "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, "),
             ("apiserver_flowcontrol_nominal_limit_seats", "[BETA] "),
+            ("hidden_metrics_total", "[BETA] "),
+            ("apiserver_storage_events_received_total", "[BETA] "),
+            ("apiserver_request_panics_total", "Number of"),
             ("apiserver_request_sli_duration_seconds", "[ALPHA] "),
             ("process_start_time_seconds", "[ALPHA] "),
             ("process_open_fds", "Number of"),

@@ -102,6 +102,9 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
             assert mine("GET", JOBS, **{"X-Kubernetes-Peer-Proxied": "true"})[0] == 404
             assert "batch/v1/jobs" in until(lambda: (found := resources(mine)) & {"batch/v1/jobs"} and found)
             assert "batch/v1/jobs" not in resources(mine, AGGREGATED + ";profile=nopeer")
+            asked = ("nopeer_requests", "peer_aggregated_cache_misses", "peer_aggregated_cache_hits")
+            families = [f"aggregator_discovery_{what}_total" for what in asked]
+            until(lambda: resources(mine) and all(metric(mine, family) > 0 for family in families))
             assert resources(theirs) >= resources(mine)
             jobs = {"group": "batch", "version": "v1", "resource": "jobs"}
             until(lambda: metric(mine, "apiserver_rerouted_request_total", code="201", **jobs) == 1)  # another worker's, a second later

@@ -1,4 +1,9 @@
-"""Strategy of ResourcePoolStatusRequest (upstream ``pkg/registry/resource/resourcepoolstatusrequest``)."""
+"""Strategy of ResourcePoolStatusRequest (upstream ``pkg/registry/resource/resourcepoolstatusrequest``).
+
+Served once its version is on, whatever the gate DRAResourcePoolStatus says: KEP-5677 has that gate govern the API too, but the facts of
+1.36.2, which name the gate of each resource that has one (``featureGate``), name none here, nor a role of its own for the controller
+that answers. So the gate is that of the controller.
+"""
 
 from __future__ import annotations
 

@@ -173,6 +173,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
             if rc == 0:
                 rc = ERR_NOTFOUND
             break
+        g.looked += 1
         sealed = ((<Head *>h.data).flags & HEAD_SEALED or g.refuses_plain) and (test or g.want_body)
         if sealed or not test or selected(matcher, <char *>h.data):
             if g.want_body or sealed:
@@ -266,7 +267,11 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
                 g.remaining = -1
                 break
             g.remaining += 1
-        elif matcher is None or (<const Head *>head).flags & HEAD_SEALED or g.refuses_plain or selected(matcher, head):
+            if not take_old:
+                rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
+            continue
+        g.looked += 1
+        if matcher is None or (<const Head *>head).flags & HEAD_SEALED or g.refuses_plain or selected(matcher, head):
             if not take_old:
                 if L.get(txn, env.body, &k, &b):
                     out = ERR_CORRUPTED

@@ -7,7 +7,7 @@
 cdef class RangeResult:
     """One page of a range.
 
-    ``records``: list of records (empty for a JSON scan), ``count``: how many, ``revision``: the revision the page is
+    ``records``: list of records (empty for a JSON scan), ``count``: how many, ``looked``: how many were asked whether they are selected, ``revision``: the revision the page is
     consistent at, ``more``: whether keys follow, ``next_key``: ``start`` of the next page, right behind the last record ("" at the end),
     ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON or
     protobuf scan, ``end``: its last bytes where ``wrap`` asked for them apart, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
@@ -165,7 +165,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         limit = 0
     g.items = NULL
     g.opened = <void *>opened
-    g.n = g.cap = 0
+    g.n = g.cap = g.looked = 0
     g.prefix, g.prefix_len = PyBytes_AS_STRING(prefix_raw), PyBytes_GET_SIZE(prefix_raw)
     g.start, g.start_len = PyBytes_AS_STRING(start_raw), PyBytes_GET_SIZE(start_raw)
     if g.start_len == 0:
@@ -221,7 +221,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             raise error
         if rc:
             raise engine_error(rc, f"reading {prefix}")
-        out.count, out.revision, out.more, out.remaining = g.n, newest, g.more, g.remaining
+        out.count, out.looked, out.revision, out.more, out.remaining = g.n, g.looked, newest, g.more, g.remaining
         if total >= 0:
             out.remaining = total - g.n
         if g.more:

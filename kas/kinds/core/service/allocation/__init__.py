@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -134,7 +135,7 @@ class ServiceAllocator:
         spec["clusterIPs"], spec["clusterIP"] = got, got[0]
 
     def _address(self, ctx: Context, obj: Obj, family: str, asked: str) -> str:
-        known = self._ranges()
+        known, began = self._ranges(), perf_counter()
         if not asked:
             try:
                 ip = addresses.choose(known, family, self._taken, self._held[family].free, ctx.dry_run)
@@ -144,7 +145,7 @@ class ServiceAllocator:
                         if each.ready and each.family == family:
                             counted.ADDRESS_ERRORS.inc((str(each.network), counted.DYNAMIC))
                 raise errors.internal(f"failed to allocate a serviceIP: {e}") from None
-            self._count(counted.ADDRESSES, known, ip, counted.DYNAMIC, ctx)
+            self._count(counted.ADDRESSES, known, ip, counted.DYNAMIC, ctx, began)
             return ip
         try:
             addresses.check(known, asked, self._taken, ctx.dry_run)
@@ -152,14 +153,16 @@ class ServiceAllocator:
             self._count(counted.ADDRESS_ERRORS, known, asked, counted.STATIC, ctx)
             message = f"failed to allocate IP {asked}: {e}"
             raise _invalid(obj, "spec.clusterIPs", obj["spec"]["clusterIPs"], message) from None
-        self._count(counted.ADDRESSES, known, asked, counted.STATIC, ctx)
+        self._count(counted.ADDRESSES, known, asked, counted.STATIC, ctx, began)
         return asked
 
     @staticmethod
-    def _count(what: Counter, known: list[addresses.Range], ip: str, scope: str, ctx: Context) -> None:
+    def _count(what: Counter, known: list[addresses.Range], ip: str, scope: str, ctx: Context, began: float = 0.0) -> None:
         found = addresses.range_of(known, ip) if not ctx.dry_run else None
         if found is not None:
             what.inc((str(found.network), scope))
+            if began:
+                counted.ADDRESS_SECONDS.observe((str(found.network),), perf_counter() - began)
 
     def _update_addresses(self, ctx: Context, obj: Obj, was: Obj) -> None:
         spec = obj["spec"]
