@@ -170,13 +170,11 @@ class App:
             await source.drain()
         source.close()
 
-    async def _websocket(self, scope: dict, receive, send) -> None:
-        """A WebSocket handshake goes through the same chain as a GET. What is no upgrade is answered as HTTP, so that the
-        client sees the Status it would have seen; a stream (a watch) is sent as one text message a line."""
+    def _websocket(self, scope: dict, receive, send) -> Coroutine[Any, Any, None]:
+        """A WebSocket handshake goes through the same chain as a GET, and as far as that goes at once, in the same turn: it is as long a
+        head. Returns what is left to do."""
         query = scope["query_string"]
-        req = WebSocketRequest(
-            scope["path"], query.decode("latin-1") if query else "", scope["headers"], list(scope.get("subprotocols") or ())
-        )
+        req = WebSocketRequest(scope["path"], query.decode("latin-1") if query else "", scope["headers"], scope.get("subprotocols") or ())
         req.raw_path = scope["raw_path"].decode("latin-1")
         client = scope["client"]
         if client:
@@ -186,11 +184,14 @@ class App:
         if self.introductions is not None:
             _introduce(req, self.introductions)
         req.read_only_port = self.read_only
-        await receive()
-        resp: Any = self.handler(req)
+        return self._shaken(req, self.handler(req), client, receive, send)
+
+    async def _shaken(self, req: WebSocketRequest, result: Result, client: Any, receive, send) -> None:
+        """What is no upgrade is answered as HTTP, so that the client sees the Status it would have seen; a stream (a watch) is sent as one
+        text message a line."""
         _works_for(req)
-        if not isinstance(resp, Response):
-            resp = await resp
+        resp: Any = result if isinstance(result, Response) else await result
+        await receive()  # that there is a handshake
         messages, whose = Messages(req.peer), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
         if whose is not None:
             self._bounds.gathered.open[whose] = messages

@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, SLACK_BYTES, Underw
 from kas.meta.errors import ApiError
 from kas.meta.rota import whose
 from kas.request.http import Request, Response
+from kas.request.websocket import SUBPROTOCOLS, WebSocketRequest
 from tests.filters.serving import until
 from tests.hostile.attacker import SETTINGS, WINDOW, frame, get
 
@@ -272,6 +273,27 @@ def test_a_client_has_spoken_whose_port_the_http_server_tells_as_text(form: str)
 
     asyncio.run(run())
     assert spoke == [4711]
+
+
+def test_a_handshake_is_looked_at_in_the_turn_in_which_it_is_begun():
+    """As other heads are, so that many of them are no longer turn; of 100,000 subprotocols a hundred are looked at."""
+    found: list[Request] = []
+
+    def handler(req: Request) -> Response:
+        found.append(req)
+        return Response(404, [])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(_: dict[str, Any]) -> None:
+        pass
+
+    rest = App(handler).begin({**scope("websocket"), "subprotocols": [f"{i}.channel.k8s.io" for i in range(100_000)]}, receive, send)
+    (req,) = found
+    assert rest is not None and isinstance(req, WebSocketRequest) and len(req.subprotocols) == SUBPROTOCOLS
+    assert req.subprotocols[0] == "0.channel.k8s.io"
+    asyncio.run(cast("Any", rest))
 
 
 def test_pieces_of_lists_get_smaller_the_more_are_under_way():

@@ -18,7 +18,7 @@ from kas.auth.tokens import Signer
 from kas.auth.user import UserInfo
 from kas.endpoints import listpages, metrics
 from kas.endpoints.served import GROWN
-from kas.endpoints.subresources import named, token
+from kas.endpoints.subresources import eviction, named, token
 from kas.extensions import Extensions
 from kas.kinds.authorization import accessreview
 from kas.meta.aside import LARGE as LARGE_BYTES
@@ -318,6 +318,17 @@ def test_tokens_for_many_audiences(server: InProcess, on_loop: Callable[..., lis
     on_loop(named, "own")
     assert server.ask(asked[1])[0] == 201 and seen == []
     assert server.ask(asked[0])[0] == 201 and set(seen) == {"sign", "jti_of", "own"}
+
+
+def test_evictions_with_long_options(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    """What says nothing new a hundred thousand times is read, and looked through, beside the loop as well."""
+    asked = [
+        Sent("POST", f"{NS}/pods/nowhere/eviction", {"metadata": {"name": "nowhere"}, "deleteOptions": {"dryRun": ["All"] * n}})
+        for n in (1, 20_000)
+    ]
+    seen = on_loop(eviction, "_kind", "_options")
+    assert server.ask(asked[1])[0] == 404 and seen == []
+    assert server.ask(asked[0])[0] == 404 and seen == ["_kind", "_options"]
 
 
 def test_reviews_of_somebody_of_many_groups(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
