@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import FreshRead, PutDown, request_of, send_at_once, sent, whole
 from kas.auth.user import tenant
 from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
-from kas.edge.body import Bounds, Departures, Inlet, inlet
+from kas.edge.body import Bounds, Departures, Inlet, Leaving, inlet
 from kas.edge.gathered import Messages
 from kas.endpoints import respond
 from kas.meta.errors import ApiError, bad_request
@@ -160,7 +161,7 @@ class App:
                 await started
                 if not req.long_running:
                     self._bounds.leaving.add(resp)
-                await _stream(resp, source, _Pieces(send, started, resp))
+                await _stream(resp, source, _Pieces(send, started, resp), self._departures.leaving)
         finally:
             self._bounds.leaving.discard(resp)
             if resp.finish is not None:
@@ -294,19 +295,20 @@ class _Pieces:
         return self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _stream(resp: Response, source: Inlet, pieces: _Pieces) -> None:
-    """Runs the stream until it ends by itself or the client is gone."""
+async def _stream(resp: Response, source: Inlet, pieces: _Pieces, leaving: Leaving) -> None:
+    """Runs the stream until it ends by itself or the client is gone, and its turn has come among all that are."""
 
     task = asyncio.current_task()
     assert task is not None and resp.stream is not None
-    left = False
+    left = over = False
 
-    def gone() -> None:
+    def leave() -> None:
         nonlocal left
-        left = True
-        task.cancel()
+        if not over:
+            left = True
+            task.cancel()
 
-    source.watch(gone)
+    source.watch(partial(leaving.put, leave))
     try:
         await resp.stream(pieces)
         source.close()
@@ -323,6 +325,7 @@ async def _stream(resp: Response, source: Inlet, pieces: _Pieces) -> None:
         log.exception("apiserver panic'd in the middle of an answer")
         raise
     finally:
+        over = True
         source.close()
 
 

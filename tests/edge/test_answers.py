@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from kas.auth.user import MASTERS, UserInfo
 from kas.edge import answers
 from kas.edge.answers import LARGE_BYTES, PIECE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.asgi import App
-from kas.edge.body import Bounds, Inlet
+from kas.edge.body import Bounds, Inlet, Leaving
 from kas.edge.budget import Budget
 from kas.edge.listener import Listener
 from kas.endpoints.listpages import LEAST_BYTES, PAGE_BYTES, SLACK_BYTES, Underway
@@ -294,6 +295,44 @@ def test_a_handshake_is_looked_at_in_the_turn_in_which_it_is_begun():
     assert rest is not None and isinstance(req, WebSocketRequest) and len(req.subprotocols) == SUBPROTOCOLS
     assert req.subprotocols[0] == "0.channel.k8s.io"
     asyncio.run(cast("Any", rest))
+
+
+def test_streams_whose_client_dies_end_some_in_a_turn_of_the_loop():
+    """A process with 10,000 watches that went took the loop 130 ms in one go."""
+    streams, began, ended = 10 * Leaving.AT_ONCE, 0, 0
+
+    async def endless(_: Any) -> None:
+        nonlocal began, ended
+        began += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended += 1
+
+    async def run() -> list[int]:
+        died = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await died.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(_: dict[str, Any]) -> None:
+            pass
+
+        app = App(lambda req: Response(200, [], stream=endless))
+        tasks = [asyncio.ensure_future(app(scope("http"), receive, send)) for _ in range(streams)]
+        while began < streams:
+            await asyncio.sleep(0)
+        died.set()
+        seen = [0]
+        while ended < streams:
+            await asyncio.sleep(0)
+            seen.append(ended)
+        await asyncio.gather(*tasks)
+        return seen
+
+    seen = asyncio.run(run())
+    assert max(b - a for a, b in itertools.pairwise(seen)) <= Leaving.AT_ONCE
 
 
 def test_pieces_of_lists_get_smaller_the_more_are_under_way():
