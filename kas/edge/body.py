@@ -275,7 +275,7 @@ def broken_off() -> ApiError:
 
 
 class Leaving:
-    """Calls what is put down, ``AT_ONCE`` of it in a turn of the loop: with a client that dies thousands of streams end at the same moment."""
+    """Calls what is put down, ``AT_ONCE`` in a turn of the loop: where a client dies thousands of streams end at the same moment."""
 
     AT_ONCE = 64
 

@@ -81,7 +81,7 @@ class Handler(logging.StreamHandler):
         sort = record.pathname, record.lineno
         if (found := self._sorts.get(sort)) is None:
             log = logging.getLogger(record.name)
-            found = self._sorts[sort] = Sparing(log, f"%d more lines of line {record.lineno} of {record.filename}", 2 * MOST)
+            found = self._sorts[sort] = Sparing(log, f"%d more lines of line {record.lineno} of {record.filename}", 2)
         return found
 
     def _held(self, line: str) -> None:
@@ -123,11 +123,11 @@ class Handler(logging.StreamHandler):
 
 
 class Sparing:
-    """Says whether one more line of a sort may be written, of which no more than ``most`` are in a second. ``more`` is how ``log`` is told
-    how many were not."""
+    """Says whether one more line of a sort may be written, of which no more than ``times`` ``MOST`` are in a second. ``more`` is how
+    ``log`` is told how many were not."""
 
-    def __init__(self, log: logging.Logger, more: str, most: int = MOST) -> None:
-        self._log, self._more, self._most = log, more, most
+    def __init__(self, log: logging.Logger, more: str, times: int = 1) -> None:
+        self._log, self._more, self._times = log, more, times
         self._since, self._lines, self._unsaid = 0.0, 0, 0
 
     def one(self, now: float) -> bool:
@@ -137,7 +137,7 @@ class Sparing:
             if unsaid:
                 self._log.warning(self._more, unsaid)
         self._lines += 1
-        if self._lines > self._most:
+        if self._lines > self._times * MOST:
             self._unsaid += 1
             return False
         return True

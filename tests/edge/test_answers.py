@@ -321,8 +321,7 @@ def test_streams_whose_client_dies_end_some_in_a_turn_of_the_loop():
 
         app = App(lambda req: Response(200, [], stream=endless))
         tasks = [asyncio.ensure_future(app(scope("http"), receive, send)) for _ in range(streams)]
-        while began < streams:
-            await asyncio.sleep(0)
+        await until(lambda: began == streams)
         died.set()
         seen = [0]
         while ended < streams:

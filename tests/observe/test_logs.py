@@ -18,7 +18,16 @@ from kas.config.options import Options
 from kas.endpoints.debug import DebugFlags
 from kas.filters.http_logging import http_logging
 from kas.observe.logs import (
-    EVERY, LONGEST, MOST, Handler, current_verbosity, flush_logs, log_check, setup_logging, setup_logging_of, verbosity_of,
+    EVERY,
+    LONGEST,
+    MOST,
+    Handler,
+    current_verbosity,
+    flush_logs,
+    log_check,
+    setup_logging,
+    setup_logging_of,
+    verbosity_of,
 )  # fmt: skip
 from kas.request.http import Request, Response
 from tests.filters.requests import request
