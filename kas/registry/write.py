@@ -420,7 +420,8 @@ class Update(Write):
                 obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
         except errors.ApiError as e:
             raise await self._told(e, UPDATE, obj, live) from None
-        obj = keep_timestamps(before, obj, self.resource.type if self.ctx.apply and not self.resource.type.custom else None)
+        of = self.resource.type if self.ctx.apply and not self.resource.type.custom else None
+        obj = await POOL.run(keep_timestamps, before, obj, of) if self.large else keep_timestamps(before, obj, of)
         # admit
         pending = self.admit_valid(UPDATE, obj, live)
         if pending is not None:

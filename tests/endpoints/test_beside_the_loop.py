@@ -320,6 +320,15 @@ def test_tokens_for_many_audiences(server: InProcess, on_loop: Callable[..., lis
     assert server.ask(asked[0])[0] == 201 and set(seen) == {"sign", "jti_of", "own"}
 
 
+def test_updates_of_large_objects(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    """What is held against what was there is, too."""
+    seen = on_loop(write, "keep_timestamps")
+    for fields in (4000, 3):
+        sent = {"metadata": {"name": "a"}, "data": {f"k{i}": "w" * 10 for i in range(fields)}}
+        assert server.ask(Sent("PUT", f"{LARGE if fields > 3 else SMALL}/a?dryRun=All", sent))[0] == 200
+        assert seen == ([] if fields > 3 else ["keep_timestamps"])
+
+
 def test_evictions_with_long_options(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     """What says nothing new a hundred thousand times is read, and looked through, beside the loop as well."""
     asked = [
