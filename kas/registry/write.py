@@ -402,6 +402,9 @@ class Update(Write):
             except Unanswered as e:
                 await e.wait()
                 wanted = await self._answered(live)
+            except TurnOverError:
+                self.large = True
+                wanted = await self._answered(live)
         # admit
         if self.admission is not None:
             wanted = self.admitted(self.admission, wanted, await admit(self.admission, UPDATE, wanted, live))
