@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from time import monotonic
 
 import orjson
@@ -16,7 +15,7 @@ from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
 from kas.admission.webhook.review import Response
 from kas.audit import escaped
-from kas.meta.aside import LARGE, POOL, TURN, TurnOverError, is_large, step
+from kas.meta.aside import LARGE, in_turn, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
 from kas.observe.latencies import MUTATING_WEBHOOK
@@ -56,14 +55,6 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.end(reinvocation, objects)
 
 
-async def _patched(aside: bool, hook: Hook, objects: Versioned, found: Response) -> bool:
-    """``patch``, beside the loop where it, or what it makes of something small, is large. Raises CallError and ApiError."""
-    if not aside:
-        with contextlib.suppress(TurnOverError):
-            return TURN.within(patch, hook, objects, found)
-    return await POOL.run(patch, hook, objects, found)
-
-
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int) -> bool:
     """Whether the webhook changed the object. Raises ApiError."""
     began, changed, index = monotonic(), False, webhooks.hooks.index(hook)
@@ -72,7 +63,7 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     try:
         found = await webhooks.ask(hook, a, told, objects)
         aside = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
-        changed = await _patched(aside, hook, objects, found)
+        changed = await in_turn(aside, patch, hook, objects, found)
         if found.patch and a.bodies_recorded and (shown := await step(aside, _shown, about, found)):
             a.annotate(f"patch.webhook.admission.k8s.io/{place}", shown)
     except (CallError, Rejection, ApiError) as e:
