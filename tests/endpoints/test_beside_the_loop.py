@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kas.admission import quota_usage, versioned
 from kas.auth.tokens import Signer
 from kas.auth.user import UserInfo
-from kas.endpoints import listpages, metrics, patching
+from kas.endpoints import listpages, metrics, patching, respond
 from kas.endpoints.served import GROWN
 from kas.endpoints.subresources import eviction, named, token
+from kas.endpoints.write import answer
 from kas.extensions import Extensions
 from kas.kinds.authorization import accessreview
 from kas.meta.aside import LARGE as LARGE_BYTES
@@ -28,6 +31,7 @@ from kas.registry import generic, pipeline, write
 from kas.registry.rest import ObjectList, VirtualResource
 from kas.store.lmdb import store as lmdbstore
 from kas.types import conversion
+from tests.filters.requests import request
 from tests.growth.serving import InProcess, Sent
 
 TABLE, METADATA = (f"application/json;as={kind};v=v1;g=meta.k8s.io" for kind in ("Table", "PartialObjectMetadataList"))
@@ -327,6 +331,25 @@ def test_updates_of_large_objects(server: InProcess, on_loop: Callable[..., list
         sent = {"metadata": {"name": "a"}, "data": {f"k{i}": "w" * 10 for i in range(fields)}}
         assert server.ask(Sent("PUT", f"{LARGE if fields > 3 else SMALL}/a?dryRun=All", sent))[0] == 200
         assert seen == ([] if fields > 3 else ["keep_timestamps"])
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_the_text_of_what_a_dry_run_would_have_stored(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """60,000 fields of a custom resource held the loop for 26 ms, though the rest of the answer was made beside it."""
+    made = list[bool]()
+
+    class Shown:
+        @property
+        def json(self) -> bytes:
+            made.append(threading.current_thread() is threading.main_thread())
+            return b"{}"
+
+    monkeypatch.setattr(respond, "obj", lambda req, served, shown, status: shown.json)
+    done: Any = SimpleNamespace(large=large, warnings=())
+    served: Any = SimpleNamespace(native=True, columns=None)
+    shown: Any = Shown()
+    assert asyncio.run(answer(request(), served, done, shown, 200)) == b"{}"
+    assert set(made) == {not large}
 
 
 def test_json_patches_that_double_what_is_there(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
