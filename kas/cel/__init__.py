@@ -76,7 +76,7 @@ class Program:
         try:
             return self._step(frame), frame.cost
         except EvaluationError as e:
-            return e, frame.cost
+            return e.bare(), frame.cost
 
     def run_in_turn(self, variables: dict[str, Any]) -> tuple[Any, int]:
         """As ``run``. Raises TurnOverError where a turn of the loop is bounded and does not do."""
@@ -93,7 +93,7 @@ class Program:
         """(value, cost). Raises EvaluationError."""
         value, cost = self.run(variables, limit)
         if isinstance(value, EvaluationError):
-            raise value
+            raise value.again()
         return value, cost
 
 

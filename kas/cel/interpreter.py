@@ -112,7 +112,7 @@ class Attribute:
             except KeyError:
                 raise EvaluationError(f"no such attribute(s): {self.variable}") from None
             if type(value) in _NONE:
-                raise value.error if type(value) is _Failed else EvaluationError(value.why)
+                raise value.error.again() if type(value) is _Failed else EvaluationError(value.why)
         return self.follow(frame, value) if self.path else value
 
     def follow(self, frame: Frame, value: Any) -> Any:
@@ -469,7 +469,7 @@ def _value(step: Step, frame: Frame) -> Any:
     except CostLimitError:
         raise
     except EvaluationError as e:
-        return _Failed(e)
+        return _Failed(e.bare())
 
 
 def _logic(left: Step, right: Step, deciding: bool) -> Step:
@@ -485,27 +485,24 @@ def _logic(left: Step, right: Step, deciding: bool) -> Step:
         except CostLimitError:
             raise
         except EvaluationError as e:
-            failed = e
-        b = right(frame) if failed is None else _tried(right, frame, failed)
+            failed = e.bare()
+        b: Any = None
+        try:
+            b = right(frame)
+        except CostLimitError:
+            raise
+        except EvaluationError:
+            if failed is None:  # else the first one is told
+                raise
         if b is deciding:
             return deciding
         if failed is not None:
-            raise failed
+            raise failed.again()
         if not isinstance(a, bool) or not isinstance(b, bool):
             raise EvaluationError("no such overload")
         return not deciding
 
     return run
-
-
-def _tried(step: Step, frame: Frame, failed: EvaluationError) -> Any:
-    """The value, or the error of the other side when there is none."""
-    try:
-        return step(frame)
-    except CostLimitError:
-        raise
-    except EvaluationError:
-        raise failed from None
 
 
 def _not_strictly_false(step: Step) -> Step:
@@ -594,12 +591,12 @@ def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
                 # Of one or two arguments each is evaluated, whatever became of the other.
                 if not patient:
                     raise
-                failed = failed or e
-                values.append(e)
+                failed = failed or e.bare()
+                values.append(e.bare())
         result: Any = None
         try:
             if failed is not None:
-                raise failed
+                raise failed.again()
             if ahead is not None:
                 frame.reserve(ahead(values, frame.limit - frame.cost))
             result = run(*values)

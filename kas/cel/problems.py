@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from typing import Self
 
 from kas.meta.records import NamedTuple
 
@@ -28,7 +29,17 @@ class CompileError(Exception):
 
 
 class EvaluationError(Exception):
-    """What an expression came to instead of a value."""
+    """What an expression came to instead of a value. Who keeps one keeps it ``bare``, and raises it ``again``: the frames it went through
+    hold it, and all that is evaluated, until somebody looks for cycles, which megabytes of plain texts give no reason to."""
+
+    def bare(self) -> Self:
+        """Itself, without where it came from."""
+        self.__traceback__ = self.__context__ = None
+        return self
+
+    def again(self) -> EvaluationError:
+        """One that says the same."""
+        return EvaluationError(*self.args)
 
 
 class CostLimitError(EvaluationError):
@@ -36,6 +47,10 @@ class CostLimitError(EvaluationError):
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
+
+    def again(self) -> CostLimitError:
+        """Another one."""
+        return CostLimitError()
 
 
 def render(text: str, problems: list[Problem]) -> str:

@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import FreshRead, PutDown, request_of, send_at_once, sent, whole
 from kas.auth.user import tenant
 from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
-from kas.edge.body import Bounds, Departures, Inlet, inlet
+from kas.edge.body import Bounds, Departures, Inlet, Leaving, inlet
 from kas.edge.gathered import Messages
 from kas.endpoints import respond
 from kas.meta.errors import ApiError, bad_request
@@ -160,7 +161,7 @@ class App:
                 await started
                 if not req.long_running:
                     self._bounds.leaving.add(resp)
-                await _stream(resp, source, _Pieces(send, started, resp))
+                await _stream(resp, source, _Pieces(send, started, resp), self._departures.leaving)
         finally:
             self._bounds.leaving.discard(resp)
             if resp.finish is not None:
@@ -170,13 +171,11 @@ class App:
             await source.drain()
         source.close()
 
-    async def _websocket(self, scope: dict, receive, send) -> None:
-        """A WebSocket handshake goes through the same chain as a GET. What is no upgrade is answered as HTTP, so that the
-        client sees the Status it would have seen; a stream (a watch) is sent as one text message a line."""
+    def _websocket(self, scope: dict, receive, send) -> Coroutine[Any, Any, None]:
+        """A WebSocket handshake goes through the same chain as a GET, and as far as that goes at once, in the same turn: it is as long a
+        head. Returns what is left to do."""
         query = scope["query_string"]
-        req = WebSocketRequest(
-            scope["path"], query.decode("latin-1") if query else "", scope["headers"], list(scope.get("subprotocols") or ())
-        )
+        req = WebSocketRequest(scope["path"], query.decode("latin-1") if query else "", scope["headers"], scope.get("subprotocols") or ())
         req.raw_path = scope["raw_path"].decode("latin-1")
         client = scope["client"]
         if client:
@@ -186,11 +185,14 @@ class App:
         if self.introductions is not None:
             _introduce(req, self.introductions)
         req.read_only_port = self.read_only
-        await receive()
-        resp: Any = self.handler(req)
+        return self._shaken(req, self.handler(req), client, receive, send)
+
+    async def _shaken(self, req: WebSocketRequest, result: Result, client: Any, receive, send) -> None:
+        """What is no upgrade is answered as HTTP, so that the client sees the Status it would have seen; a stream (a watch) is sent as one
+        text message a line."""
         _works_for(req)
-        if not isinstance(resp, Response):
-            resp = await resp
+        resp: Any = result if isinstance(result, Response) else await result
+        await receive()  # that there is a handshake
         messages, whose = Messages(req.peer), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
         if whose is not None:
             self._bounds.gathered.open[whose] = messages
@@ -293,19 +295,20 @@ class _Pieces:
         return self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _stream(resp: Response, source: Inlet, pieces: _Pieces) -> None:
-    """Runs the stream until it ends by itself or the client is gone."""
+async def _stream(resp: Response, source: Inlet, pieces: _Pieces, leaving: Leaving) -> None:
+    """Runs the stream until it ends by itself or the client is gone, and its turn has come among all that are."""
 
     task = asyncio.current_task()
     assert task is not None and resp.stream is not None
-    left = False
+    left = over = False
 
-    def gone() -> None:
+    def leave() -> None:
         nonlocal left
-        left = True
-        task.cancel()
+        if not over:
+            left = True
+            task.cancel()
 
-    source.watch(gone)
+    source.watch(partial(leaving.put, leave))
     try:
         await resp.stream(pieces)
         source.close()
@@ -322,6 +325,7 @@ async def _stream(resp: Response, source: Inlet, pieces: _Pieces) -> None:
         log.exception("apiserver panic'd in the middle of an answer")
         raise
     finally:
+        over = True
         source.close()
 
 

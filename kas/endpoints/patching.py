@@ -21,7 +21,7 @@ from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
 from kas.meta import errors, field, gojson
-from kas.meta.aside import LARGE, POOL
+from kas.meta.aside import LARGE, POOL, TURN
 from kas.meta.errors import ApiError
 from kas.meta.records import NamedTuple
 from kas.patch import jsonpatch, mergepatch, strategicmerge
@@ -102,7 +102,8 @@ class PatchUpdate(Update):
         patch = self._patch
         if patch is None:
             patch = self._patch = parse(served, self.kind, self.req.body, self.options)
-        patched = patch.apply(live)
+        # What it makes of something small may be large.
+        patched = patch.apply(live) if self.large else TURN.within(patch.apply, live)
         kept = _kept(live, patched) if self.subresource == STATUS else None
         obj = decode_patched(self.req, served, patched, self.options, patch, kept)
         check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)

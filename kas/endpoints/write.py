@@ -143,9 +143,10 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
         req.warn(text)
     shown = rec if served.native else await served.converted_one(rec)
     form = respond.obj
-    size = len(shown.json)
-    aside = done.large or (size >= LARGE_YAML and respond.long_to_write(respond.media(req), size))
-    aside = aside or (served.columns is not None and respond.prints_long(req, served))
+    aside = done.large or (served.columns is not None and respond.prints_long(req, served))
+    if not aside:  # else its text, which may have to be made, is made beside the loop, too
+        size = len(shown.json)
+        aside = size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)
     return await POOL.run(form, req, served, shown, status) if aside else form(req, served, shown, status)
 
 

@@ -8,8 +8,9 @@ from time import monotonic
 
 from kas.filters.handler import Filter
 from kas.meta.field import go_quote
+from kas.observe.logs import EVERY
 from kas.request.http import Request, Response
-from kas.request.masking import SHOWN_ID, request_uri
+from kas.request.masking import SHOWN_ID, request_uri, shortened
 
 log = logging.getLogger("kas.http")
 
@@ -46,9 +47,10 @@ def http_logging(verbosity: int, now: Callable[[], int] | None = None) -> Filter
         user = req.user.name if req.user is not None else ""
         log.info(
             '"HTTP" verb=%s URI=%s latency="%.3fms" userAgent=%s audit-ID=%s srcIP=%s user=%s resp=%d',
-            go_quote(_verb(req)), go_quote(request_uri(req)),
+            go_quote(_verb(req)), go_quote(shortened(request_uri(req))),
             (monotonic() - req.started) * 1000,
-            go_quote(req.header(b"user-agent")), go_quote(req.audit_id[:SHOWN_ID]), go_quote(req.client), go_quote(user), resp.status,
+            go_quote(shortened(req.header(b"user-agent"))), go_quote(req.audit_id[:SHOWN_ID]), go_quote(req.client),
+            go_quote(shortened(user)), resp.status, extra=EVERY,
         )  # fmt: skip
 
     return Filter("http_logging", None, after)

@@ -247,6 +247,15 @@ def is_large(value: Any) -> bool:
     return outweighs(value, LARGE)
 
 
+async def in_turn(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """``work(*args, **kwargs)``: aside when it is ``large``, else here, and once more from the beginning aside where that takes longer than
+    a turn of the loop. It comes to the same the second time."""
+    if not large:
+        with contextlib.suppress(TurnOverError):
+            return TURN.within(work, *args, **kwargs)
+    return await POOL.run(work, *args, **kwargs)
+
+
 async def step(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """``work(*args, **kwargs)``: aside when it is ``large``, else here. Where every write passes, the choice is written out instead: a
     coroutine more costs what a small step does."""

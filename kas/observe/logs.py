@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from kas.meta.standard import CONTROLS, flush_standard_streams, put
 
 MOST = 100  # lines of a sort a second: thousands that end together would keep the loop for seconds with writing them
+EVERY = {"every": True}  # ``extra`` of a line that an operator asked for, of each request: all are written
+LONGEST = 16384  # characters of what a line says, and of its traceback: a client, or a backend, may have chosen what an error quotes
 
 
 class TextFormatter(logging.Formatter):
@@ -23,10 +25,10 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line as klog writes it, in UTC with microseconds, and the traceback on lines of its own, which are indented."""
         stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
-        said = record.getMessage().translate(CONTROLS)
+        said = _shortened(record.getMessage()).translate(CONTROLS)
         lines = [f"{record.levelname[0]}{stamp}.{int(record.created % 1 * 1e6):06d} {record.process} {record.name}] {said}"]
         if record.exc_info:
-            lines += (f"  {line.translate(CONTROLS)}" for line in self.formatException(record.exc_info).split("\n"))
+            lines += (f"  {line.translate(CONTROLS)}" for line in _shortened(self.formatException(record.exc_info)).split("\n"))
         return "\n".join(lines)
 
 
@@ -36,16 +38,17 @@ class JSONFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One JSON object on a line; "ts" is in milliseconds since the epoch."""
         out = {"ts": round(record.created * 1000, 3), "level": record.levelname.lower(), "logger": record.name, "pid": record.process,
-               "msg": record.getMessage()}  # fmt: skip
+               "msg": _shortened(record.getMessage())}  # fmt: skip
         if record.exc_info:
-            out["exception"] = self.formatException(record.exc_info)
+            out["exception"] = _shortened(self.formatException(record.exc_info))
         return json.dumps(out)
 
 
 class Handler(logging.StreamHandler):
     """Standard error; ``broken`` is why the last line could not be written, "" when it was; ``unwritten`` how many could not since.
     ``verbosity`` is that of what ``vmodule`` does not name. What is below the level ``split_below`` goes to standard output, and waits
-    until there is more than ``room`` bytes of it, or ``every_s`` seconds."""
+    until there is more than ``room`` bytes of it, or ``every_s`` seconds. Of the lines that one statement logs no more are written in a
+    second than twice ``MOST``, as many as one with a ``Sparing`` of its own has at the end of one second and the beginning of the next."""
 
     broken, unwritten = "", 0
     verbosity, vmodule = 0, ""
@@ -54,6 +57,7 @@ class Handler(logging.StreamHandler):
     def __init__(self, stream: Any = None) -> None:
         super().__init__(stream)
         self._waiting, self._bytes = list[str](), 0
+        self._sorts: dict[tuple[str, int], Sparing] = {}  # by the statement
 
     def verbosity_of(self, file: str) -> int:
         """What counts for a source file now; see the function of that name."""
@@ -65,11 +69,20 @@ class Handler(logging.StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record; raises nothing: what keeps it from being written is told in ``broken`` until a write succeeds."""
+        if not hasattr(record, "every") and not self._spared(record).one(record.created):
+            return
         line = self.format(record) + self.terminator
         if self.split_below and record.levelno < self.split_below:
             self._held(line)
         else:
             self._put(self.stream, line, 1)
+
+    def _spared(self, record: logging.LogRecord) -> Sparing:
+        sort = record.pathname, record.lineno
+        if (found := self._sorts.get(sort)) is None:
+            log = logging.getLogger(record.name)
+            found = self._sorts[sort] = Sparing(log, f"%d more lines of line {record.lineno} of {record.filename}", 2)
+        return found
 
     def _held(self, line: str) -> None:
         if self._bytes + len(line) > self.room:  # lines are written whole: other processes write to the same stream
@@ -110,24 +123,28 @@ class Handler(logging.StreamHandler):
 
 
 class Sparing:
-    """Says whether one more line of a sort may be written, of which no more than ``MOST`` are in a second. ``more`` is how ``log`` is told
-    how many were not."""
+    """Says whether one more line of a sort may be written, of which no more than ``times`` ``MOST`` are in a second. ``more`` is how
+    ``log`` is told how many were not."""
 
-    def __init__(self, log: logging.Logger, more: str) -> None:
-        self._log, self._more = log, more
+    def __init__(self, log: logging.Logger, more: str, times: int = 1) -> None:
+        self._log, self._more, self._times = log, more, times
         self._since, self._lines, self._unsaid = 0.0, 0, 0
 
     def one(self, now: float) -> bool:
         """Whether this one may be; says first how many were not in the seconds before."""
-        if now - self._since >= 1.0:
-            if self._unsaid:
-                self._log.warning(self._more, self._unsaid)
-            self._since, self._lines, self._unsaid = now, 0, 0
+        if not 0.0 <= now - self._since < 1.0:  # the time of day may have been set back
+            unsaid, self._since, self._lines, self._unsaid = self._unsaid, now, 0, 0
+            if unsaid:
+                self._log.warning(self._more, unsaid)
         self._lines += 1
-        if self._lines > MOST:
+        if self._lines > self._times * MOST:
             self._unsaid += 1
             return False
         return True
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
 
 
 def log_check() -> str:

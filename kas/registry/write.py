@@ -24,13 +24,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
-from kas.meta.aside import LARGE, POOL, TURN, TurnOverError, is_large, step
+from kas.meta.aside import LARGE, POOL, TurnOverError, in_turn, is_large, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from kas.registry.generic import Registry
     from kas.store import Record
 
-P = ParamSpec("P")
-T = TypeVar("T")
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 MAX_GENERATE_NAME_ATTEMPTS = 8
 MAX_UPDATE_ATTEMPTS = 1000  # a writer that loses this often meets a bug, not a race
@@ -87,15 +85,6 @@ def _leave_usable(admission: Admission, entries: list[Obj] | None, meta: Obj) ->
     if warning is not None:
         admission.warn(warning)
     dedup_owner_references(meta, admission.warn, " after mutating admission happens")
-
-
-async def _in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Validate a custom resource: on the loop, and once more from the beginning beside it when its schema makes that long. Hooks of such
-    kinds come to the same the second time."""
-    try:
-        return TURN.within(work, *args, **kwargs)
-    except TurnOverError:
-        return await POOL.run(work, *args, **kwargs)
 
 
 class Write:
@@ -221,7 +210,7 @@ class Write:
             if aside:
                 obj, self.warnings = await POOL.run(built, self.resource, obj, ctx, allocate)
             elif self.own:
-                obj, self.warnings = await _in_turn(built, self.resource, obj, ctx)
+                obj, self.warnings = await in_turn(False, built, self.resource, obj, ctx)
             else:
                 obj, self.warnings = built(self.resource, obj, ctx, allocate)
         except errors.ApiError as e:
@@ -402,6 +391,9 @@ class Update(Write):
             except Unanswered as e:
                 await e.wait()
                 wanted = await self._answered(live)
+            except TurnOverError:
+                self.large = True
+                wanted = await self._answered(live)
         # admit
         if self.admission is not None:
             wanted = self.admitted(self.admission, wanted, await admit(self.admission, UPDATE, wanted, live))
@@ -415,12 +407,13 @@ class Update(Write):
         aside = self.large or self._costly()
         try:
             if self.own and not aside:
-                obj, self.warnings = await _in_turn(self.validate, obj, before)
+                obj, self.warnings = await in_turn(False, self.validate, obj, before)
             else:
                 obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
         except errors.ApiError as e:
             raise await self._told(e, UPDATE, obj, live) from None
-        obj = keep_timestamps(before, obj, self.resource.type if self.ctx.apply and not self.resource.type.custom else None)
+        of = self.resource.type if self.ctx.apply and not self.resource.type.custom else None
+        obj = await POOL.run(keep_timestamps, before, obj, of) if self.large else keep_timestamps(before, obj, of)
         # admit
         pending = self.admit_valid(UPDATE, obj, live)
         if pending is not None:

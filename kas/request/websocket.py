@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from kas.request.http import Headers, Request, Response
@@ -13,17 +13,19 @@ CLOSE_NORMAL, CLOSE_GOING_AWAY, CLOSE_INTERNAL = 1000, 1001, 1011
 
 # A browser's token stands among its subprotocols: it is for authentication, which reads the header, and for nobody behind.
 BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
+SUBPROTOCOLS = 100  # of which one may be chosen; a head has room for 100,000
 
 
 class WebSocketRequest(Request):
-    """A GET that asks to become a WebSocket. ``subprotocols`` are the client's, in its order, without any credential."""
+    """A GET that asks to become a WebSocket. ``subprotocols`` are the first ``SUBPROTOCOLS`` of the client's, in its order, without any
+    credential."""
 
     __slots__ = ("subprotocols",)
 
-    def __init__(self, path: str, query: str, headers: Headers, subprotocols: list[str]) -> None:
+    def __init__(self, path: str, query: str, headers: Headers, subprotocols: Sequence[str]) -> None:
         super().__init__("GET", path, query, headers)
         self.http_version = "1.1"
-        self.subprotocols = [p for p in subprotocols if not p.startswith(BEARER_PREFIX)]
+        self.subprotocols = [p for p in subprotocols[:SUBPROTOCOLS] if not p.startswith(BEARER_PREFIX)]
 
 
 SPDY = b"SPDY/3.1"

@@ -58,3 +58,11 @@ def test_a_request_that_was_refused_early_is_logged_too(caplog):
     http_logging(4).after(req, Response(503, []))
     (line,) = caplog.messages
     assert line.startswith('"HTTP" verb="GET" URI="/api" latency="') and line.endswith(' user="" resp=503')
+
+
+def test_what_a_client_chose_at_length_is_shortened_and_every_request_has_its_line(caplog):
+    caplog.set_level(logging.INFO, "kas.http")
+    req = request("GET", "/api/" + "x" * 100_000, user_agent="y" * 100_000)
+    http_logging(3).after(req, Response(404, []))
+    (record,) = caplog.records
+    assert len(record.getMessage()) < 10_000 and record.getMessage().endswith("resp=404") and record.every

@@ -17,7 +17,18 @@ import kas
 from kas.config.options import Options
 from kas.endpoints.debug import DebugFlags
 from kas.filters.http_logging import http_logging
-from kas.observe.logs import Handler, current_verbosity, flush_logs, log_check, setup_logging, setup_logging_of, verbosity_of
+from kas.observe.logs import (
+    EVERY,
+    LONGEST,
+    MOST,
+    Handler,
+    current_verbosity,
+    flush_logs,
+    log_check,
+    setup_logging,
+    setup_logging_of,
+    verbosity_of,
+)  # fmt: skip
 from kas.request.http import Request, Response
 from tests.filters.requests import request
 
@@ -129,6 +140,40 @@ def test_no_record_can_be_forged(written: io.StringIO, form: str) -> None:
     assert len(records) == 2 and not set("\r\x1b\u2028\x85") & set(written.getvalue())
     said = records[0].replace("\\u00", "\\x")  # JSON's way of saying it
     assert "path=x\\nE1123 00:00:00.000000 1 kas] all is lost\\r\\x1b[2J\\u2028\\x85" in said
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_a_client_has_logged_is_bounded(written: io.StringIO, form: str) -> None:
+    """Of one statement a hundred lines or two a second, and of each line some KiB, whatever an error quotes. Of what was asked for, all."""
+    handler = setup_logging(3, form)
+    handler.setStream(written)
+    log, long = logging.getLogger("kas.t"), "x" * 1_000_000
+    now = [1000.0]
+
+    def say(text: str, times: int, **more: object) -> None:
+        for _ in range(times):
+            record = log.makeRecord(log.name, logging.WARNING, "/kas/t.py", 7, "it failed: %s", (text,), None, extra=more or None)
+            record.created = now[0]
+            log.handle(record)
+
+    say("x", 1000)
+    assert written.getvalue().count("it failed") == 2 * MOST
+    logging.getLogger("kas.t").warning("another")
+    now[0] += 1.0
+    say("x", 1)
+    *_, other, more, last = written.getvalue().splitlines()
+    assert "another" in other and f"{1000 - 2 * MOST} more lines of line 7 of t.py" in more and "it failed: x" in last
+    now[0] = 5.0  # the machine's clock was set back
+    say("x", 1)
+    assert written.getvalue().count("it failed") == 2 * MOST + 2
+    say("x", 1000, **EVERY)
+    assert written.getvalue().count("it failed") == 2 * MOST + 1002
+    say(long, 1)
+    try:
+        raise ValueError(long)
+    except ValueError:
+        log.exception("no")
+    assert max(map(len, written.getvalue().splitlines())) < 2 * LONGEST + 1000
 
 
 def test_a_log_that_can_be_written_again_is_well_before_anybody_says_more(written: io.StringIO) -> None:

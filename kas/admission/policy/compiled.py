@@ -156,7 +156,7 @@ class Variables(dict[str, Any]):
             found = self._evaluated(name)
             self[name] = found
         if isinstance(found, EvaluationError):
-            raise found
+            raise found.again()
         return found
 
     def _evaluated(self, name: str) -> Any:
@@ -168,7 +168,7 @@ class Variables(dict[str, Any]):
         limit = evaluator.limit
         value, cost = program.run_within(evaluator.variables, limit)
         if isinstance(value, CostLimitError) and limit < PER_CALL_LIMIT:
-            raise value  # this turn of the loop is over: it begins again with all it may cost
+            raise value.again()  # this turn of the loop is over: it begins again with all it may cost
         evaluator.left -= cost
         if evaluator.left < 0:
             raise OutOfBudgetError

@@ -21,7 +21,7 @@ from kas.cel.problems import CostLimitError
 from kas.cel.schemas import MAX_REQUEST_BYTES
 from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, characters, nodes
 from kas.meta import errors
-from kas.meta.aside import is_large, step
+from kas.meta.aside import in_turn, is_large
 from kas.meta.field import go_quote
 from kas.meta.scalars import format_duration
 from kas.meta.waiting import Stint
@@ -81,7 +81,7 @@ class Run:
                     raise Failed(why)
                 wanted = await evaluator_of(found.policy, await self._variables(found), BUDGET).value(mutation.expression)
                 aside = is_large(self._objects.obj) or is_large(wanted)
-                changed |= await step(aside, _changed, mutation, wanted, self._objects)
+                changed |= await in_turn(aside, _changed, mutation, wanted, self._objects)
                 error = NO_ERROR
             except (Failed, MutationError) as e:
                 error = error_type(str(e))

@@ -183,7 +183,7 @@ async def only(webhooks, a, objects, hook, told, refused):
             except Exception as e:
                 raise webhooks.unanswered(hook, e) from None
             if found.annotations or found.warnings or not found.allowed:
-                webhooks.heard(hook, a, found)
+                await webhooks.heard(hook, a, found)
     except Exception as e:
         error = e
     took = _now() - began

@@ -26,6 +26,7 @@ from kas.meta import errors
 from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
+from kas.meta.waiting import Stint
 from kas.observe.logs import Sparing
 from kas.observe.metrics import Registry as Metrics
 
@@ -113,7 +114,8 @@ class Webhooks:
                 found = await POOL.run(reviews.response, answer, uid)
         except (HookError, review.InvalidResponseError) as e:
             raise self.unanswered(hook, e) from None
-        self.heard(hook, a, found)
+        if found.annotations or found.warnings or not found.allowed:
+            await self.heard(hook, a, found)
         return found
 
     @staticmethod
@@ -126,10 +128,10 @@ class Webhooks:
             return CallError(hook, f"received invalid webhook response: {error}", 503)
         return error
 
-    def heard(self, hook: Hook, a: Attributes, found: review.Response) -> None:
+    async def heard(self, hook: Hook, a: Attributes, found: review.Response) -> None:
         """Tell what a webhook has said besides. Raises Rejection where it does not allow the request."""
         if found.annotations or found.warnings:
-            self._tell(hook, a, found)
+            await self._tell(hook, a, found)
         if not found.allowed:
             raise Rejection(rejection(hook.name, found.status))
 
@@ -146,13 +148,21 @@ class Webhooks:
         return made
 
     @staticmethod
-    def _tell(hook: Hook, a: Attributes, found: review.Response) -> None:
+    async def _tell(hook: Hook, a: Attributes, found: review.Response) -> None:
+        """Tells what a webhook has said besides; of annotations that are wrong the first one of a sort, since there may be 100,000."""
+        stint, unfit, twice = Stint(), list[str](), list[str]()
         for key, value in found.annotations.items():
             full = review.annotation_key(hook.name, key)
             if full is None:
-                log.warning("Failed to set admission audit annotation %s/%s: it is no qualified name", hook.name, key)
+                unfit.append(f"{hook.name}/{key}")
             elif not a.annotate(full, value):
-                log.warning("Failed to set admission audit annotation %s: it has already been set to another value", full)
+                twice.append(full)
+            if stint.over:
+                await stint.pause()
+        for wrong, why in (unfit, "it is no qualified name"), (twice, "it has already been set to another value"):
+            if wrong:
+                more = f", and {len(wrong) - 1} more like it" if len(wrong) > 1 else ""
+                log.warning("Failed to set admission audit annotation %s: %s%s", wrong[0], why, more)
         for text in found.warnings:
             a.warn(text)
 

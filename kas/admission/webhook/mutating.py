@@ -15,7 +15,7 @@ from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
 from kas.admission.webhook.review import Response
 from kas.audit import escaped
-from kas.meta.aside import LARGE, is_large, step
+from kas.meta.aside import LARGE, in_turn, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.waiting import Stint
 from kas.observe.latencies import MUTATING_WEBHOOK
@@ -63,7 +63,7 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     try:
         found = await webhooks.ask(hook, a, told, objects)
         aside = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
-        changed = await step(aside, patch, hook, objects, found)
+        changed = await in_turn(aside, patch, hook, objects, found)
         if found.patch and a.bodies_recorded and (shown := await step(aside, _shown, about, found)):
             a.annotate(f"patch.webhook.admission.k8s.io/{place}", shown)
     except (CallError, Rejection, ApiError) as e:

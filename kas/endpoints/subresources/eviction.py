@@ -12,6 +12,8 @@ from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.kinds.core.pod.eviction import Evictions, TooManyBudgets
 from kas.meta import errors
+from kas.meta.aside import step
+from kas.registry.strategy import Obj
 from kas.request.http import Request, Response
 from kas.types.scheme import builtin_kind
 
@@ -27,26 +29,34 @@ class Eviction:
 
     async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         """Serve POST of /eviction: delete the pod if its disruption budgets allow it."""
-        posted = await named.read(self.writer, req, served, _kind(req), namespace, name, "eviction")
+        large = respond.large(req)
+        kind = await step(large, _kind, req)
+        posted = await named.read(self.writer, req, served, kind, namespace, name, "eviction")
         if name != (posted.obj["metadata"].get("name") or ""):
             raise errors.bad_request("name in URL does not match name in Eviction object")
-        options = dict(posted.obj.get("deleteOptions") or {})
-        asked, own = (["All"] if posted.options.dry_run else []), options.get("dryRun") or []
-        if asked and own and asked != own:
-            listed = [f"[{' '.join(x)}]" for x in (asked, own)]
-            why = f"Non-matching dry-run options in request and content: {listed[0]} and {listed[1]}"
-            raise errors.ApiError(500, "", why)
-        if asked or own:
-            options["dryRun"] = own or asked
-        found = validate_delete_options(options)
-        if found:
-            raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
+        options = await step(large, _options, posted)
         await posted.validate()
         try:
             await self.evictions.evict(posted.ctx, name, options)
         except TooManyBudgets as e:
             return respond.generic(req, respond.media_without_conversion(req), e.status(), 201)
         return named.done(req)
+
+
+def _options(posted: named.Posted) -> Obj:
+    """How the pod is deleted. Raises ApiError."""
+    options = dict(posted.obj.get("deleteOptions") or {})
+    asked, own = (["All"] if posted.options.dry_run else []), options.get("dryRun") or []
+    if asked and own and asked != own:
+        listed = [f"[{' '.join(x)}]" for x in (asked, own)]
+        why = f"Non-matching dry-run options in request and content: {listed[0]} and {listed[1]}"
+        raise errors.ApiError(500, "", why)
+    if asked or own:
+        options["dryRun"] = own or asked
+    found = validate_delete_options(options)
+    if found:
+        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
+    return options
 
 
 def _kind(req: Request) -> Any:

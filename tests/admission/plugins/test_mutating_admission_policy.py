@@ -57,6 +57,24 @@ def test_mutations_build_on_one_another(governed):
     assert obj["data"] == {"k": "v", "b": "x", "c/d": "vx"}  # what a test stops is no error, and changes nothing
 
 
+@pytest.mark.parametrize("copies", [2, 9])
+def test_copies_that_double_what_is_there_are_made_beside_the_loop(governed, copies):
+    copied = [f"JSONPatch{{op: 'copy', from: '/data', path: '/metadata/a{i}'}}" for i in range(copies)]
+    gone = [f"JSONPatch{{op: 'remove', path: '/metadata/a{i}'}}" for i in range(copies)]
+    governed.policy(mutations=[patches(f"[{', '.join(copied + gone)}]")])
+    governed.bind()
+
+    def run() -> None:
+        request = governed.request()
+        request.attributes.obj["data"]["long"] = "x" * 20_000
+        assert len(request.run()["data"]["long"]) == 20_000
+
+    run()  # expressions are compiled
+    before = POOL.done
+    run()
+    assert (POOL.done > before) is (copies > 2)
+
+
 def test_with_its_gate_off_no_policy_is_evaluated(governed):
     governed.policy(mutations=[patches("[JSONPatch{op: 'add', path: '/data/b', value: 'x'}]")])
     governed.bind()

@@ -42,6 +42,20 @@ def test_in_order_each_after_the_other(hooked, hook):
     assert obj["data"] == {"k": "v", "z": "1", "y": "2", "d": "3"}
 
 
+@pytest.mark.parametrize("copies", [2, 9])
+def test_copies_that_double_what_is_there_are_made_beside_the_loop(hooked, hook, copies):
+    """Some hundred bytes make 3 MB."""
+    grown = {"op": "add", "path": "/data/long", "value": "x" * 20_000}
+    copied = [{"op": "copy", "from": "/data", "path": f"/metadata/annotations/a{i}"} for i in range(copies)]
+    there, gone = ({"op": op, "path": "/metadata/annotations", "value": {}} for op in ("add", "replace"))
+    hook.answers = lambda asked: reviewed(asked, patch=[grown, there, *copied, gone])
+    hooked.add(webhook(hook.client("/a")))
+    hooked.request().run()
+    before = POOL.done
+    assert len(hooked.request().run()["data"]["long"]) == 20_000
+    assert (POOL.done > before) is (copies > 2)
+
+
 def test_who_is_asked_again(hooked, hook, server):
     """Who wants to, and only when somebody changed the object after him."""
     hook.answers = lambda asked: adds(asked) if not asked["path"].startswith("/quiet") else reviewed(asked)
