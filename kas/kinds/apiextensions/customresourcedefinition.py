@@ -26,11 +26,13 @@ class CustomResourceDefinitionStrategy(Strategy):
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation and note the storage version among the stored ones."""
         super().prepare_for_create(ctx, obj)
+        _bound_depth(obj)
         _count_storage_version(obj)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over the status, bump the generation when due and note the storage version among the stored ones."""
         super().prepare_for_update(ctx, obj, old)
+        _bound_depth(obj)
         _count_storage_version(obj)
 
     def canonicalize(self, obj: Obj) -> None:
@@ -108,6 +110,12 @@ def _values(obj: Obj) -> Iterator[tuple[dict[str, Any], str]]:
             for name in ("default", "example", "enum"):
                 if isinstance(schema.get(name), (dict, list, float)):
                     yield schema, name
+
+
+def _bound_depth(obj: Obj) -> None:
+    """Raises for a value that is too deep to be written, before validation goes down it."""
+    for schema, name in _values(obj):
+        write_json(schema[name])
 
 
 def _count_storage_version(obj: Obj) -> None:
