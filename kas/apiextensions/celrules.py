@@ -28,7 +28,7 @@ from kas.types.scheme import Field, TypeDesc
 BUDGET = 10_000_000
 MAX_MESSAGE_B = 5 * 1024
 _OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
-_UNTYPED = "rule compiler initialization error: Failed to convert to declType for CEL validation rules"
+_UNTYPED = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
 
 
 class OutOfBudget(Exception):
@@ -205,14 +205,12 @@ def _field_node(f: Field, shapes: _Ruled) -> Node | None:
 
 
 def _untyped_node(schema: Any, shapes: Shapes) -> Node | None:
-    """The rules of items that a value has not by its type, and that one from before its type was another may have still."""
+    """The rules of items that a value has not by its type, and that one from before its type was another may have still. Properties of what
+    has no type for expressions have none either, and are passed over."""
     if not isinstance(schema, dict):
         return None
     node = Node({name: said for name, said in schema.items() if name != RULES}, False, shapes)
     node.untyped = bool(schema.get(RULES))
-    below = ((name, _untyped_node(said, shapes)) for name, said in (schema.get("properties") or {}).items())
-    node.properties = {name: found for name, found in below if found is not None}
-    node.order = sorted(node.properties)
     node.items = _untyped_node(schema.get("items"), shapes)
     node.additional = _untyped_node(schema.get("additionalProperties"), shapes)
     return None if node.is_empty() else node
@@ -371,7 +369,12 @@ def default_errors(f: Field, value: Any, budget: int, path: str) -> tuple[list[F
 
     It is tried as what was there before and, if that is right, as what is new: a rule may see the difference by an optional ``oldSelf``.
     """
-    node = _field_node(f, _Ruled(f.schema, f.card == "single" and f.message is not None and f.message.embedded))
+    is_root = f.card == "single" and f.message is not None and f.message.embedded
+    shapes = _Ruled(f.schema, is_root)
+    if not shapes.are_in(f.schema):
+        return [], budget
+    # A place of which expressions see nothing is passed over below others, but has to be seen where it is what is asked for.
+    node = _field_node(f, shapes) if shapes.of(f.schema, is_root) is not None else _untyped_node(f.schema, shapes)
     if node is None:
         return [], budget
     left = budget

@@ -19,7 +19,7 @@ Obj = dict[str, Any]
 
 
 # Of metadata, what an empty value says something of; everything else empty is left out (``omitempty``).
-_SAY_SOMETHING = frozenset({"managedFields", "deletionGracePeriodSeconds"})
+_SAY_SOMETHING = frozenset({"deletionGracePeriodSeconds"})
 
 
 class MetadataError(ValueError):

@@ -25,33 +25,41 @@ from kas.types.unstructured import conversion_error
 
 
 class Applied:
-    """An applied configuration. Reading it raises 400."""
+    """An applied configuration. It is read at once, beside the loop where it is large; what is wrong with it is said when it is used, since
+    a subresource first says that there is no object."""
 
     def __init__(self, req: Request, o: WriteOptions) -> None:
         self.req, self.options = req, o
-        value, self._repeated = _read(req.body)
-        if value is None:
-            value = {}
-        if not isinstance(value, dict):
-            why = f"json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
-            raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
-        self.value: Obj = value
+        self._value: Obj = {}
+        self._repeated: list[str] = []
+        self._wrong: ApiError | None = None
+        try:
+            self._value, self._repeated = _configuration(req.body)
+        except ApiError as e:
+            self._wrong = e
+
+    @property
+    def value(self) -> Obj:
+        """Raises 400 for what is none."""
+        if self._wrong is not None:
+            raise self._wrong
+        return self._value
 
     def onto(
         self, served: Any, live: Obj | None, name: str, ctx: Context, check: Callable[[Obj, Obj, Obj], None] | None = None
     ) -> Obj:
         """``live`` with the configuration applied to it, a new object where there is none. ``check`` is shown ``live``, what came of it and
         the configuration. Raises 400, 409 and 500."""
-        o, req = self.options, self.req
+        o, req, value = self.options, self.req, self.value
         merged = apply(
-            managedfields.schema(served, ctx), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource,
+            managedfields.schema(served, ctx), live, value, o.field_manager, now=ctx.now, subresource=ctx.subresource,
             force=bool(o.force), reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
         if check is not None and live is not None:
-            check(live, merged, self.value)
+            check(live, merged, value)
         if len(req.body) >= LARGE:
             bound_parts(merged)
-        obj = _of_merged(served, merged, self.value)
+        obj = _of_merged(served, merged, value)
         for found in self._repeated if o.field_validation != "Ignore" else ():
             if o.field_validation == "Strict":
                 raise errors.bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found}")
@@ -101,6 +109,17 @@ def _of_merged(served: Any, merged: Obj, applied: Obj) -> Obj:
     except DecodeError as e:
         raise ApiError(500, "", f"failed to convert to unversioned ({shown_name(applied)}): {e}") from None
     return obj
+
+
+def _configuration(body: bytes) -> tuple[Obj, list[str]]:
+    """``_read`` of an object; null is one without anything. Raises 400."""
+    value, repeated = _read(body)
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        why = f"json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
+    return value, repeated
 
 
 def _read(body: bytes) -> tuple[Any, list[str]]:

@@ -9,6 +9,7 @@ from kas.cel import values
 from kas.types.scheme import schema_type
 
 TEXT = {"type": "string"}
+UNTYPED = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
 
 
 def errors(rule: dict, obj: dict, old: object = celrules.ABSENT, budget: int = celrules.BUDGET) -> list[str]:
@@ -61,14 +62,31 @@ def test_a_rule_fails_softly_where_items_of_a_map_only_changed_places():
 def test_rules_of_items_that_a_value_should_not_have_are_not_compiled():
     """Of a definition that was a list's before: told where there are items, which are let be otherwise when nothing changed."""
     item = {"type": "object", "properties": {"n": TEXT | {"x-kubernetes-validations": [{"rule": "self == 'x'"}]}}}
-    why = "rule compiler initialization error: Failed to convert to declType for CEL validation rules"
-    for rules, told in (([], ["l[0].n"]), ([{"rule": "has(self.n)"}, {"rule": "true"}], ["l[0]", "l[0].n"])):
+    for rules, told in (([], []), ([{"rule": "has(self.n)"}, {"rule": "true"}], [("l[0]", UNTYPED)])):
         items = item | {"x-kubernetes-validations": rules}
         type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "object", "items": items}}})
         obj = {"l": [{"n": "x"}]}
         found, warnings = celrules.errors(type_, obj, obj)
-        assert [(e.field, e.detail) for e in found] == [(at, why) for at in told] and not warnings
-        assert celrules.of_type(type_) is not None and celrules.errors(type_, {"l": {}})[0] == []
+        assert [(e.field, e.detail) for e in found] == told and not warnings
+        assert celrules.errors(type_, {"l": {}})[0] == []
+
+
+ANYS = {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": True}}
+FALSE = {"x-kubernetes-validations": [{"rule": "false"}]}
+
+
+@pytest.mark.parametrize(("schema", "default", "told"), [
+    (ANYS | FALSE, [], {"d": UNTYPED}),
+    ({"type": "object", "additionalProperties": ANYS["items"]} | FALSE, {"a": 1}, {"d": UNTYPED}),
+    ({"type": "array", "items": ANYS | FALSE} | FALSE, [[1], []], {"d": UNTYPED, "d[0]": UNTYPED, "d[1]": UNTYPED}),
+    ({"type": "array", "items": ANYS | FALSE}, [], {}),
+    ({"type": "object", "properties": {"a": ANYS | FALSE}} | FALSE, {"a": []}, {"d": "failed rule: false"}),
+])  # fmt: skip
+def test_rules_of_a_default_of_which_expressions_see_nothing(schema, default, told):
+    """They are told where the default stands, and passed over below one that has a type."""
+    holder = schema_type("", {"type": "object", "properties": {"d": schema}})
+    found, _ = celrules.default_errors(holder.by_name["d"], default, celrules.BUDGET, "d")
+    assert {e.field: e.detail for e in found} == told
 
 
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

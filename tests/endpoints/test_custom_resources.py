@@ -98,6 +98,21 @@ def test_what_is_wrong_is_refused_and_changes_nothing(client, widgets):
     assert client("GET", widgets.path())[1]["items"] == [before]
 
 
+def test_an_empty_list_of_managed_fields_says_nothing(client, widgets):
+    """What is empty in the metadata of a custom resource goes before anybody looks; of built-in kinds such a list forgets all."""
+    made = widgets.create("a", {"color": "red"})
+    owned, bare = made["metadata"]["managedFields"], {"metadata": {**made["metadata"], "managedFields": []}}
+    assert owned
+    for method, body, form in (
+        ("PUT", {**made, **bare}, None), ("PATCH", bare, MERGE),
+        ("PATCH", [{"op": "replace", "path": "/metadata/managedFields", "value": []}], JSON_PATCH),
+    ):  # fmt: skip
+        status, body = client(method, widgets.path("a"), body, *([form] if form else []))
+        assert (status, body["metadata"]["managedFields"]) == (200, owned), method
+    status, body = client("PATCH", widgets.path("a"), {"metadata": {"managedFields": [{}]}}, MERGE)
+    assert status == 200 and "managedFields" not in body["metadata"]
+
+
 def test_scale(client, widgets):
     widgets.create("a", {"replicas": 2})
     client("PATCH", widgets.path("a") + "/status", {"status": {"replicas": 1, "selector": "a=b"}}, MERGE)

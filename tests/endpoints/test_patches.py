@@ -135,6 +135,15 @@ def test_what_is_wrong_with_a_patch_is_said_when_there_is_an_object(client, conf
     assert client("PATCH", config + "-missing", "{", ctype)[0] == 404
 
 
+@pytest.mark.parametrize("body", ["{", "- a", '{"kind": "ConfigMap"}', '"\\ud83c\\udf89"'])
+@pytest.mark.parametrize("subresource", ["status", "scale"])
+def test_what_is_wrong_with_an_apply_to_a_subresource_is_said_when_there_is_an_object(client, deployment, subresource, body):
+    apply = "application/apply-patch+yaml"
+    there, missing = (f"{path}/{subresource}?fieldManager=m" for path in (deployment, deployment + "-missing"))
+    assert [client("PATCH", path, body, apply)[0] for path in (there, missing)] == [400, 404]
+    assert client("PATCH", deployment + "-missing?fieldManager=m", body, apply)[0] == 400  # it would create one
+
+
 def test_numbers_of_a_strategic_merge_patch_become_integers_as_in_go(client, deployment):
     for given, taken in ((2.0, 2), (4294967299, 3), (-4294967295, 1)):
         code, body = client("PATCH", deployment, {"spec": {"replicas": given}}, STRATEGIC)

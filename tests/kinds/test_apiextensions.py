@@ -53,6 +53,40 @@ def test_defaults_are_judged_whatever_the_types_around_them():
     assert CRDS.refusals(crd) == [(at, "FieldValueTypeInvalid")]
 
 
+LIST = {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "string"}}}}
+OPEN = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+@pytest.mark.parametrize(("schema", "default", "unknown"), [
+    ({"type": "*", "properties": {"b": {"type": "string"}}}, {"b": "x"}, False),
+    ({"type": "*", "properties": {"b": {"type": "string"}}}, {"c": "x"}, True),
+    (LIST | {"type": "object"}, [{"b": "x"}], False),
+    (LIST | {"type": "object"}, [{"b": "x", "c": 1}], True),
+    (LIST | {"type": "-", "items": LIST}, [[{"c": 1}]], True),
+    (LIST | {"type": "-"} | OPEN, [{"b": "x", "c": {"d": 1}}], False),
+    ({"type": "x", "additionalProperties": LIST["items"]}, {"a": {"b": "x"}}, False),
+    ({"type": "x", "additionalProperties": LIST["items"]}, {"a": {"c": "x"}}, True),
+    ({"type": "x", "x-kubernetes-embedded-resource": True, "properties": {"s": LIST["items"]}}, {"kind": "a", "s": {}}, False),
+])  # fmt: skip
+def test_what_is_unknown_of_a_default_goes_by_its_properties_whatever_the_type(schema, default, unknown):
+    told = [message for _, message in CRDS.messages(_crd(a=schema | {"default": default}))]
+    assert any(message.endswith("must not have unknown fields") for message in told) is unknown
+
+
+@pytest.mark.parametrize("default", [3.0, 1e3, [2.0], {"a": -0.0}])
+def test_a_default_is_judged_as_the_float_it_was_sent_as_and_stored_as_an_integer(default):
+    """Of an integer neither half a step is anything but 0, nor half a maximum."""
+    number = {"type": "number", "multipleOf": 0.5}
+    schema = {"type": "array", "items": number} if isinstance(default, list) else number
+    if isinstance(default, dict):
+        schema = OBJECT | {"properties": {"a": number}}
+    crd = _crd(a=schema | {"default": default})
+    stored = CRDS.create(crd)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["a"]["default"]
+    assert repr(stored) == repr({"a": 0} if isinstance(default, dict) else [2] if isinstance(default, list) else int(default))
+    crd = _crd(a={"type": "number", "maximum": 0.5, "default": 3.0})
+    assert CRDS.messages(crd)[0][1] == "Invalid value: 3:  in body should be less than or equal to 0.5"
+
+
 def test_a_stored_version_cannot_disappear():
     old = CRDS.create(_crd())
     new = changed(old, "spec.versions.0.name", "v2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kas.apiextensions.schema import walk
@@ -26,14 +26,23 @@ class CustomResourceDefinitionStrategy(Strategy):
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation and note the storage version among the stored ones."""
         super().prepare_for_create(ctx, obj)
-        _untyped(obj)
+        _bound_depth(obj)
         _count_storage_version(obj)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over the status, bump the generation when due and note the storage version among the stored ones."""
         super().prepare_for_update(ctx, obj, old)
-        _untyped(obj)
+        _bound_depth(obj)
         _count_storage_version(obj)
+
+    def canonicalize(self, obj: Obj) -> None:
+        """Defaults, examples and values of enums become what Go's JSON makes of them: keys in order, and a whole number without a fraction.
+
+        Upstream's internal type holds them as values, not as text: 1.0 is validated as the float it was sent as, and stored as the integer
+        that it is from then on.
+        """
+        for schema, name in _values(obj):
+            schema[name] = gojson.loads(write_json(schema[name]))
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over the spec; a status without stored versions is read with the storage version."""
@@ -94,16 +103,19 @@ def _established(obj: Obj) -> bool:
     return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
 
 
-def _untyped(obj: Obj) -> None:
-    """Defaults, examples and values of enums become what Go's JSON makes of them: keys in order, and a whole number without a fraction.
-
-    Upstream's internal type holds them as values, not as text, and a schema's default of 1.0 is validated as the integer that is read back.
-    """
+def _values(obj: Obj) -> Iterator[tuple[dict[str, Any], str]]:
+    """The schemas of a definition that have a default, an example or an enum which is written in more than one way, and which of them."""
     for top in crd.schemas(obj.get("spec") or {}):
         for schema in walk(top):
             for name in ("default", "example", "enum"):
                 if isinstance(schema.get(name), (dict, list, float)):
-                    schema[name] = gojson.loads(write_json(schema[name]))
+                    yield schema, name
+
+
+def _bound_depth(obj: Obj) -> None:
+    """Raises for a value that is too deep to be written, before validation goes down it."""
+    for schema, name in _values(obj):
+        write_json(schema[name])
 
 
 def _count_storage_version(obj: Obj) -> None:
