@@ -364,7 +364,8 @@ class LMDBStore(Store):
                 if op.draft is not None or (known[op.key] if op.key in known else self._env.has(op.key)):
                     there.append(op)
                 known[op.key] = op.draft is not None
-            self._seal(there)
+            if self._transformers is not None:
+                self._seal(there)
             units.append(Unit(there, ended.put, revision, direct=True))
         while units:
             # One transaction after the other: a revision must not be taken in when one before it was not.

@@ -184,12 +184,15 @@ class Following:
             if self._try and self._received():
                 return
             silent = time.monotonic() - self._seen >= KEEPALIVE_S
-            ready = [fd for fd, _ in poll.poll(1000 * (KEEPALIVE_TIMEOUT_S if silent else KEEPALIVE_S))]
-            self._try = not ready or ready != [self._woken]
-            if self._woken in ready:
+            ready = poll.poll(1000 * (KEEPALIVE_TIMEOUT_S if silent else KEEPALIVE_S))
+            if len(ready) == 1 and ready[0][0] != self._woken:
+                self._received()
+                return
+            self._try = len(ready) != 1
+            if ready:
                 os.read(self._woken, 65536)
                 self._stirred()
-            elif not ready:
+            else:
                 self._silent()
         except OSError as e:
             self._http2.lost(reason(e))
