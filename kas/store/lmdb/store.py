@@ -66,7 +66,7 @@ class LMDBStore(Store):
     """The store contract (``kas.store``) over one LMDB environment."""
 
     most_ops = BATCH_OPS
-    fills = False
+    fills = as_protobuf = False
 
     def __init__(
         self, path: str, *, max_size: int, sync: bool = True, shared: Shared | None = None, transformers: Transformers | None = None
