@@ -43,7 +43,7 @@ class Blocking:
     def _open(self, to: socket.socket, address: tuple[Any, ...], tls: ssl.SSLContext | None, host: str, until: float) -> None:
         self._http2, self._socket = Connection(), to
         try:
-            to.settimeout(until - time.monotonic())
+            to.settimeout(max(0.001, until - time.monotonic()))  # this thread may have had no turn until then
             to.connect(address)
             to.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
