@@ -136,11 +136,13 @@ def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transforme
             with contextlib.suppress(BlockingIOError):  # it is being asked already
                 os.write(ask, bytes((i,)))
 
-        return EtcdStore(
+        store = EtcdStore(
             str(paths[i]), configs[i], values_of(o), keys=Keys(o.raw.etcd_prefix), max_size=replica_bytes(o), shared=shared[i],
             transformers=transformers, ask_progress=ask_progress,
             ordered_progress=lambda: all(_answers_in_order(configs[i], url) for url in configs[i].servers),
         )  # fmt: skip
+        store.as_protobuf = o.raw.storage_media_type != JSON
+        return store
 
     main, *others = (opened(i) for i in range(len(configs)))
     if not others:

@@ -202,9 +202,7 @@ def _read(registry: Registry, value: bytes) -> tuple[Obj, bool]:
     home, whole = _kind(registry), True
     if value.startswith(MAGIC):
         api_version, name, raw, content_type = open_envelope(value)
-        kind = find_builtin_kind(*_group_version(api_version), name)
-        if kind is None:
-            raise Undecodable(_unregistered(api_version, name))
+        kind = _of_version(home, api_version, name)
         obj, whole = _from_json(kind, orjson.loads(raw)) if content_type == JSON else decode_protobuf_whole(kind.type, raw)
     else:
         given = orjson.loads(value)
@@ -213,18 +211,26 @@ def _read(registry: Registry, value: bytes) -> tuple[Obj, bool]:
         if not isinstance(given, dict):
             raise Undecodable(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(given, gojson.TYPE_META)}")
         api_version, name = given.get("apiVersion") or "", given.get("kind") or ""
-        kind = find_builtin_kind(*_group_version(api_version), name)
-        if kind is None:
-            raise Undecodable(_unregistered(api_version, name))
+        kind = _of_version(home, api_version, name)
         obj, whole = _from_json(kind, given)
     apply_defaults(kind, obj)
-    if (kind.group, kind.version, kind.kind) != (home.group, home.version, home.kind):
+    if kind is not home and (kind.group, kind.version, kind.kind) != (home.group, home.version, home.kind):
         obj = convert(obj, (kind.group, kind.version, kind.kind), (home.group, home.version, home.kind))
         apply_defaults(home, obj)
     obj["kind"], obj["apiVersion"] = home.kind, home.api_version
     obj["metadata"].pop("resourceVersion", None)
     obj["metadata"].pop("selfLink", None)
     return obj, whole
+
+
+def _of_version(home: Kind, api_version: str, name: str) -> Kind:
+    """The kind that a value names: mostly the one that is stored today."""
+    if api_version == home.api_version and name == home.kind:
+        return home
+    kind = find_builtin_kind(*_group_version(api_version), name)
+    if kind is None:
+        raise Undecodable(_unregistered(api_version, name))
+    return kind
 
 
 def _range_allocation(value: bytes) -> Draft:

@@ -179,7 +179,7 @@ class Registry:
         """The stored form, with what reading it back would default anew. Raises 400 for what is nested deeper than can be written."""
         self.strategy.as_read(obj)
         try:
-            found: Encoded = encode_stored(self.type, obj)
+            found: Encoded = encode_stored(self.type, obj, least=0) if self.store.as_protobuf else encode_stored(self.type, obj)
         except EncodeError as e:
             raise not_written(e) from None
         return found

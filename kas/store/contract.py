@@ -126,6 +126,11 @@ class Store(Protocol):
         """Whether custom resources are kept as they were written, without defaults of the stored version, and read with them."""
         ...
 
+    @property
+    def as_protobuf(self) -> bool:
+        """Whether objects of built-in kinds are written as protobuf, small ones, too: it is best made with their JSON."""
+        ...
+
     def bare(self, key: str, revision: int) -> bytes | None:
         """The JSON that was written at ``revision``, the newest of ``key``, where what is read has more; else None."""
         ...

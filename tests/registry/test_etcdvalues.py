@@ -10,7 +10,7 @@ from kas.registry.etcdvalues import AS_JSON, StoredValues
 from kas.registry.registries import Registries
 from kas.store import Op, open_store
 from kas.store.etcd.layout import Undecodable
-from kas.types.scheme import BUILTIN, encode_protobuf, envelope, open_envelope, transcode_json_to_protobuf
+from kas.types.scheme import BUILTIN, encode_protobuf, envelope, find_builtin_kind, open_envelope, transcode_json_to_protobuf
 from tests.vectors import files
 
 SAMPLES = files.lines("etcd-samples")
@@ -205,3 +205,12 @@ def test_json_that_is_no_object_is_told_as_go_does(values: StoredValues, value: 
 def test_a_bitmap_that_is_none_says_so(values: StoredValues, value: bytes) -> None:
     with pytest.raises(Undecodable):
         values.decode("/registry/ranges/servicenodeports", value)
+
+
+def test_what_names_the_stored_version_is_of_the_stored_kind() -> None:
+    """It is not looked up among all: what would be found is the same."""
+    homes = [r.storage_kind or BUILTIN.known(r.group, r.version, r.kind) for r in BUILTIN.resources if r.etcd_prefix is not None]
+    assert len(homes) > 50
+    for home in homes:
+        group, _, version = home.api_version.rpartition("/")
+        assert find_builtin_kind(group, version, home.kind) is home

@@ -81,3 +81,13 @@ def test_the_answer_that_is_found_by_the_way_is_the_answer(given) -> None:
     # What is stored is another text than what is answered where an empty list or map is always written, or there are bytes that are none.
     head, tail, *_ = encode_stored(storage.type, obj)
     assert found[0] == (head + b'"resourceVersion":"odd\\"",' + tail == encode_json(storage.type, obj))
+
+
+def test_where_all_is_written_as_protobuf_it_is_made_with_the_json(store, monkeypatch) -> None:
+    """etcd is given it of small objects, too: to make it of their JSON later took twice as much."""
+    registry = Registry(BUILTIN.resource("", "v1", "configmaps"), store, lambda: "")
+    obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v"}}
+    assert registry.encoded(obj)[4] is None
+    monkeypatch.setattr(store, "as_protobuf", True)
+    head, tail, _, _, message = registry.encoded(obj)
+    assert message == transcode_json_to_protobuf(registry.type, head + tail)

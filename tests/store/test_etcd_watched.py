@@ -1,4 +1,4 @@
-"""What a watch tells is read as protobuf's own reader reads it, whatever comes."""
+"""What a watch tells, and what a transaction came to, is read as protobuf's own reader reads it, whatever comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.rpc import Undecoded, watched
+from kas.store.etcd.rpc import Stream, Undecoded, succeeded_at, watched
+from kas.store.etcd.rpc.status import Code, RpcError
 
 NUMBERS = [0, 1, 127, 128, 1 << 31, (1 << 63) - 1]
 
@@ -83,3 +84,40 @@ def test_what_breaks_off_or_is_damaged_is_none() -> None:
     for broken in (b"\x5a\x05abc", b"\x10", b"\x10" + b"\xff" * 10, b"\x0a\x02\x08", b"\x5a\x04\x12\x05ab", b"\x00", b"\x0b", b"\xff" * 20):
         with pytest.raises(Undecoded):
             watched(broken)
+
+
+def over(*messages: bytes, error: RpcError | None = None) -> Stream:
+    """A call that has ended."""
+    stream = Stream(b"", b"", True, True, None)
+    stream.messages.extend(messages)
+    stream.error = error
+    return stream
+
+
+def test_the_revision_of_a_transaction_that_was_made_is_read() -> None:
+    """Only of one that was: all else is for protobuf's reader, which makes an error, or a conflict, of it."""
+    rng = random.Random(4)
+    seen = {False: 0, True: 0}
+    for _ in range(300):
+        put = pb.ResponseOp(response_put=pb.PutResponse(header=pb.ResponseHeader(revision=3)))
+        found = pb.ResponseOp(response_range=pb.RangeResponse(kvs=[pb.KeyValue(key=rng.randbytes(9), mod_revision=rng.choice(NUMBERS))]))
+        answer = pb.TxnResponse(
+            header=pb.ResponseHeader(cluster_id=rng.choice(NUMBERS), revision=rng.choice(NUMBERS)), succeeded=rng.random() < 0.5,
+            responses=[rng.choice([put, found]) for _ in range(rng.choice([0, 1, 3]))],
+        )  # fmt: skip
+        message = answer.SerializeToString()
+        assert succeeded_at(over(message)) == (answer.header.revision if answer.succeeded else 0)
+        one = message[: rng.randrange(len(message))]
+        try:
+            expected = pb.TxnResponse.FromString(one)
+        except DecodeError:
+            assert succeeded_at(over(one)) == 0
+            continue
+        assert succeeded_at(over(one)) == (expected.header.revision if expected.succeeded else 0)
+        seen[expected.succeeded] += 1
+    assert all(seen.values())
+    made = pb.TxnResponse(header=pb.ResponseHeader(revision=7), succeeded=True).SerializeToString()
+    assert succeeded_at(over(made)) == 7
+    assert succeeded_at(over()) == succeeded_at(over(made, made)) == succeeded_at(over(b"\xff" * 20)) == 0
+    assert succeeded_at(over(made, error=RpcError(Code.UNAVAILABLE, "the connection broke off"))) == 0
+    assert succeeded_at(over(pb.TxnResponse(header=pb.ResponseHeader(revision=-1), succeeded=True).SerializeToString())) == 0

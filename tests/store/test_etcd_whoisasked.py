@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +14,7 @@ from kas.store.etcd import client as etcd_client
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, TXN, AsyncClient, Client, Config
 from kas.store.etcd.rpc import hpack
+from kas.store.etcd.rpc.blocking import Blocking
 from kas.store.etcd.rpc.http2 import HEADERS, frame
 from kas.store.etcd.rpc.status import Code
 from tests import ports
@@ -73,3 +77,10 @@ def test_who_is_away_is_not_waited_for_while_another_is_there(monkeypatch: pytes
     with Peer(refuses_writes) as peer:
         asyncio.run(go(Config((f"http://127.0.0.1:{ports.reserve()}", peer.url))))
         assert peer.failed == []
+
+def test_who_gets_his_turn_too_late_to_connect_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread may stand still between two looks at the clock for longer than all of it may take."""
+    clock = itertools.count()
+    monkeypatch.setattr("kas.store.etcd.rpc.blocking.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(OSError):
+        Blocking("127.0.0.1", silent.getsockname()[1], None, 0.5)

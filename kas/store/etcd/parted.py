@@ -20,7 +20,7 @@ class Parted(Store):
     """``main`` keeps everything but what is below the prefixes (with "/" at their ends) of ``others``; one that keeps nothing is looked
     after all the same, since its user named it: it has health checks and metrics."""
 
-    fills = True
+    fills, as_protobuf = True, False  # each part says what it writes
 
     def __init__(self, main: EtcdStore, others: Sequence[tuple[EtcdStore, Sequence[str]]]) -> None:
         self.main, self._others = main, {prefix: store for store, prefixes in others for prefix in prefixes}

@@ -30,7 +30,7 @@ from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, P
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.replica import read_note
-from kas.store.etcd.rpc import PutIf
+from kas.store.etcd.rpc import PutIf, succeeded_at
 from kas.store.etcd.sealing import Sealing
 from kas.store.etcd.unreadable import error_of, note_key
 from kas.store.lmdb.committer import Batch
@@ -58,19 +58,21 @@ A = TypeVar("A", bound=Any)
 class Write:
     """One transaction on its way: begun with the loop's other writes, answered by etcd, and then by the replica. No task of its own where
     nothing has to be asked before it: what its ``future`` comes to is ``outcome``, or an error. Whoever leaves the future leaves the write
-    as it is. ``had`` is the revision before it was begun, ``before`` what stood at its keys.
+    as it is. ``had`` is the revision before it was begun, ``before`` what stood at its keys. ``revision`` is that of etcd's answer,
+    ``refused`` the answer itself where a precondition did not hold.
 
     A write that is over lets go of its future: an error leads to the write by its traceback, and the future to the error, and the megabytes
     that a request may have brought would stay until somebody looks for cycles."""
 
-    __slots__ = ("_future", "_store", "answer", "before", "had", "ops", "outcome", "task", "until")
+    __slots__ = ("_future", "_store", "before", "had", "ops", "outcome", "refused", "revision", "task", "until")
 
     def __init__(
         self, store: EtcdStore, ops: list[Op], outcome: Any, future: asyncio.Future[Any], had: int, before: list[Record | None]
     ) -> None:
         self._store, self.ops, self.outcome, self.had, self.before = store, ops, outcome, had, before
         self._future: asyncio.Future[Any] | None = future
-        self.answer: pb.TxnResponse
+        self.revision = 0
+        self.refused: pb.TxnResponse | None = None
         self.until = time.monotonic() + WRITE_TIMEOUT_S  # of all attempts together
         self.task: asyncio.Task[None] | None = None  # what asks etcd, where that takes more than one question
 
@@ -81,7 +83,7 @@ class Write:
     def reached(self) -> None:
         """See ``Waiter``."""
         try:
-            self._store._resolve(self.ops, self.before, self.answer)
+            self._store._resolve(self.ops, self.before, self.revision, self.refused)
         except Exception as e:  # whoever made the write is told
             self.fail(e)
             return
@@ -91,8 +93,8 @@ class Write:
 
     def late(self) -> None:
         """See ``Waiter``."""
-        succeeded = self.answer.succeeded
-        self.fail(Unknown("etcdserver: committed, but the replica does not follow") if succeeded else Unavailable(TIMED_OUT))
+        made = self.refused is None
+        self.fail(Unknown("etcdserver: committed, but the replica does not follow") if made else Unavailable(TIMED_OUT))
 
     def fail(self, error: Exception) -> None:
         """It ends with an error."""
@@ -118,6 +120,7 @@ class EtcdStore(LMDBStore):
 
     most_ops = 128  # etcd's --max-txn-ops, unless somebody changed it
     fills = True
+    as_protobuf = False  # who knows what the values are says so
 
     def __init__(
         self,
@@ -230,9 +233,13 @@ class EtcdStore(LMDBStore):
 
     def _answered(self, write: Write, begun: Begun[pb.TxnResponse]) -> None:
         try:
+            revision = succeeded_at(begun.stream)
+            if revision:
+                self._follow(write, revision, None)
+                return
             answer = self._calls()[0].ended(begun)
             if answer is not None:
-                self._follow(write, answer)
+                self._follow(write, *_said(answer))
             elif not self._closed:
                 write.task = self._require_loop().create_task(self._ask(write))
         except Exception as e:  # whoever made the write is told, not the connection
@@ -241,7 +248,7 @@ class EtcdStore(LMDBStore):
     async def _ask(self, write: Write) -> None:
         """Where there are leases to be had first, or a server to be found."""
         try:
-            self._follow(write, await self._carry_out(write.ops, write.until))
+            self._follow(write, *_said(await self._carry_out(write.ops, write.until)))
         except Exception as e:  # whoever made the write is told
             write.fail(e)
 
@@ -262,11 +269,11 @@ class EtcdStore(LMDBStore):
                 shared_leases.forget(lease)
             raise
 
-    def _follow(self, write: Write, answer: pb.TxnResponse) -> None:
+    def _follow(self, write: Write, revision: int, refused: pb.TxnResponse | None) -> None:
         """etcd has answered: the write ends when the replica has its revision. Raises ``StoreError``."""
-        _went_on(write.had, write.ops, answer)
-        write.answer = answer
-        if not self._wait(answer.header.revision, write):
+        _went_on(write.had, write.ops, revision, refused)
+        write.revision, write.refused = revision, refused
+        if not self._wait(revision, write):
             write.reached()
 
     def commit_now(self, *ops: Op, one_revision: bool = False) -> None:
@@ -275,19 +282,19 @@ class EtcdStore(LMDBStore):
         given = list(ops)
         had, before = self.shared.revision, [self._now(op) for op in ops]
         leases = [self._client.call(GRANT, pb.LeaseGrantRequest(TTL=lease_of(op))).ID if lease_of(op) else 0 for op in ops]
-        answer = self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S)
-        _went_on(had, given, answer)
+        revision, refused = _said(self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S))
+        _went_on(had, given, revision, refused)
         until, nudge = time.monotonic() + CATCH_UP_S, time.monotonic() + NUDGE_S
-        while self.shared.revision < answer.header.revision:
+        while self.shared.revision < revision:
             if time.monotonic() >= until:
-                raise (Unknown if answer.succeeded else Unavailable)("etcdserver: the replica does not follow")
+                raise (Unknown if refused is None else Unavailable)("etcdserver: the replica does not follow")
             if time.monotonic() >= nudge:
                 nudge += NUDGE_S
                 self._ask_progress()
                 if not self._ordered:
                     self._client.call(PUT, pb.PutRequest(key=self._keys.fence))
             time.sleep(0.0005)
-        self._resolve(given, before, answer)
+        self._resolve(given, before, revision, refused)
 
     def _now(self, op: Op) -> Record | None:
         """What stands at the key of an operation that says what it expects there."""
@@ -299,7 +306,7 @@ class EtcdStore(LMDBStore):
 
     def _asks_to_seal(self, ops: Sequence[Op]) -> bool:
         """Whether a value is sealed by somebody who may take his time."""
-        return any(op.draft is not None and self._sealing.waits(op.key) for op in ops)
+        return self._transformers is not None and any(op.draft is not None and self._sealing.waits(op.key) for op in ops)
 
     async def _built(self, ops: list[Op], leases: list[int]) -> pb.TxnRequest | PutIf:
         if not self._asks_to_seal(ops):
@@ -339,11 +346,10 @@ class EtcdStore(LMDBStore):
             return value
         return self._values.handed_on(key, self._sealing.opened(key, newer.value_of(note)), value)
 
-    def _resolve(self, ops: Sequence[Op], before: Sequence[Record | None], answer: pb.TxnResponse) -> None:
+    def _resolve(self, ops: Sequence[Op], before: Sequence[Record | None], revision: int, refused: pb.TxnResponse | None) -> None:
         """Tells the operations what became of them. Raises ``Conflict``."""
-        revision = answer.header.revision
-        if not answer.succeeded:
-            for op, response in zip(ops, answer.responses, strict=True):
+        if refused is not None:
+            for op, response in zip(ops, refused.responses, strict=True):
                 kvs = response.response_range.kvs
                 if not _holds(op, kvs[0].mod_revision if kvs else 0):
                     raise Conflict(None if op.check else self.get(op.key), op.key)
@@ -543,11 +549,15 @@ class EtcdStore(LMDBStore):
         return "etcd", self._size
 
 
-def _went_on(had: int, ops: Sequence[Op], answer: pb.TxnResponse) -> None:
+def _said(answer: pb.TxnResponse) -> tuple[int, pb.TxnResponse | None]:
+    """Its revision, and itself unless it succeeded."""
+    return answer.header.revision, None if answer.succeeded else answer
+
+
+def _went_on(had: int, ops: Sequence[Op], revision: int, refused: pb.TxnResponse | None) -> None:
     """Raises when etcd answers with a revision that the replica had passed before it was asked: it was restored from a backup, and what it
     says has nothing to do with what is here."""
-    revision = answer.header.revision
-    if answer.succeeded and revision <= had and any(not op.check for op in ops):
+    if refused is None and revision <= had and any(not op.check for op in ops):
         raise Unknown(WENT_BACK)
     if revision < had:
         raise Unavailable(WENT_BACK)

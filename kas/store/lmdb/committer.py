@@ -195,7 +195,8 @@ class Committer:
         return self._spare.given_up and self._env.statistics()["free_bytes"] < ballast.BYTES
 
     def _apply(self, units: list[Unit], only_deletes: bool) -> Batch:
-        if not only_deletes and self.left_to_deletes() and all(u.at <= 0 for u in units):  # who gives revisions is to be followed
+        given = units[0].at > 0  # who gives revisions is to be followed
+        if not (only_deletes or given) and self.left_to_deletes() and all(u.at <= 0 for u in units):
             return Batch(units, error=Full("writing: No space left on device"))
         try:
             now_s = int(self._shared.lease_clock())

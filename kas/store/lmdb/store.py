@@ -66,7 +66,7 @@ class LMDBStore(Store):
     """The store contract (``kas.store``) over one LMDB environment."""
 
     most_ops = BATCH_OPS
-    fills = False
+    fills = as_protobuf = False
 
     def __init__(
         self, path: str, *, max_size: int, sync: bool = True, shared: Shared | None = None, transformers: Transformers | None = None
@@ -364,7 +364,8 @@ class LMDBStore(Store):
                 if op.draft is not None or (known[op.key] if op.key in known else self._env.has(op.key)):
                     there.append(op)
                 known[op.key] = op.draft is not None
-            self._seal(there)
+            if self._transformers is not None:
+                self._seal(there)
             units.append(Unit(there, ended.put, revision, direct=True))
         while units:
             # One transaction after the other: a revision must not be taken in when one before it was not.

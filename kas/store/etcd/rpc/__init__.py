@@ -5,6 +5,6 @@
 several times as much CPU (docs/architecture.md has the numbers). What every call passes is compiled (``_wire.pxd``).
 """
 
-from kas.store.etcd.rpc._wire import Change, PutIf, Question, Stream, Undecoded, Watched, watched
+from kas.store.etcd.rpc._wire import Change, PutIf, Question, Stream, Undecoded, Watched, succeeded_at, watched
 
-__all__ = ["Change", "PutIf", "Question", "Stream", "Undecoded", "Watched", "watched"]
+__all__ = ["Change", "PutIf", "Question", "Stream", "Undecoded", "Watched", "succeeded_at", "watched"]

@@ -90,6 +90,8 @@ class Watched:
 
 def watched(message: bytes) -> Watched: ...
 
+def succeeded_at(stream: Stream) -> int: ...
+
 class Calls:
     _loop: asyncio.AbstractEventLoop
     _http2: Wire

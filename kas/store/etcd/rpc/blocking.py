@@ -43,7 +43,7 @@ class Blocking:
     def _open(self, to: socket.socket, address: tuple[Any, ...], tls: ssl.SSLContext | None, host: str, until: float) -> None:
         self._http2, self._socket = Connection(), to
         try:
-            to.settimeout(until - time.monotonic())
+            to.settimeout(max(0.001, until - time.monotonic()))  # this thread may have had no turn until then
             to.connect(address)
             to.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
@@ -184,12 +184,15 @@ class Following:
             if self._try and self._received():
                 return
             silent = time.monotonic() - self._seen >= KEEPALIVE_S
-            ready = [fd for fd, _ in poll.poll(1000 * (KEEPALIVE_TIMEOUT_S if silent else KEEPALIVE_S))]
-            self._try = not ready or ready != [self._woken]
-            if self._woken in ready:
+            ready = poll.poll(1000 * (KEEPALIVE_TIMEOUT_S if silent else KEEPALIVE_S))
+            if len(ready) == 1 and ready[0][0] != self._woken:
+                self._received()
+                return
+            self._try = len(ready) != 1
+            if ready:
                 os.read(self._woken, 65536)
                 self._stirred()
-            elif not ready:
+            else:
                 self._silent()
         except OSError as e:
             self._http2.lost(reason(e))
