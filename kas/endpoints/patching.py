@@ -102,8 +102,8 @@ class PatchUpdate(Update):
         patch = self._patch
         if patch is None:
             patch = self._patch = parse(served, self.kind, self.req.body, self.options)
-        # What it makes of something small may be large.
-        patched = patch.apply(live) if self.large else TURN.within(patch.apply, live)
+        # A few copies make something large of what is small.
+        patched = TURN.within(patch.apply, live) if self.kind == JSON_PATCH and not self.large else patch.apply(live)
         kept = _kept(live, patched) if self.subresource == STATUS else None
         obj = decode_patched(self.req, served, patched, self.options, patch, kept)
         check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)

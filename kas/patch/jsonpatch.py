@@ -22,8 +22,8 @@ from kas.patch.longlist import LONG, LongList
 
 MAX_OPERATIONS = 10_000
 # Bytes of JSON that copy operations may add; the request body's own limit.
-COPIED_BYTES = 25  # of empty maps, in a microsecond
 MAX_COPY_BYTES = 3 * 1024 * 1024
+COPIED_BYTES = 25  # of empty maps, in a microsecond
 
 Operation = dict[str, Any]
 MEMBERS = frozenset({"op", "path", "from", "value"})

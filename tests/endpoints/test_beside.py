@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kas.endpoints.beside import BesideReplica
+from kas.registry.requests import UNCOUNTED
 from kas.store import continuetoken
 from tests.filters.requests import request
 
@@ -36,6 +37,7 @@ class Opens:
 
 class Registry:
     store: Opens
+    requests = UNCOUNTED
 
     @staticmethod
     def key(namespace: str, name: str) -> str:

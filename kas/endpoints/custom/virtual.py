@@ -85,7 +85,7 @@ class _Slot:
     """In the place of the store: the one object a write is about."""
 
     revision = 0
-    fills = False
+    fills = as_protobuf = False
 
     def __init__(self, found: Decoded | None) -> None:
         self.found = found
