@@ -427,7 +427,7 @@ def test_bodies_beyond_the_limit(wire):
 
     pieces = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for at in range(0, len(big), 65536) if (p := big[at : at + 65536]))
     head = f"POST {COLLECTIONS[0]} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wire.server.token}\r\nContent-Type: {JSON}\r\n"
-    got = wire.raw(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n")
+    got = wire.raw(head.encode() + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n")
     assert got.startswith(b"HTTP/1.1 413") or not got  # answered and closed while we were still sending
 
 
