@@ -157,3 +157,37 @@ def test_every_row_of_the_table_can_be_dropped(kind):
         assert dropped((group, version, name), value, None, status, **on) == value
         for gate in gates:
             assert dropped((group, version, name), value, None, status, **{**on, gate: False}) != value
+
+
+FIELDS = [
+    ("DRAPartitionableDevices", ("resource.k8s.io", "v1", "ResourceSlice"), "spec.sharedCounters", [{"name": "c"}]),
+    ("DRAPartitionableDevices", ("resource.k8s.io", "v1", "ResourceSlice"), "spec.perDeviceNodeSelection", True),
+    ("HPAConfigurableTolerance", ("autoscaling", "v2", "HorizontalPodAutoscaler"), "spec.behavior.scaleUp.tolerance", "100m"),
+    ("HPAConfigurableTolerance", ("autoscaling", "v2", "HorizontalPodAutoscaler"), "spec.behavior.scaleDown.tolerance", "100m"),
+    ("MaxUnavailableStatefulSet", ("apps", "v1", "StatefulSet"), "spec.updateStrategy.rollingUpdate.maxUnavailable", 2),
+    ("VolumeLimitScaling", ("storage.k8s.io", "v1", "CSIDriver"), "spec.preventPodSchedulingIfMissing", True),
+]
+
+
+@pytest.mark.parametrize(("gate", "kind", "path", "value"), FIELDS)
+def test_single_fields_go_and_stay_with_their_gates(gate, kind, path, value):
+    *parents, last = path.split(".")
+
+    def holding(**fields):
+        for name in reversed(parents):
+            fields = {name: fields}
+        return fields
+
+    obj, without = holding(**{last: value, "other": 1}), holding(other=1)
+    assert dropped(kind, obj, **{gate: True}) == obj
+    assert dropped(kind, obj, **{gate: False}) == dropped(kind, obj, without, **{gate: False}) == without
+    assert dropped(kind, obj, obj, **{gate: False}) == obj
+
+
+def test_what_is_said_of_an_observed_generation_goes_and_stays_with_its_gate():
+    kind, gate = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"), "CRDObservedGenerationTracking"
+    condition = {"type": "Established", "status": "True"}
+    obj = {"status": {"observedGeneration": 3, "conditions": [{**condition, "observedGeneration": 3}]}}
+    assert dropped(kind, obj, None, True, **{gate: True}) == obj
+    assert dropped(kind, obj, {"status": {}}, True, **{gate: False}) == {"status": {"conditions": [condition]}}
+    assert dropped(kind, obj, obj, True, **{gate: False}) == obj
