@@ -237,7 +237,8 @@ class _Patch(_ScaleUpdate):
     def mutate(self, live: Obj | None) -> Obj:
         assert live is not None
         patch = patching.parse(self.view, self.kind, self.req.body, self.options)
-        scale = patching.decode_patched(self.req, self.view, patch.apply(live), self.options, patch)
+        patched = patching.applied(patch, live, self.kind, self.large)
+        scale = patching.decode_patched(self.req, self.view, patched, self.options, patch)
         check_name(scale, self.ctx.namespace, self.name)
         return owned(live, scale, self.manager, self.of_scale)
 
