@@ -102,7 +102,8 @@ class PatchUpdate(Update):
         patch = self._patch
         if patch is None:
             patch = self._patch = parse(served, self.kind, self.req.body, self.options)
-        patched = applied(patch, live, self.kind, self.large)
+        # A few copies make something large of what is small.
+        patched = TURN.within(patch.apply, live) if self.kind == JSON_PATCH and not self.large else patch.apply(live)
         kept = _kept(live, patched) if self.subresource == STATUS else None
         obj = decode_patched(self.req, served, patched, self.options, patch, kept)
         check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)
@@ -113,12 +114,6 @@ class PatchUpdate(Update):
         assert live is not None
         managedfields.on_update(self.served, live, obj, self.manager, self.ctx)
         return obj
-
-
-def applied(patch: Patch, live: Obj, kind: str, large: bool) -> Any:
-    """What the patch makes of ``live``. Raises TurnOverError for a JSON patch, of which a few copies make something large of what is small;
-    not for a write that is ``large``, and so beside the loop already."""
-    return TURN.within(patch.apply, live) if kind == JSON_PATCH and not large else patch.apply(live)
 
 
 def _kept(live: Obj, patched: Any) -> Obj:
