@@ -148,12 +148,13 @@ class ExternalSigner:
             self._asked = monotonic()
             answer = self._call("FetchKeys", b"", timeout_s)
             keys, hidden, hint_s = _read_keys(answer)
+            data_at = _timestamp(answer)
         except SignerError as e:
             raise SignerError(f"while fetching token verification keys: {e}") from None
         self._asked = monotonic()
         self.keys, self.hidden, self._due = keys, hidden, self._asked + hint_s
         counted.FETCHED_AT.set((), int(time()))
-        counted.KEYS_OF.set((), _timestamp(answer))
+        counted.KEYS_OF.set((), data_at)
 
     # --- calls
 

@@ -192,11 +192,11 @@ class App:
         text message a line."""
         _works_for(req)
         resp: Any = result if isinstance(result, Response) else await result
-        await receive()  # that there is a handshake
         messages, whose = Messages(req.peer), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
         if whose is not None:
             self._bounds.gathered.open[whose] = messages
         try:
+            await receive()  # that there is a handshake
             if isinstance(resp, Upgrade):
                 await _converse(resp, _Socket(receive, send, messages))
             else:

@@ -292,10 +292,12 @@ class Leaving:
         asyncio.get_running_loop().call_soon(self._some)
 
     def _some(self) -> None:
-        for _ in range(min(self.AT_ONCE, len(self._left))):
-            self._left.popleft()()
-        if self._left:
-            self._some_next()
+        try:
+            for _ in range(min(self.AT_ONCE, len(self._left))):
+                self._left.popleft()()
+        finally:  # also where one of them fails: nobody calls the others otherwise
+            if self._left:
+                self._some_next()
 
 
 class Departures:

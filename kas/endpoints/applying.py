@@ -32,17 +32,17 @@ class Applied:
         self.req, self.options = req, o
         self._value: Obj = {}
         self._repeated: list[str] = []
-        self._wrong: ApiError | None = None
+        self._wrong = ""
         try:
             self._value, self._repeated = _configuration(req.body)
         except ApiError as e:
-            self._wrong = e
+            self._wrong = e.message  # the error leads here by its traceback, and the body would stay until somebody looks for cycles
 
     @property
     def value(self) -> Obj:
         """Raises 400 for what is none."""
-        if self._wrong is not None:
-            raise self._wrong
+        if self._wrong:
+            raise errors.bad_request(self._wrong)
         return self._value
 
     def onto(

@@ -18,7 +18,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, check_name, options_dict
 from kas.kinds.autoscaling.scale import validate_scale
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, TURN, step
 from kas.meta.selectors import format_label_selector
 from kas.patch.fieldmanager import Schema, builtin, to_parent, to_scale, update
 from kas.registry.strategy import Context, Obj
@@ -237,7 +237,9 @@ class _Patch(_ScaleUpdate):
     def mutate(self, live: Obj | None) -> Obj:
         assert live is not None
         patch = patching.parse(self.view, self.kind, self.req.body, self.options)
-        scale = patching.decode_patched(self.req, self.view, patch.apply(live), self.options, patch)
+        # As in PatchUpdate: a few copies make something large of what is small.
+        patched = TURN.within(patch.apply, live) if self.kind == patching.JSON_PATCH and not self.large else patch.apply(live)
+        scale = patching.decode_patched(self.req, self.view, patched, self.options, patch)
         check_name(scale, self.ctx.namespace, self.name)
         return owned(live, scale, self.manager, self.of_scale)
 

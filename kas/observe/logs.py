@@ -48,7 +48,8 @@ class Handler(logging.StreamHandler):
     """Standard error; ``broken`` is why the last line could not be written, "" when it was; ``unwritten`` how many could not since.
     ``verbosity`` is that of what ``vmodule`` does not name. What is below the level ``split_below`` goes to standard output, and waits
     until there is more than ``room`` bytes of it, or ``every_s`` seconds. Of the lines that one statement logs no more are written in a
-    second than twice ``MOST``, as many as one with a ``Sparing`` of its own has at the end of one second and the beginning of the next."""
+    second than twice ``MOST``, as many as one with a ``Sparing`` of its own has at the end of one second and the beginning of the next;
+    the next one that is written says how many were not."""
 
     broken, unwritten = "", 0
     verbosity, vmodule = 0, ""

@@ -199,6 +199,17 @@ def test_a_signer_that_cannot_be_used_refuses_the_start(outside, answer, text):
     assert str(e.value) == PREFIX + text
 
 
+def test_keys_of_a_wrong_answer_are_not_taken(outside):
+    """Nor those of one that is wrong in nothing but the time of its data."""
+    signer = ExternalSigner(str(outside.socket), [ISSUER])
+    signer.begin()
+    before = signer.keys
+    outside.answers["FetchKeys"] = lambda: outside._fetch(b"") + field(2, bytes([0xFF]))
+    with pytest.raises(SignerError, match="while fetching token verification keys"):
+        signer._fetch(30)
+    assert signer.keys is before
+
+
 def test_a_signer_of_too_short_lives_and_one_that_is_not_there(outside, tmp_path, monkeypatch):
     outside.longest_s = 599
     with pytest.raises(SignerError, match=r"\A" + r"max token life supported by external-jwt-signer \(599s\) is less than acceptable"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -332,6 +333,46 @@ def test_streams_whose_client_dies_end_some_in_a_turn_of_the_loop():
 
     seen = asyncio.run(run())
     assert max(b - a for a, b in itertools.pairwise(seen)) <= Leaving.AT_ONCE
+
+
+def test_of_those_who_leave_one_that_fails_keeps_nobody_else():
+    async def run() -> list[str]:
+        leaving, left, told = Leaving(), list[str](), list[str]()
+
+        def fail() -> None:
+            left.append("failed")
+            raise RuntimeError("no")
+
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        for one in (fail, partial(left.append, "second"), partial(left.append, "third")):
+            leaving.put(one)
+        await until(lambda: len(left) == 3)
+        leaving.put(partial(left.append, "later"))
+        await until(lambda: len(left) == 4)
+        assert told == ["no"]
+        return left
+
+    assert asyncio.run(run()) == ["failed", "second", "third", "later"]
+
+
+def test_a_handshake_whose_client_is_gone_gives_back_what_its_answer_holds():
+    """It is answered before anybody looks whether there is a client: what counts requests was told of the end before that."""
+    given: list[bool] = []
+
+    async def receive() -> dict[str, Any]:
+        raise ConnectionError("gone")
+
+    async def send(_: dict[str, Any]) -> None:
+        raise AssertionError("there is nobody")
+
+    def handler(_: Request) -> Response:
+        resp = Response(404, [])
+        resp.finish = lambda: given.append(True)
+        return resp
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(App(handler)(scope("websocket"), receive, send))
+    assert given == [True]
 
 
 def test_pieces_of_lists_get_smaller_the_more_are_under_way():

@@ -375,6 +375,20 @@ def test_json_patches_that_double_what_is_there(server: InProcess, on_loop: Call
         assert seen == (["decode_patched"] if copies == 2 else [])
 
 
+def test_json_patches_of_a_scale_that_double_what_is_there(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    made = {"metadata": {"name": "s"}, "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    path = "/apis/apps/v1/namespaces/default/replicasets"
+    assert server.ask(Sent("POST", path, made))[0] == 201
+    seen = on_loop(patching, "decode_patched")
+    for copies in (12, 2):
+        added = {"op": "add", "path": "/metadata/x", "value": [{}] * 100}
+        sent = [added, *[{"op": "copy", "from": "/metadata/x", "path": "/metadata/x/-"}] * copies]
+        asked = Sent("PATCH", f"{path}/s/scale?dryRun=All", sent, "application/json-patch+json")
+        assert handed(server, asked) == 0 if copies == 2 else handed(server, asked) > 0
+        assert seen == (["decode_patched"] if copies == 2 else [])
+
+
 def test_evictions_with_long_options(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     """What says nothing new a hundred thousand times is read, and looked through, beside the loop as well."""
     asked = [

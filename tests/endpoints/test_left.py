@@ -45,6 +45,11 @@ MADE = [
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 SPEC = {"containers": [{"name": "c", "image": "i"}], "nodeName": "Not A Name"}
 
+COPIES = [
+    {"op": "add", "path": "/metadata/x", "value": [{}] * 100}, *[{"op": "copy", "from": "/metadata/x", "path": "/metadata/x/-"}] * 11,
+    {"op": "replace", "path": "/spec/limits", "value": [{"type": BIG}]},
+]  # fmt: skip
+
 
 def _post(resource: str, **fields: Any) -> Sent:
     return Sent("POST", f"{NS}/{resource}", {"metadata": {"name": "a", "annotations": {"big": BIG}}, **fields})
@@ -64,6 +69,8 @@ REFUSED = {
     "there is one": (409, Sent("POST", "/api/v1/namespaces", {"metadata": {"name": "default", "annotations": {"big": BIG}}})),
     "no object": (400, Sent("POST", f"{NS}/configmaps", BIG)),
     "none such": (404, Sent("PATCH", f"{NS}/configmaps/none", {"data": {"a": BIG}}, MERGE_PATCH)),
+    "no configuration": (400, Sent("PATCH", f"{NS}/configmaps/none?fieldManager=m", [BIG], "application/apply-patch+yaml")),
+    "copies that double": (422, Sent("PATCH", f"{NS}/limitranges/l", COPIES, "application/json-patch+json")),
     "no continue token": (400, Sent("GET", f"{NS}/configmaps?limit=1&continue={BIG}")),
     "no selector": (400, Sent("GET", f"{NS}/configmaps?labelSelector=a=b={BIG}")),
 }

@@ -78,6 +78,7 @@ def test_who_is_away_is_not_waited_for_while_another_is_there(monkeypatch: pytes
         asyncio.run(go(Config((f"http://127.0.0.1:{ports.reserve()}", peer.url))))
         assert peer.failed == []
 
+
 def test_who_gets_his_turn_too_late_to_connect_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread may stand still between two looks at the clock for longer than all of it may take."""
     clock = itertools.count()
