@@ -57,14 +57,19 @@ class RemoteAPIServices:
         return list(self._aggregator.services.remote.values()) if self._aggregator.active else []
 
     def _listed(self, records: Sequence[Record]) -> None:
+        """All that are listed, and all that are known: each may lack what was written a moment ago, or has gone."""
+        for record in records:
+            self._look(record.key, record)
         for s in self._remote():
             self.queue.add(s.name)
 
     def _changed(self, events: Sequence[Event]) -> None:
         for e in events:
-            name = split_key(self.registry, e.key)[1]
-            if e.record is None or (object_of(e.record).get("spec") or {}).get("service") is not None:
-                self.queue.add(name)
+            self._look(e.key, e.record)
+
+    def _look(self, key: str, record: Record | None) -> None:
+        if record is None or (object_of(record).get("spec") or {}).get("service") is not None:
+            self.queue.add(split_key(self.registry, key)[1])
 
     def _service_changed(self, events: Sequence[Event]) -> None:
         if self._aggregator.active:

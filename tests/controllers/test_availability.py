@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from kas.aggregator.apiservices import GROUP, APIServices, parse
 from kas.controllers.availability import RemoteAPIServices
+from kas.controllers.client import Client
 from kas.testing.server import KasServer
 from tests.aggregator.backend import Reply
 from tests.aggregator.conftest import PATIENCE_S, SERVICES, authority, front, register  # noqa: F401 — fixtures
+from tests.controllers import test_garbage_start as beside
+from tests.controllers.stored import stored
 from tests.controllers.waiting import until
 
 SERVICE = "/api/v1/namespaces/default/services"
@@ -124,3 +128,33 @@ def test_what_is_not_taken_up_yet_is_looked_at_again():
     assert asyncio.run(controller._sync("v1.apps")) is asyncio.run(controller._sync("v1.gone")) is None
     del stored["v1.batch"]
     assert asyncio.run(controller._sync("v1.batch")) is None and not controller._failures
+
+
+def test_what_is_listed_is_looked_at_though_it_is_not_taken_up_yet(tmp_path):
+    """Who proxies hears of what was written before the controller began after that: the list has it, and no event will come."""
+
+    async def probe(_: Any) -> str:
+        return ""
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            client, services, unavailable = Client(registries, "test"), APIServices(), SimpleNamespace(set=lambda *_: None)
+            spec = {"group": "a.test", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
+            spec |= {"service": {"namespace": "default", "name": "a", "port": 443}, "insecureSkipTLSVerify": True}
+            found = {"kind": "APIService", "apiVersion": f"{GROUP}/v1", "metadata": {"name": "v1.a.test"}, "spec": spec}
+            made = await client.create(GROUP, "apiservices", found)
+            service = {"kind": "Service", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "default"}}
+            assert made and await client.create("", "services", {**service, "spec": {"type": "ExternalName", "externalName": "a"}})
+            aggregator: Any = SimpleNamespace(services=services, active=False, unavailable=unavailable, proxy=SimpleNamespace(probe=probe))
+            controller = RemoteAPIServices(registries, aggregator)
+
+            def condition() -> dict[str, Any]:
+                stands = (client.get(GROUP, "apiservices", "", "v1.a.test") or {}).get("status") or {}
+                return next((c for c in stands.get("conditions") or () if c["type"] == "Available"), {})
+
+            async with beside.running(controller):
+                await beside.until(lambda: controller._failures)
+                services.put("v1.a.test", parse(made))
+                await beside.until(lambda: condition().get("status") == "True")
+
+    asyncio.run(story())

@@ -16,6 +16,7 @@ import pytest
 from kas.observe import _libc, caches
 from kas.observe.process import bound_heaps
 from tests.endpoints.customs import DEFINITIONS, definition, version
+from tests.growth.counting import CONFIRMED_S, LONGEST_S
 from tests.growth.serving import InProcess, Sent
 from tests.vectors.files import lines
 
@@ -212,8 +213,9 @@ def again_and_again(directory: Path) -> None:
         served.close()
 
 
+@pytest.mark.timeout(CONFIRMED_S)
 @pytest.mark.parametrize("what", [turns, weighed, again_and_again])
 def test_what_comes_and_goes_leaves_nothing_that_grows(what: Callable[[Path], None], tmp_path: Path) -> None:
     call = f"import pathlib; from {__name__} import {what.__name__} as f; f(pathlib.Path({str(tmp_path)!r}))"
-    done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=LONGEST_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -17,6 +17,7 @@ MODULES = (
     "wire", "frames", "bodies", "lists", "definitions", "rights", "large", "upgrades", "loops", "columns", "floods", "many", "thousands",
     "past", "crowds",
 )  # fmt: skip
+TRIES_S = AT_MOST * 180  # an attack waits up to 120 s for an answer
 for _module in MODULES:
     importlib.import_module(f"tests.hostile.rows_{_module}")
 
@@ -29,6 +30,7 @@ def attacker(target: KasServer, room: str) -> Iterator[Attacker]:
     one.clean()
 
 
+@pytest.mark.timeout(TRIES_S)
 @pytest.mark.parametrize("name", list(ROWS))
 def test_row(target: KasServer, admin: Caller, bystander: Bystander, attacker: Attacker, room: str, name: str) -> None:
     row, before = ROWS[name], sum(resident(target).values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
 import socketserver
 import threading
@@ -163,8 +164,8 @@ def test_a_peer_is_asked_at_the_port_it_tells(setup: Setup) -> None:
 def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
     """Of what the first server lacks the second is asked, then the third: a client of the first does not notice."""
     alpha, ended, seen = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", threading.Event(), []
-    with setup.server("first", WITHOUT) as first, setup.server("second", "--shutdown-delay-duration=3s") as second:
-        mine = setup.client(first)
+    with setup.server("first", WITHOUT) as first, setup.server("second", "--shutdown-delay-duration=5m") as second:
+        mine, theirs = setup.client(first), setup.client(second)
         until(lambda: mine("GET", JOBS)[0] == 200)
 
         def ask() -> None:
@@ -172,12 +173,21 @@ def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
             while not ended.is_set():
                 seen.append(asking("GET", JOBS)[0])
 
+        def unasked() -> bool:
+            """Whether the second, which is about to end, is asked no more, though it goes on answering."""
+            before = metric(theirs, "apiserver_request_total", resource="jobs")
+            for _ in range(30):  # each would be answered by one of two
+                assert mine("GET", JOBS)[0] == 200
+            return metric(theirs, "apiserver_request_total", resource="jobs") == before
+
         thread = threading.Thread(target=ask)
         thread.start()
         try:
             with setup.server("third", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"):
                 until(lambda: mine("GET", alpha)[0] == 200)  # the first knows it
-                second.stop()
+                second.process.send_signal(signal.SIGTERM)
+                until(unasked)
+                second.kill()
                 for _ in range(20):
                     assert mine("GET", JOBS)[0] == 200
                 ended.set()

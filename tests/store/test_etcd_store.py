@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -648,21 +650,35 @@ def test_a_cluster_that_answers_from_the_past_is_not_believed(server: Server) ->
     asyncio.run(check())
 
 
+def in_time(ask: Callable[[float], Any]) -> Any:
+    """``ask(seconds)`` with a few seconds, and with more where they are too few for this machine: a part of them is always waited for."""
+    with contextlib.suppress(Unavailable):
+        return ask(4.0)
+    return ask(60.0)
+
+
 def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
     with socket.socket() as hung:
         hung.bind(("127.0.0.1", 0))
         hung.listen()  # connections are made, and nothing is ever said
-        config = Config((f"http://127.0.0.1:{hung.getsockname()[1]}", etcd.url))
-        client = Client(config)
-        assert client.call(RANGE, pb.RangeRequest(key=b"/"), 4.0).header.revision == 1
-        client.close()
+        config, what = Config((f"http://127.0.0.1:{hung.getsockname()[1]}", etcd.url)), pb.RangeRequest(key=b"/")
 
-        async def check() -> None:
+        def at_once(seconds: float) -> int:
+            client = Client(config)
+            try:
+                return client.call(RANGE, what, seconds).header.revision
+            finally:
+                client.close()
+
+        async def later(seconds: float) -> int:
             client = AsyncClient(config)
-            assert (await client.call(RANGE, pb.RangeRequest(key=b"/"), 4.0)).header.revision == 1
-            await client.close()
+            try:
+                return (await client.call(RANGE, what, seconds)).header.revision
+            finally:
+                await client.close()
 
-        asyncio.run(check())
+        assert in_time(at_once) == 1
+        assert in_time(lambda seconds: asyncio.run(later(seconds))) == 1
 
 
 @pytest.mark.parametrize(
@@ -853,19 +869,31 @@ def test_nothing_is_written_to_another_cluster_behind_the_same_name(
     server.replicator.stop()  # so that it is not noticed there
     server.thread.join(60)
     other = _takes_the_place_of(etcd, tmp_path / "other")
-    monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 3.0)
     monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 0.5)
+
+    def within(seconds: float) -> AbstractContextManager[Any]:
+        monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", seconds)
+        return pytest.raises(Unavailable)
+
+    def at_once(seconds: float) -> str:
+        with within(seconds) as told:
+            server.store.commit_now(Op(B, draft(), 0))
+        return str(told.value)
+
+    async def later(seconds: float) -> str:
+        with within(seconds) as told:
+            await asyncio.wait_for(server.store.commit(Op(B, draft(), 0)), 60)
+        return str(told.value)
 
     async def check() -> None:
         server.store.start(asyncio.get_running_loop())
-        with pytest.raises(Unavailable, match="is a server of another cluster"):
-            await asyncio.wait_for(server.store.commit(Op(B, draft(), 0)), 60)
+        assert foreign in await later(3.0) or foreign in await later(30.0)  # which is longer only where this machine is busy
         with pytest.raises(Unavailable):
             await server.store.fresh()
 
+    foreign = "is a server of another cluster"
     try:
-        with pytest.raises(Unavailable, match="is a server of another cluster"):
-            server.store.commit_now(Op(B, draft(), 0))
+        assert foreign in at_once(3.0) or foreign in at_once(30.0)
         asyncio.run(check())
         assert other.keys("/") == []
     finally:
