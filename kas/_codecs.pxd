@@ -91,6 +91,7 @@ cdef class Field:
     cdef readonly tuple list_map_keys, gates, rules
     # Of types made from schemas: what a list or map holds, the schema of the value, and what it says of values of any type.
     cdef readonly Field element
+    cdef Field aside  # what the schema says of values of another type than its own
     cdef readonly dict schema
     cdef readonly bint accepts_null, preserve
     cdef readonly bint defaults_below

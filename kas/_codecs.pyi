@@ -65,6 +65,7 @@ class Field:
     defaults_below: bool
     @property
     def message(self) -> TypeDesc | None: ...
+    def of(self, value: Any) -> Field: ...
 
 class TypeDesc:
     """A message type; see the class in desc.pxi."""

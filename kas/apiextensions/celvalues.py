@@ -83,6 +83,7 @@ def field_value(f: Field, value: Any, wanted: Iterable[str] | None = None) -> An
     return value if wants is None or type(value) is wants[0] else _misfit(wants[1], value)
 
 
+_LIST_TYPES = ("atomic", "map", "set")
 _WANTS = {"int64": (int, "int"), "int32": (int, "int"), "bool": (bool, "bool")}
 _GO_TYPES = {str: "string", int: "int64", float: "float64", bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}
 
@@ -91,7 +92,9 @@ def _misfit(wanted: str, value: Any) -> Unreadable:
     return Unreadable(f"invalid data, expected {wanted}, got {_GO_TYPES[type(value)]}", value)
 
 
-def _items(f: Field, value: list[Any]) -> list[Any]:
+def _items(f: Field, value: list[Any]) -> Any:
+    if f.list_type and f.list_type not in _LIST_TYPES:  # of a definition that is refused, a default
+        return Unreadable(f"invalid x-kubernetes-list-type, expected 'map', 'set' or 'atomic' but got {f.list_type}", value)
     items = [field_value(f.element, item) for item in value]
     if f.list_type == "map":
         # Upstream looks in objects for the names that keys have in expressions: not one that has to be written in another way is there,

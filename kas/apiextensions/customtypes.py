@@ -103,6 +103,7 @@ def _find_default_sizes(schema: Schema, sizes: dict[int, int], seen: set[int]) -
 def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[int, int]) -> int:
     if value is None and isinstance(of, Field):
         return sizes.get(id(of.schema), 0)
+    of = of.of(value) if isinstance(of, Field) else of
     type = of if isinstance(of, TypeDesc) else of.message if of.card == "single" else None
     if isinstance(value, list) and isinstance(of, Field) and of.card == "list":
         return sum(_defaulted(of.element, item, sizes) for item in value)

@@ -41,6 +41,7 @@ def embedded(type: TypeDesc, obj: Obj) -> Iterator[tuple[str, Obj]]:
 
 
 def _inside(type: TypeDesc | None, f: Field | None, value: Any, path: str) -> Iterator[tuple[str, Obj]]:
+    f = f and f.of(value)
     if isinstance(value, dict):
         if f is not None and f.card == "map":
             for key, inner in value.items():

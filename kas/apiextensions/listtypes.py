@@ -28,6 +28,7 @@ def _struct(type: TypeDesc, obj: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _value(f: Field, value: Any, path: str) -> list[FieldError]:
+    f = f.of(value)
     errs: list[FieldError] = []
     if isinstance(value, list):
         if f.list_type == "set":

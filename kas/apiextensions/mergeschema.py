@@ -58,14 +58,15 @@ def _node(f: scheme.Field, preserve: bool = False) -> Node:
     node = Node() if kind else scalar("untyped")
     if kind in ("", "array"):
         keys = list(f.list_map_keys) if f.list_type == "map" else None
-        item = _node(f.element, preserve) if isinstance(f.schema.get("items"), dict) else ATOMIC
+        item = _node(f.of([]).element, preserve) if isinstance(f.schema.get("items"), dict) else ATOMIC
         node.set_list(item, f.list_type not in ("map", "set"), keys)
     if kind in ("", "object"):
-        if f.card == "map":
-            node.set_map(f.map_type == "atomic", _node(f.element, preserve), False)
+        shape = f.of({})
+        if shape.card == "map":
+            node.set_map(f.map_type == "atomic", _node(shape.element, preserve), False)
             node.set_fields({})
         else:
-            _object(node, f.message if f.card == "single" else None, f.map_type, preserve)
+            _object(node, shape.message if shape.card == "single" else None, f.map_type, preserve)
     return node
 
 

@@ -75,7 +75,7 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
         except TooCostlyError:
             return [*errs, too_costly(run)]
         typed = place.field()
-        superfluous = not place.steps and must_be_pruned and prune_value(typed, copy.deepcopy(value)) and _loses(place.schema, value)
+        superfluous = not place.steps and must_be_pruned and prune_value(typed, copy.deepcopy(value))
         found = _in_metadata(place, copy.deepcopy(value), at) if place.steps else _embedded(place.schema, value, at)
         if superfluous:
             errs.append(field.invalid(at, field.in_go_order(value), "must not have unknown fields"))
@@ -89,30 +89,6 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
         if budget is not None and budget < 0:  # no default is looked at any more
             break
     return errs
-
-
-def _loses(schema: Schema, value: Any) -> bool:
-    """Whether pruning takes something of the value away. It follows properties and items whatever type the schema names, where ours goes by
-    the type: that one is wrong, or is one that has neither, is told by itself."""
-    left: list[tuple[Schema | None, Any, bool]] = [(schema, value, False)]
-    while left:
-        known, part, keep = left.pop()
-        said: Schema = known if isinstance(known, dict) else {}
-        keep = keep or said.get("x-kubernetes-preserve-unknown-fields") is True
-        if isinstance(part, list):
-            items = said.get("items")
-            if items is not None or not keep:
-                left += [(items, item, keep) for item in part]
-        elif isinstance(part, dict):
-            properties, more = said.get("properties") or {}, said.get("additionalProperties")
-            for key, inner in part.items():
-                if said.get("x-kubernetes-embedded-resource") and key in ("apiVersion", "kind", "metadata"):
-                    continue
-                if key in properties or more is not None:
-                    left.append((properties.get(key, more), inner, False))
-                elif not keep:
-                    return True
-    return False
 
 
 def _is_deep(schema: Schema) -> bool:

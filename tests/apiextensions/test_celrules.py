@@ -72,6 +72,7 @@ def test_rules_of_items_that_a_value_should_not_have_are_not_compiled():
 
 
 ANYS = {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": True}}
+NO_LIST = {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "foo"}
 FALSE = {"x-kubernetes-validations": [{"rule": "false"}]}
 
 
@@ -81,6 +82,8 @@ FALSE = {"x-kubernetes-validations": [{"rule": "false"}]}
     ({"type": "array", "items": ANYS | FALSE} | FALSE, [[1], []], {"d": UNTYPED, "d[0]": UNTYPED, "d[1]": UNTYPED}),
     ({"type": "array", "items": ANYS | FALSE}, [], {}),
     ({"type": "object", "properties": {"a": ANYS | FALSE}} | FALSE, {"a": []}, {"d": "failed rule: false"}),
+    (NO_LIST | {"x-kubernetes-validations": [{"rule": "true"}, {"rule": "self.size() > 0"}]}, ["a"],
+     {"d": "invalid x-kubernetes-list-type, expected 'map', 'set' or 'atomic' but got foo evaluating rule: self.size() > 0"}),
 ])  # fmt: skip
 def test_rules_of_a_default_of_which_expressions_see_nothing(schema, default, told):
     """They are told where the default stands, and passed over below one that has a type."""

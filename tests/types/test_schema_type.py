@@ -6,6 +6,7 @@ import gc
 import pytest
 
 from kas.apiextensions import celrules, customtypes, mergeschema
+from kas.meta.errors import ApiError
 from kas.types.scheme import (
     BUILTIN,
     DecodeError,
@@ -19,6 +20,7 @@ from kas.types.scheme import (
 )  # fmt: skip
 
 TEXT = {"type": "string"}
+A = {"type": "object", "properties": {"a": TEXT}}
 
 
 def spec(**properties):
@@ -119,6 +121,19 @@ def nested(n):
         ({"type": "object", "additionalProperties": True}, {"a": {"b": 1}, "c": 1}, {"a": {}, "c": 1}, ["spec.x.a.b"]),
         ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "K", "apiVersion": "v1", "metadata": {"z": 1}, "z": 1},
          {"kind": "K", "apiVersion": "v1", "metadata": {"z": 1}}, ["spec.x.z"]),
+        # A list goes by items and an object by its properties, whatever the type says.
+        ({"type": "object", "items": A}, [{"a": "1", "b": 1}], [{"a": "1"}], ["spec.x[0].b"]),
+        ({**A, "items": A}, [[{"a": "1"}], {"a": "1"}], [[{}], {"a": "1"}], ["spec.x[0][0].a"]),
+        ({"type": "array", "items": TEXT, "properties": {"a": A}}, {"a": {"a": "1", "b": 1}, "c": 1}, {"a": {"a": "1"}},
+         ["spec.x.a.b", "spec.x.c"]),
+        ({"type": "string", "additionalProperties": A}, {"k": {"a": "1", "b": 1}}, {"k": {"a": "1"}}, ["spec.x.k.b"]),
+        ({"x-kubernetes-int-or-string": True, "properties": {"a": A}, "items": A}, {"a": {"a": "1"}, "b": 1}, {"a": {"a": "1"}},
+         ["spec.x.b"]),
+        ({"x-kubernetes-int-or-string": True, "properties": {"a": A}, "items": A}, [{"a": "1", "b": 1}], [{"a": "1"}], ["spec.x[0].b"]),
+        ({"x-kubernetes-preserve-unknown-fields": True, "properties": {"p": A}, "items": {"type": "object", "properties": {"q": A}}},
+         [{"q": {"b": 1}, "c": 1}], [{"q": {}, "c": 1}], ["spec.x[0].q.b"]),
+        ({"type": "object", "additionalProperties": {"type": "string", "items": A}}, {"k": [{"a": "1", "b": 1}]}, {"k": [{"a": "1"}]},
+         ["spec.x.k[0].b"]),
     ],
 )  # fmt: skip
 def test_pruning(schema, value, left, unknown):
@@ -143,6 +158,42 @@ def test_a_map_without_a_type_has_defaults():
     type = spec(x={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": values})
     assert done(type, {"spec": {"x": {"k": {}}}})[0] == {"spec": {"x": {"k": {"a": "d"}}}}
     assert done(type, {"spec": {"x": [1]}})[0] == {"spec": {"x": [1]}}
+
+
+def test_nulls_and_defaults_go_by_the_value():
+    defaulted = {"type": "object", "properties": {"a": {"type": "string", "default": "d"}, "b": TEXT}}
+    anything = {"x-kubernetes-preserve-unknown-fields": True, "properties": {"p": defaulted}, "items": defaulted}
+    for schema in (anything, {**anything, "type": "object"}, {**anything, "type": "array"}, {**anything, "type": "string"}):
+        type = spec(x=schema)
+        assert done(type, {"spec": {"x": [{"b": None}, {"a": None}]}})[0] == {"spec": {"x": [{"a": "d"}, {"a": "d"}]}}
+        assert done(type, {"spec": {"x": {"p": {"b": None}}}})[0] == {"spec": {"x": {"p": {"a": "d"}}}}
+    of_map = spec(x={"type": "string", "additionalProperties": defaulted})
+    assert done(of_map, {"spec": {"x": {"k": {"b": None}}}})[0] == {"spec": {"x": {"k": {"a": "d"}}}}
+
+
+def test_embedded_objects_and_sets_are_found_by_the_value():
+    inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    unique = {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"}
+    type = spec(
+        x={"type": "object", "properties": {"u": unique}, "items": inner}, y={"type": "array", "items": unique, "properties": {"u": unique}}
+    )  # fmt: skip
+    obj = {"spec": {"x": [{"metadata": {"zz": 1}}], "y": {"u": ["a", "a"]}}}
+    assert customtypes.decode(type, obj) == ["spec.x[0].metadata.zz"]
+    assert [e.field for e in customtypes.embedded_errors(type, obj)] == ["spec.x[0].apiVersion", "spec.x[0].kind"]
+    assert [e.field for e in customtypes.list_errors(type, obj)] == ["spec.y.u[1]"]
+
+
+def test_what_has_no_type_may_be_applied_as_a_list_or_an_object():
+    both = {"items": A, "properties": {"a": A}}
+    of_map = {"items": TEXT, "additionalProperties": {"type": "integer"}}
+    ints, loose = {"x-kubernetes-int-or-string": True}, {"x-kubernetes-preserve-unknown-fields": True}
+    type = spec(x={**both, **ints}, y={**both, **loose}, z={**of_map, **ints})
+    merge = mergeschema.crd_schema(type, "e/v1", "W")
+    merge.check({"spec": {"x": [{"a": "1"}], "y": [{"a": "1"}], "z": ["k"]}})
+    merge.check({"spec": {"x": {"a": {"a": "1"}}, "y": {"a": {"a": "1"}}, "z": {"k": 1}}})
+    for name, value in ("x", [{"a": 1}]), ("x", {"a": {"a": 1}}), ("y", [{"a": 1}]), ("y", {"a": {"a": 1}}), ("z", [1]), ("z", {"k": "1"}):
+        with pytest.raises(ApiError):
+            merge.check({"spec": {name: value}})
 
 
 def test_pruning_one_value():

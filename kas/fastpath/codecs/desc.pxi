@@ -89,6 +89,10 @@ cdef class Field:
         """The TypeDesc of message elements, compiled, or None."""
         return None if self.target is None else self.target.ready()
 
+    def of(self, value):
+        """What describes ``value`` in a type made from a schema: this field, or what its schema says of lists or objects aside."""
+        return schema_of(self, value)
+
     def __repr__(self):
         return f"Field({self.name})" if self.owner is None else f"Field({self.owner.name}.{self.name or self.pb_name})"
 

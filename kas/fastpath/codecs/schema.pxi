@@ -130,8 +130,28 @@ cdef int schema_fill(TypeDesc t, dict schema, set defaults) except -1:
 
 
 cdef Field schema_field(str key, dict schema, str name, set defaults):
+    """What describes the values of a schema. Upstream's walks go by the value, not by the type: a list is walked by ``items`` and an object
+    by its properties whatever ``type`` names, so what the schema says besides its type stands in ``aside``."""
+    cdef Field f, other
+    cdef str kind = schema.get("type") or ""
+    cdef bint of_objects = bool(schema.get("properties") or schema.get("additionalProperties"))
+    cdef bint of_lists = isinstance(schema.get("items"), dict)
+    if schema.get("x-kubernetes-int-or-string"):
+        kind = "intOrString"
+    elif not kind:  # what preserves unknown fields may go without a type
+        kind = "object" if of_objects else "array" if of_lists else ""
+    f = shaped_field(key, schema, kind, name, defaults)
+    if of_lists and kind != "array":
+        f.aside = shaped_field(key, schema, "array", name, defaults)
+    if of_objects and kind != "object":
+        other = shaped_field(key, schema, "object", name, defaults)
+        other.aside, f.aside = f.aside, other
+    return f
+
+
+cdef Field shaped_field(str key, dict schema, str kind, str name, set defaults):
+    """As ``schema_field``, of the values of one type."""
     cdef Field f = Field.__new__(Field)
-    cdef object kind = schema.get("type") or ""
     f.name = f.pb_name = key
     f.schema = schema
     f.pb = -1
@@ -147,10 +167,8 @@ cdef Field schema_field(str key, dict schema, str name, set defaults):
     f.list_type = schema.get("x-kubernetes-list-type")
     f.map_type = schema.get("x-kubernetes-map-type")
     f.list_map_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
-    if not kind:  # what preserves unknown fields may go without a type
-        kind = "object" if schema.get("properties") or schema.get("additionalProperties") else ""
-        kind = kind or ("array" if isinstance(schema.get("items"), dict) else "")
-    if schema.get("x-kubernetes-int-or-string"):
+    f.defaults_below = id(schema) in defaults
+    if kind == "intOrString":
         f.type, f.kind = "intOrString", K_INTSTR
     elif kind == "object" and isinstance(schema.get("additionalProperties"), dict) and not schema.get("properties") \
             and not schema.get("x-kubernetes-embedded-resource"):
@@ -160,7 +178,6 @@ cdef Field schema_field(str key, dict schema, str name, set defaults):
         f.type, f.kind = "message", K_STRUCT
         f.target = schema_struct(name, schema, schema.get("x-kubernetes-embedded-resource") is True, defaults)
         f.ref = name
-        f.defaults_below = id(schema) in defaults
     elif kind == "array":
         f.card, f.c_card = "list", C_LIST
         items = schema.get("items")
@@ -178,12 +195,22 @@ cdef int schema_element(Field f, dict schema, str name, set defaults) except -1:
     f.type, f.kind = (f.element.type, f.element.kind) if f.element.c_card == C_SINGLE else (f.element.card, K_RAW)
     f.target = f.element.target if f.element.c_card == C_SINGLE else None
     f.ref = f.element.ref
-    f.defaults_below = f.element.has_default or f.element.defaults_below
     return 0
 
 
 cdef inline bint is_object(Field f) noexcept:
     return f.c_card == C_SINGLE and f.target is not None
+
+
+cdef Field schema_of(Field f, object v):
+    """What describes a value at ``f``'s place."""
+    if isinstance(v, dict):
+        while f.aside is not None and f.c_card != C_MAP and not is_object(f):
+            f = f.aside
+    elif isinstance(v, list):
+        while f.aside is not None and f.c_card != C_LIST:
+            f = f.aside
+    return f
 
 
 cdef Field schema_below(Field f, TypeDesc t, object key):
@@ -244,7 +271,10 @@ cdef class _Pruner:
         if depth > MAX_DEPTH:
             raise DecodeError("exceeded max depth")
         here.up, here.field, here.key, here.index = p, NULL, NULL, -1
-        keep = keep or (f is not None and f.preserve)
+        if f is not None:
+            keep = keep or f.preserve
+            if f.aside is not None:
+                f = schema_of(f, v)
         if isinstance(v, dict):
             if f is not None and is_object(f):
                 return self.struct(f.target, <dict>v, p, depth + 1, keep)
@@ -293,6 +323,8 @@ cdef int nulls(Field f, TypeDesc t, object v, int depth) except -1:
     cdef list gone = None
     if depth > MAX_DEPTH:
         raise DecodeError("exceeded max depth")
+    if f is not None and f.aside is not None:
+        f = schema_of(f, v)
     if isinstance(v, dict):
         while PyDict_Next(<dict>v, &pos, &key, &val):
             below = schema_below(f, t, <object>key)
@@ -325,8 +357,11 @@ cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
     cdef Field below
     if depth > MAX_DEPTH:
         raise DecodeError("exceeded max depth")
-    if t is None and not f.defaults_below:
-        return 0
+    if t is None:
+        if not f.defaults_below:
+            return 0
+        if f.aside is not None:
+            f = schema_of(f, v)
     if isinstance(v, dict):
         if t is None and is_object(f):
             t = f.target
