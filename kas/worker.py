@@ -370,7 +370,7 @@ def _listeners(
         free(address)
         app = App(server.chain, introductions=introductions, bounds=bounds, gives=turns.gives)
         out.append(Listener(app, "", 0, uds=address, http=http, connections=connections, turns=turns))
-        server.streams = Streams(server.chain, rendezvous.streams(server.index), introductions)
+        server.streams = Streams(server.chain, rendezvous.streams(server.index), introductions, bounds.gathered)
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":

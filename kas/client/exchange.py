@@ -14,7 +14,7 @@ from typing import Any, cast
 from kas.client._exchange import Wire
 from kas.client.alerts import tls_text
 from kas.client.chunks import ChunkError, Chunks
-from kas.client.handshakes import USUAL_BYTES, shake
+from kas.client.handshakes import goes_on, shake, step
 from kas.client.http import (
     CONNECT_TIMEOUT_S,
     MAX_HEAD,
@@ -137,14 +137,14 @@ class Exchange(Wire, asyncio.Protocol):
 
     def _shake_hands(self, tls: Any) -> None:
         self._heard += self._sealed.pending
-        if self._heard <= USUAL_BYTES or self._transport is None:
+        if self._transport is None or goes_on(self._heard):
             self._shaken(shake(tls))
             return
         self._transport.pause_reading()
-        self._shaking = self._turns.create_task(self._shake_beside(tls))
+        self._shaking = self._turns.create_task(self._shake_later(tls))
 
-    async def _shake_beside(self, tls: Any) -> None:
-        error = await POOL.run(shake, tls)
+    async def _shake_later(self, tls: Any) -> None:
+        error = await step(tls, self._heard)
         self._shaking = None
         if self.ready.done() or self._transport is None:
             return  # it was given up

@@ -2,7 +2,8 @@
 
 Up to 100 KB of certificates, whose keys OpenSSL verifies with however costly they are (70 of 3,072 bits with exponents as long: 0.6 s),
 also where nobody is believed or refused by them. What is longer than usual is gone through beside the loop, without the interpreter's
-lock.
+lock. What is not takes a third of a millisecond, and a kubelet that answers 400 connections at once would hold the loop for all of them: as
+many go on in a turn as a ``Stint`` is long.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.meta.aside import POOL
+from kas.meta.waiting import Gate
 
 # Of what a peer says until it is known, in however many pieces: all certificates are verified when the last one has come. Those of a usual
 # chain have 2 to 3 KB, and three of the costly ones that fit in take 20 ms.
@@ -29,6 +31,23 @@ def shake(tls: Any) -> ssl.SSLError | None:
     except ssl.SSLError as e:
         return e.with_traceback(None)
     return None
+
+
+_gate = Gate()
+
+
+def goes_on(heard: int) -> bool:
+    """Whether the next step is made now: it is no longer than usual, of ``heard`` bytes, and this turn has time for it."""
+    return heard <= USUAL_BYTES and not (heard and _gate.passage.full)
+
+
+async def step(tls: Any, heard: int) -> ssl.SSLError | None:
+    """``shake``, of what does not go on now."""
+    if heard > USUAL_BYTES:
+        return await POOL.run(shake, tls)
+    if (passage := _gate.passage).full:  # by now another turn
+        await passage.passed()
+    return shake(tls)
 
 
 class Secured(SSLProtocol):
@@ -65,14 +84,14 @@ class Secured(SSLProtocol):
 
     def _do_handshake(self) -> None:
         self._heard += self._incoming.pending
-        if self._heard <= USUAL_BYTES or self._transport is None:
+        if self._transport is None or goes_on(self._heard):
             self._shaken(shake(self._sslobj))
             return
         self._transport.pause_reading()
-        self._shaking = self._loop.create_task(self._shake_beside())
+        self._shaking = self._loop.create_task(self._shake_later())
 
-    async def _shake_beside(self) -> None:
-        error = await POOL.run(shake, self._sslobj)
+    async def _shake_later(self) -> None:
+        error = await step(self._sslobj, self._heard)
         self._shaking = None
         if self._state is not SSLProtocolState.DO_HANDSHAKE or self._transport is None:
             return  # it was given up

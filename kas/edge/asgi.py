@@ -192,7 +192,9 @@ class App:
         text message a line."""
         _works_for(req)
         resp: Any = result if isinstance(result, Response) else await result
-        messages, whose = Messages(req.peer), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
+        task = asyncio.current_task()
+        assert task is not None
+        messages, whose = Messages(req.peer, task.cancel), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
         if whose is not None:
             self._bounds.gathered.open[whose] = messages
         try:
@@ -367,7 +369,7 @@ async def _converse(upgrade: Upgrade, socket: _Socket) -> None:
     try:
         code = await upgrade.talk(socket)
     except asyncio.CancelledError:
-        # Only the end of the server cancels. A goodbye may never be taken any more, and waiting for it would hold up the end;
+        # The end of the server cancels, and that of the client. A goodbye may never be taken any more, and would hold up the end;
         # this is the root of its task, so returning is all there is to do.
         return
     except BaseException:

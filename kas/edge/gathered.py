@@ -2,6 +2,9 @@
 2.8.7; measured: 605 MB for ten connections), and nobody hears of it before the last one has come.
 
 What is gathered is what the kernel, or the TLS front, says has come over the connection since its last message was handed on.
+
+They say as well that a client has gone, which nobody hears either while a backend does not take its last message: its end stands behind
+what it has sent. Such a conversation would last as long as the backend likes, with both connections and all that lies between them.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
+from kas.edge.untaken import has_gone
 from kas.request.http import Connection
 
 log = logging.getLogger("kas.edge")
@@ -24,39 +28,43 @@ LOOK_EVERY_S = 1.0
 AROUND, SLACK = 64, 64 << 10
 # struct tcp_info of Linux: tcpi_bytes_received, of 64 bits.
 _RECEIVED_AT, _INFO_BYTES = 128, 136
+LAST_LOOKS = 30  # for which what a client that has gone said last may be on its way
 
 Client = tuple[str, int]
 
 
 class Messages:
     """Of one WebSocket: what was handed on since the last look, and how much had come by then that belonged to finished messages. ``relay``
-    is who knows how much has come, where that is the TLS front; ``left`` is what it was told of."""
+    is who knows how much has come, where that is the TLS front; ``left`` is what it was told of. ``end`` ends the conversation, ``gone`` is
+    how many looks ago the client had gone and nothing has been handed on since. Of a ``stream`` of bytes nothing is gathered."""
 
-    __slots__ = ("done", "fd", "left", "relay", "size")
+    __slots__ = ("done", "end", "fd", "gone", "left", "relay", "size", "stream")
 
-    def __init__(self, relay: Connection | None = None) -> None:
+    def __init__(self, relay: Connection | None = None, end: Callable[[], object] = lambda: None, stream: bool = False) -> None:
         self.size, self.done, self.fd, self.relay, self.left = 0, 0, -1, relay, 0
+        self.end, self.gone, self.stream = end, 0, stream
 
     def add(self, size: int) -> None:
         """One more was handed on."""
         self.size += size + AROUND
 
-    def unfinished(self, received: int) -> int:
+    def unfinished(self, received: int, gone: bool = False) -> int:
         """How much of what has come is of no message that was handed on, or is of none at all, such as pings."""
         size, self.size = self.size, 0
+        self.gone = self.gone + 1 if gone and not size else 0
         # What is around records and messages is not known better, and may be forgotten once something was handed on.
         left = max(0, received - self.done - (size + size // 16 + SLACK if size else 0))
         self.done = received - left
         return left
 
-
-    def told(self, received: int) -> None:
-        """So much had come when the front was asked."""
-        self.left = self.unfinished(received)
+    def told(self, received: int, gone: bool) -> None:
+        """So much had come when the front was asked, and the client had ``gone`` or not."""
+        left = self.unfinished(received, gone)
+        self.left = 0 if self.stream else left
 
 
 class Gathered:
-    """``open`` are the WebSockets of a worker by their clients; the app adds and takes away."""
+    """``open`` are the WebSockets, and streams of bytes, of a worker by their clients; who serves them adds and takes away."""
 
     def __init__(self, most: int = GATHERED_BYTES) -> None:
         self.open: dict[Client, Messages] = {}
@@ -70,7 +78,14 @@ class Gathered:
         for m in self.open.values():
             if m.relay is not None:
                 m.relay.count(m.told)
-        return asyncio.to_thread(self.look)
+        return self._looked()
+
+    async def _looked(self) -> int:
+        ended = await asyncio.to_thread(self.look)
+        for m in list(self.open.values()):
+            if m.gone > LAST_LOOKS:
+                m.end()
+        return ended
 
     def look(self) -> int:
         """Ends those with the longest unfinished messages as long as all of them together are too long; returns how many. For a thread:
@@ -102,8 +117,8 @@ def _unfinished(m: Messages, client: Client) -> int:
         if s is not None:
             info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
             if len(info) >= _INFO_BYTES:
-                return m.unfinished(struct.unpack_from("=Q", info, _RECEIVED_AT)[0])
-    return 0
+                return m.unfinished(struct.unpack_from("=Q", info, _RECEIVED_AT)[0], has_gone(s))
+    return m.unfinished(m.done, True)  # it was reset, and has no peer any more
 
 
 def _descriptors() -> Iterator[int]:
@@ -125,7 +140,10 @@ def _peer(s: socket.socket) -> Client | None:
     if s.family == socket.AF_UNIX:
         name = s.getpeername()
         return (name, 0) if isinstance(name, str) and name else None
-    return s.getpeername()[:2] if s.family in (socket.AF_INET, socket.AF_INET6) else None
+    if s.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    host, port = s.getpeername()[:2]
+    return host.partition("%")[0], port  # without a scope, of which the HTTP server says nothing
 
 
 @contextlib.contextmanager

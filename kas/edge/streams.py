@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.rendezvous import free
 from kas.edge.front.upgrades import END, MAX_HEAD
+from kas.edge.gathered import Gathered, Messages
 from kas.request.http import Handler, Headers, Response
 from kas.request.websocket import SPDY, StreamRequest, Upgrade
 
@@ -54,16 +55,18 @@ def request_of(head: bytes) -> StreamRequest:
 class _Raw:
     """The client's side after the upgrade, as ``Upgrade.talk`` sees it."""
 
-    __slots__ = ("_reader", "_writer")
+    __slots__ = ("_messages", "_reader", "_writer")
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, messages: Messages) -> None:
+        self._reader, self._writer, self._messages = reader, writer, messages
 
     async def receive(self) -> bytes | None:
         try:
-            return await self._reader.read(READ_BYTES) or None
+            data = await self._reader.read(READ_BYTES)
         except OSError:
             return None
+        self._messages.add(len(data))
+        return data or None
 
     async def send(self, message: bytes | str) -> None:
         self._writer.write(message if isinstance(message, bytes) else message.encode())
@@ -71,10 +74,10 @@ class _Raw:
 
 
 class Streams:
-    """Listens at ``address`` once started; ``introductions`` say whom connections speak for."""
+    """Listens at ``address`` once started; ``introductions`` say whom connections speak for. ``gathered`` hears whose clients have gone."""
 
-    def __init__(self, handler: Handler, address: str, introductions: Introductions) -> None:
-        self._handler, self._address, self._introductions = handler, address, introductions
+    def __init__(self, handler: Handler, address: str, introductions: Introductions, gathered: Gathered) -> None:
+        self._handler, self._address, self._introductions, self._gathered = handler, address, introductions, gathered
         self._listening: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -113,16 +116,21 @@ class Streams:
         except (HeadError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as e:
             await _answer(writer, Response(400, [(b"content-type", b"text/plain; charset=utf-8")], f"400 Bad Request: {e}\n".encode()))
             return
-        who = self._introductions.of(writer.get_extra_info("peername"))
+        whose = writer.get_extra_info("peername")
+        who = self._introductions.of(whose)
         req.scheme = "https"
         if who is not None:
             req.client, req.peer = who.client, who
         result = self._handler(req)
         resp = result if isinstance(result, Response) else await result
         if isinstance(resp, Upgrade):
+            task = asyncio.current_task()
+            assert task is not None
+            messages = self._gathered.open[whose, 0] = Messages(who, task.cancel, stream=True)
             try:
-                await _upgrade(resp, reader, writer)
+                await _upgrade(resp, writer, _Raw(reader, writer, messages))
             finally:
+                self._gathered.open.pop((whose, 0), None)
                 if resp.finish is not None:
                     resp.finish()
         else:
@@ -158,7 +166,7 @@ async def _answer(writer: asyncio.StreamWriter, resp: Response) -> None:
             resp.finish()
 
 
-async def _upgrade(resp: Upgrade, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _upgrade(resp: Upgrade, writer: asyncio.StreamWriter, client: _Raw) -> None:
     try:
         writer.write(_head(101, [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *resp.headers]))
         await writer.drain()
@@ -166,4 +174,4 @@ async def _upgrade(resp: Upgrade, reader: asyncio.StreamReader, writer: asyncio.
         resp.abandon()
         raise
     with contextlib.suppress(ConnectionError):
-        await resp.talk(_Raw(reader, writer))
+        await resp.talk(client)

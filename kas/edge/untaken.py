@@ -37,6 +37,7 @@ LOOK_EVERY_S = 1.0
 WATCHED_S, SOONEST_S = 5.0, 0.9
 TAKES_S = 60.0  # who needs no longer for what lies before him takes it
 PER_PROCESSOR = 1 << 20  # what the kernel may have put aside for each, and does not tell
+_CLOSED, _HALF_CLOSED = 7, 8  # of tcpi_state, its first byte: reset, or the peer has said its last
 SO_MEMINFO, _NUMBERS = 55, struct.Struct("=8I")  # <asm-generic/socket.h>, <linux/sock_diag.h>
 _READ, _QUEUED = 0, 5  # SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_WMEM_QUEUED: what has come and was not read, and what was not taken
 _ACKNOWLEDGED_AT = 120  # tcpi_bytes_acked, 64 bits
@@ -141,6 +142,13 @@ def of_socket(s: socket.socket, waits: int, what: T, more: int = 0) -> Held[T]:
     numbers = _NUMBERS.unpack_from(s.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 64))
     size = numbers[_READ] + numbers[_QUEUED] + more
     return Held(os.fstat(s.fileno()).st_ino, client_of(s.getpeername()[0]), waits, taken, size, what)
+
+
+def has_gone(s: socket.socket) -> bool:
+    """Whether the client at the other end of a connection has said its last, read or not."""
+    with contextlib.suppress(OSError):  # closed here
+        return s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in (_CLOSED, _HALF_CLOSED)
+    return True
 
 
 def reset(one: Held[int]) -> None:

@@ -15,7 +15,7 @@ from kas.meta import errors
 from kas.meta.aside import LARGE, POOL
 from kas.meta.records import NamedTuple
 from kas.meta.rota import Places
-from kas.meta.waiting import Passage, Stint
+from kas.meta.waiting import Gate, Stint
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write, taken
 from kas.request.negotiation import JSON
@@ -77,24 +77,9 @@ class Underway:
 underway = Underway()
 
 
-class Making:
-    """Where pages pass that are made on the loop, which for a Table takes some milliseconds: all of a turn together are as long as one
-    ``Stint``, whoever's answers they are in. There is one loop at a time."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._passage = Passage()
-
-    @property
-    def passage(self) -> Passage:
-        """To be passed before a page is made."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._passage = loop, Passage()
-        return self._passage
-
-
-making = Making()
+# Where pages pass that are made on the loop, which for a Table takes some milliseconds: all of a turn together are as long as one
+# ``Stint``, whoever's answers they are in.
+making = Gate()
 
 
 class NotTakenError(Exception):

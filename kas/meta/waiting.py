@@ -145,6 +145,22 @@ class Passage:
         return False
 
 
+class Gate:
+    """A ``Passage`` of whichever loop runs. There is one at a time."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._passage = Passage()
+
+    @property
+    def passage(self) -> Passage:
+        """The running loop's."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._passage = loop, Passage()
+        return self._passage
+
+
 @types.coroutine
 def _pause() -> Generator[None, None, None]:
     yield

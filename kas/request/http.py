@@ -45,8 +45,9 @@ class Connection(Protocol):
     def leave(self, must: bool = False) -> None:
         """Asks a client of HTTP/2 to finish here and to connect anew; with ``must`` it cannot stay."""
 
-    def count(self, told: Callable[[int], None]) -> None:
-        """Asks how many bytes have come over the connection; ``told`` is called with them a little later, or never."""
+    def count(self, told: Callable[[int, bool], None]) -> None:
+        """Asks how many bytes have come over the connection, and whether its client has gone; ``told`` is called with both a little later,
+        or never."""
 
 
 class Incoming(Protocol):

@@ -8,6 +8,8 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -16,6 +18,7 @@ from kas.client import handshakes
 from kas.client.exchange import exchange
 from kas.client.http import BackendError, Target, connect, insecure_tls, request_head
 from kas.meta.tls import trust_authorities
+from kas.meta.waiting import STINT_S, Passage
 from tests import pki
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -196,6 +199,56 @@ def test_who_is_given_up_in_a_long_step(tmp_path, monkeypatch, how):
 
     with serving(tmp_path, chain(LINKS), True) as port:
         assert ask(given_up, port, believing(CA)) == b""
+
+
+@pytest.mark.parametrize("how", [exchange, connect])
+@pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_many_peers_that_answer_at_once_have_their_turns(tmp_path, monkeypatch, how, loop):
+    """A step takes a third of a millisecond, and here as long as a turn has for all of them."""
+    now, turn, many = 0.0, 0, 20
+    taken = Counter[int]()
+
+    def shake(tls):
+        nonlocal now
+        now += STINT_S
+        taken[turn] += 1
+        return handshakes_shake(tls)
+
+    def tick() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(tick)
+
+    def hello(listening: socket.socket) -> tuple[socket.socket, bytes]:
+        accepted = listening.accept()[0]
+        back, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+        back.write(accepted.recv(65536))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            context.wrap_bio(back, there, server_side=True).do_handshake()
+        return accepted, there.read()
+
+    for module in ("kas.client.handshakes", "kas.client.exchange"):
+        monkeypatch.setattr(f"{module}.shake", shake)
+    monkeypatch.setattr(handshakes, "_gate", SimpleNamespace(passage=Passage(lambda: now)))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*chain(0).write(tmp_path, "server"))
+
+    async def run() -> None:
+        asking = [asyncio.create_task(how(target)) for _ in range(many)]
+        answers = [await asyncio.to_thread(hello, listening) for _ in range(many)]
+        taken.clear()
+        tick()
+        for accepted, said in answers:
+            accepted.sendall(said)
+        for connection in await asyncio.wait_for(asyncio.gather(*asking), 60):
+            connection.close()
+        for accepted, _ in answers:
+            accepted.close()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=many) as listening, asyncio.Runner(loop_factory=loop) as runner:
+        target = Target("https", "127.0.0.1", str(listening.getsockname()[1]), "/", tls=believing(CA), tls_name="localhost")
+        runner.run(run())
+    assert taken.total() == many and max(taken.values()) <= 2  # the end of one turn and the beginning of the next count as one
 
 
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])

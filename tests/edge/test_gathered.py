@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kas.edge import gathered
-from kas.edge.gathered import AROUND, SLACK, Gathered, Messages
+from kas.edge.gathered import AROUND, LAST_LOOKS, SLACK, Gathered, Messages
+from kas.edge.untaken import has_gone
 
 MIB = 1 << 20
 
@@ -39,19 +42,64 @@ def test_the_longest_are_ended_until_all_are_short_enough(connections):
     assert connections[0][0].recv(100) == b"still there" and one.look() == 0
 
 
+def looked(one: Gathered) -> int:
+    """As a worker does every second."""
+
+    async def look() -> int:
+        due = one.due()
+        assert due is not None
+        return await due
+
+    return asyncio.run(look())
+
+
 class Relayed:
     """A connection of the TLS front, of which so much has come."""
 
     certificates = None
 
     def __init__(self, came: int) -> None:
-        self.came = came
+        self.came, self.gone = came, False
 
     def leave(self) -> None:
         raise AssertionError
 
-    def count(self, told: Callable[[int], None]) -> None:
-        told(self.came)
+    def count(self, told: Callable[[int, bool], None]) -> None:
+        told(self.came, self.gone)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_who_has_gone_is_ended_where_nothing_is_handed_on(connections, reset):
+    """A backend that does not take the last message keeps everybody from hearing of what comes after it."""
+    one, ended = Gathered(), list[str]()
+    relay = Relayed(1000)
+    one.open[connections[0][1].getpeername()[:2]] = taken = Messages(end=lambda: ended.append("taken"))
+    one.open[connections[1][1].getpeername()[:2]] = not_taken = Messages(end=lambda: ended.append("not taken"))
+    one.open[connections[2][1].getpeername()[:2]] = Messages(end=lambda: ended.append("still there"))
+    one.open["/relay", 0] = Messages(relay, lambda: ended.append("behind a front"))
+    for client, _ in connections[:2]:
+        client.sendall(b"the last message, which is not read")
+    if reset:
+        connections[1][0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    for client, server in connections[:2]:
+        client.close()
+        while not has_gone(server):
+            time.sleep(0.01)
+    for _ in range(LAST_LOOKS):
+        taken.add(1)
+        looked(one)
+    assert not ended
+    taken.add(1)
+    looked(one)
+    assert ended == ["not taken"]
+    relay.gone = True
+    one.open = {client: m for client, m in one.open.items() if m is not not_taken}
+    for _ in range(LAST_LOOKS):
+        taken.add(1)
+        looked(one)
+    assert ended == ["not taken"]
+    looked(one)
+    assert ended == ["not taken", "behind a front"]
 
 
 def test_behind_a_front_it_says_what_has_come(tmp_path: Path):
@@ -67,12 +115,7 @@ def test_behind_a_front_it_says_what_has_come(tmp_path: Path):
             ends.append((s, stack.enter_context(listening.accept()[0])))
             one.open[str(tmp_path / f"relay{i}"), 0] = Messages(Relayed(came))
 
-        async def look() -> int:
-            due = one.due()
-            assert due is not None
-            return await due
-
-        assert asyncio.run(look()) == 1
+        assert looked(one) == 1
         assert ends[1][0].recv(10) == b""
         ends[0][1].sendall(b"still there")
         assert ends[0][0].recv(100) == b"still there"

@@ -3,7 +3,7 @@
 Messages on a stream, each ``length`` (4 bytes, big endian) and then: "+" or "-", the length of the relay's address (1 byte), the address;
 after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER. The worker
 answers "g" and the address of a relay whose client shall connect anew, "l" and that of one whose client has to, or "c" and one of which it
-wants to know how many bytes have come; that is told by "n", the address and 8 bytes (big endian).
+wants to know how many bytes have come; that is told by "n", the address, 8 bytes (big endian), and one that is 1 once the client has gone.
 
 "+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all
 there is before it looks an address up never misses the one nor trusts what the other has taken back.
@@ -23,7 +23,7 @@ from kas.edge.front.rendezvous import free
 
 log = logging.getLogger("kas.front")
 
-_LENGTH, _COUNT = struct.Struct(">I"), struct.Struct(">Q")
+_LENGTH, _COUNT = struct.Struct(">I"), struct.Struct(">Q?")
 GO_AWAY, LEAVE, HOW_MUCH = b"g", b"l", b"c"  # what a worker says
 READ_BYTES = 1 << 18
 
@@ -41,9 +41,9 @@ def goodbye(address: str) -> bytes:
     return _framed(b"-" + _short(address))
 
 
-def counted(address: str, size: int) -> bytes:
-    """The message that so many bytes have come over the connection of ``address``."""
-    return _framed(b"n" + _short(address) + _COUNT.pack(size))
+def counted(address: str, size: int, gone: bool) -> bytes:
+    """The message that so many bytes have come over the connection of ``address``, whose client has ``gone`` or not."""
+    return _framed(b"n" + _short(address) + _COUNT.pack(size, gone))
 
 
 def _short(text: str) -> bytes:
@@ -85,24 +85,28 @@ def named(body: bytes) -> str:
 class Introduction:
     """Whom a relay speaks for (``kas.request.http.Connection``). ``certificates`` is None when none was shown."""
 
-    __slots__ = ("_address", "_front", "_told", "certificates", "client")
+    __slots__ = ("_address", "_front", "_told", "certificates", "client", "over")
 
     def __init__(self, address: str, client: str, certificates: Certificates | None, front: socket.socket) -> None:
         self._address, self.client, self.certificates, self._front = address, client, certificates, front
-        self._told: Callable[[int], None] = lambda size: None
+        self._told: Callable[[int, bool], None] = lambda size, gone: None
+        self.over = False  # it speaks for nobody any more
 
     def leave(self, must: bool = False) -> None:
         """Asks the client to connect anew, which it may or ``must``."""
         self._say(LEAVE if must else GO_AWAY)
 
-    def count(self, told: Callable[[int], None]) -> None:
-        """Asks how many bytes have come over the connection; ``told`` is called with them."""
+    def count(self, told: Callable[[int, bool], None]) -> None:
+        """Asks how many bytes have come over the connection, and whether its client has gone; ``told`` is called with both."""
         self._told = told
-        self._say(HOW_MUCH)
+        if self.over:
+            told(0, True)
+        else:
+            self._say(HOW_MUCH)
 
-    def tell(self, size: int) -> None:
-        """So many have come."""
-        self._told(size)
+    def tell(self, size: int, gone: bool) -> None:
+        """So many have come, and the client has ``gone`` or not."""
+        self._told(size, gone)
 
     def _say(self, what: bytes) -> None:
         """A front that is busy or gone may not hear it."""
@@ -198,11 +202,12 @@ class Introductions:
     def _heed(front: _Front, body: bytes) -> None:
         address = named(body)
         if body[:1] == b"-":
-            front.known.pop(address, None)
+            if (left := front.known.pop(address, None)) is not None:
+                left.over = True
             return
         if body[:1] == b"n":
             if address in front.known:
-                front.known[address].tell(_COUNT.unpack_from(body, 2 + body[1])[0])
+                front.known[address].tell(*_COUNT.unpack_from(body, 2 + body[1]))
             return
         at = 2 + body[1]
         end = at + 1 + body[at]
@@ -218,3 +223,5 @@ class Introductions:
         self._loop.remove_reader(front.sock.fileno())
         front.sock.close()
         self._fronts.remove(front)
+        for one in front.known.values():
+            one.over = True

@@ -23,7 +23,7 @@ from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Renewals, shown
 from kas.edge.front.upgrades import wants_spdy
 from kas.edge.front.worker import Worker
-from kas.edge.untaken import Held, of_socket
+from kas.edge.untaken import Held, has_gone, of_socket
 from kas.meta.origin import client_of
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
@@ -407,6 +407,10 @@ class Relay:
             self.worker.relays.pop(self._address, None)
             address = self._address
             self.worker.tell(goodbye(address), lambda: free(address))
+
+    def gone(self) -> bool:
+        """Whether the client has said its last, be it read or not."""
+        return has_gone(self._sock)
 
     def close(self) -> None:
         """Cuts both sides at once."""

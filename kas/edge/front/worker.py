@@ -83,7 +83,7 @@ class Worker:
             address = named(body)
             relay = self.relays.get(address)
             if relay is not None and body[:1] == HOW_MUCH:
-                self.tell(counted(address, relay.came), lambda: None)
+                self.tell(counted(address, relay.came, relay.gone()), lambda: None)
             elif relay is not None:
                 relay.go_away(body[:1] == LEAVE)
 
