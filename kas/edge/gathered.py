@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -116,9 +117,20 @@ def _unfinished(m: Messages, client: Client) -> int:
     with _socket(m.fd, client) as s:
         if s is not None:
             info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-            if len(info) >= _INFO_BYTES:
-                return m.unfinished(struct.unpack_from("=Q", info, _RECEIVED_AT)[0], has_gone(s))
-    return m.unfinished(m.done, True)  # it was reset, and has no peer any more
+            received = struct.unpack_from("=Q", info, _RECEIVED_AT)[0] if len(info) >= _INFO_BYTES else m.done
+            return m.unfinished(received, has_gone(s))
+    return m.unfinished(m.done, _was_reset(m.fd))
+
+
+def _was_reset(fd: int) -> bool:
+    """Whether the connection that a client had has no peer any more. Of what cannot be looked at nothing is known: who says nothing for an
+    hour may be there."""
+    try:
+        with _duplicate(fd) as s:
+            s.getpeername()
+    except OSError as e:
+        return e.errno == errno.ENOTCONN
+    return False
 
 
 def _descriptors() -> Iterator[int]:
@@ -129,7 +141,7 @@ def _descriptors() -> Iterator[int]:
 
 
 def _client_of(fd: int) -> tuple[Client, ...]:
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as s:
+    with contextlib.suppress(OSError), _duplicate(fd) as s:
         peer = _peer(s)
         return (peer,) if peer is not None else ()
     return ()
@@ -146,15 +158,24 @@ def _peer(s: socket.socket) -> Client | None:
     return host.partition("%")[0], port  # without a scope, of which the HTTP server says nothing
 
 
+def _duplicate(fd: int) -> socket.socket:
+    """The number may mean something else in the next moment. Raises OSError for what is no socket, or not open."""
+    copy = os.dup(fd)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+
+
 @contextlib.contextmanager
 def _socket(fd: int, client: Client) -> Iterator[socket.socket | None]:
     """The connection of ``client``; None where the descriptor means something else by now."""
     with contextlib.ExitStack() as stack:
         found = None
         with contextlib.suppress(OSError):
-            # A duplicate: the number may mean something else in the next moment.
-            s = stack.enter_context(socket.socket(fileno=os.dup(fd))) if fd >= 0 else None
-            if s is not None and _peer(s) == client:
+            s = stack.enter_context(_duplicate(fd))
+            if _peer(s) == client:
                 found = s
         with contextlib.suppress(OSError):  # it ended meanwhile
             yield found

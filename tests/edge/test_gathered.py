@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import socket
 import struct
 import time
@@ -79,6 +81,7 @@ def test_who_has_gone_is_ended_where_nothing_is_handed_on(connections, reset):
     one.open["/relay", 0] = Messages(relay, lambda: ended.append("behind a front"))
     for client, _ in connections[:2]:
         client.sendall(b"the last message, which is not read")
+    looked(one)  # which finds their descriptors
     if reset:
         connections[1][0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for client, server in connections[:2]:
@@ -100,6 +103,32 @@ def test_who_has_gone_is_ended_where_nothing_is_handed_on(connections, reset):
     assert ended == ["not taken"]
     looked(one)
     assert ended == ["not taken", "behind a front"]
+
+
+def test_who_cannot_be_looked_at_has_not_gone(connections, monkeypatch: pytest.MonkeyPatch):
+    """Whoever watches says nothing for hours: at the limit of descriptors, or with an address in another form, no connection is found."""
+    one, ended = Gathered(), list[str]()
+    found = one.open[connections[0][1].getpeername()[:2]] = Messages(end=lambda: ended.append("found"))
+    never = one.open["192.0.2.1", 1] = Messages(end=lambda: ended.append("never"))
+    looked(one)
+
+    def none_left(fd: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gathered.os, "dup", none_left)
+        for _ in range(LAST_LOOKS + 2):
+            looked(one)
+    assert found.fd >= 0 > never.fd
+    del one.open["192.0.2.1", 1]
+    found.fd = file = os.open(os.devnull, os.O_RDONLY)  # which the number means by now
+    try:
+        before = os.listdir("/proc/self/fd")
+        for _ in range(LAST_LOOKS + 2):
+            one.look()
+        assert os.listdir("/proc/self/fd") == before and not ended and found.gone == never.gone == 0
+    finally:
+        os.close(file)
 
 
 def test_behind_a_front_it_says_what_has_come(tmp_path: Path):
