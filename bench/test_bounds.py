@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from kas.edge.body import Bounds, Departures, Inlet
-from kas.edge.turns import Turns
-from kas.meta.rota import works_for
+from kas.edge.dispatch import Dispatcher
+from kas.meta.fairqueue import works_for
 
 TIMES, AGAIN = 2000, 30
 BODY = b'{"metadata":{"name":"a"},"data":{"a":"1"}}'
@@ -63,7 +63,7 @@ def read(bounds: Bounds | None) -> Callable[[], object]:
 
 def test_what_bounds_cost_a_get_and_a_small_create() -> None:
     async def run() -> list[float]:
-        turns, nobody = Turns(_Loop()), lambda request, scope: None  # type: ignore[arg-type]
+        turns, nobody = Dispatcher(_Loop()), lambda request, scope: None  # type: ignore[arg-type]
         departures, task, source = Departures(), asyncio.current_task(), Inlet(_received)
         assert task is not None
 

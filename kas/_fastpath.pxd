@@ -265,7 +265,7 @@ cdef class Rounds:
     cdef object _call_soon
     cdef object _wait
     cdef object _round                  # the class of rounds, of Sharers
-    cdef readonly object _question      # kas.store.etcd.asked.Asked
+    cdef readonly object _question      # kas.store.etcd.sharedcall.SharedCall
     cdef object _replica, _hub          # have a revision: what is here, what was dispatched here
     cdef public Sharers _next           # has not asked yet
     cdef public Sharers _asking

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from kas import KUBERNETES_VERSION, __version__
-from kas.meta.standard import CONTROLS, STANDARD_OUTPUT, name_standard_output, nobody_reads, open_standard_streams
+from kas.meta.stdio import CONTROLS, STANDARD_OUTPUT, name_standard_output, nobody_reads, open_standard_streams
 from kas.meta.suggest import did_you_mean
 
 EXIT_USAGE = 2

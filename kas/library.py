@@ -26,8 +26,8 @@ from kas.auth.attributes import Authorizer
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.config.options import Completed, OptionError, Options, complete, problems
 from kas.extensions import Extensions, Hook, HookContext, Loopback, check_shapes
-from kas.meta.pipes import readable, terminate_with
-from kas.meta.standard import flush_standard_streams, say
+from kas.meta.fdwait import readable, terminate_with
+from kas.meta.stdio import flush_standard_streams, say
 from kas.observe.process import NoProcess, fork
 from kas.registry.rest import VirtualResource
 

@@ -27,7 +27,7 @@ from kas.config.overrides import Override
 from kas.encryption.atrest import EncryptionAtRest
 from kas.encryption.kms.keys import hurry
 from kas.meta import clock
-from kas.meta.pipes import BEAT
+from kas.meta.fdwait import BEAT
 from kas.observe.process import mappable
 from kas.registry.etcdvalues import AS_JSON, StoredValues
 from kas.registry.registries import Registries
@@ -35,7 +35,7 @@ from kas.store import Corrupt, Store, StoreError, Unavailable, open_store
 from kas.store.etcd.client import Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.layout import Keys
-from kas.store.etcd.parted import Parted
+from kas.store.etcd.partitioned import Partitioned
 from kas.store.etcd.replica import discard, disown, read_note
 from kas.store.etcd.replicator import Lost, Replicator, tells_progress_in_order
 from kas.store.etcd.store import EtcdStore
@@ -126,7 +126,7 @@ def _answers_in_order(config: Config, url: str) -> bool:
         return False
 
 
-def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transformers: Transformers | None = None) -> EtcdStore | Parted:
+def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transformers: Transformers | None = None) -> EtcdStore | Partitioned:
     """A worker's store, with a page of memory for each of ``clusters``. Their replicas are complete; a byte to the descriptor ``ask``, the
     number of a cluster, has the replicator ask it how far it is. ``transformers`` say what is sealed in etcd. Raises ``StoreError``."""
     paths, configs = replica_paths(o), [replace(config, later=True) for config in clusters(o)]  # who made the replica has looked
@@ -147,7 +147,7 @@ def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transforme
     main, *others = (opened(i) for i in range(len(configs)))
     if not others:
         return main
-    return Parted(main, [(store, kept_below(other)) for store, other in zip(others, o.overrides, strict=True)])
+    return Partitioned(main, [(store, kept_below(other)) for store, other in zip(others, o.overrides, strict=True)])
 
 
 def _encryption(o: Completed) -> EncryptionAtRest:

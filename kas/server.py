@@ -18,7 +18,7 @@ from kas._fastpath import PartOf
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
-from kas.admission.webhook.room import room
+from kas.admission.webhook.concurrency import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.apiextensions import celmetrics
 from kas.auth import external
@@ -47,7 +47,6 @@ from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, healthchecks, openid, respond, translate
-from kas.endpoints.beside import BesideReplica
 from kas.endpoints.custom.converters import converters
 from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.delete import Deleter
@@ -65,6 +64,7 @@ from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.longrunning import LongRunning
 from kas.endpoints.metrics import MetricsEndpoint
+from kas.endpoints.replicafallback import ReplicaFallback
 from kas.endpoints.rest import Rest
 from kas.endpoints.reviews import review, review_answers
 from kas.endpoints.served import Served
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from kas.aggregator.peers import Peers
     from kas.audit.auditor import Auditor
     from kas.controllers.signing import Authority
-    from kas.edge.streams import Streams
+    from kas.edge.spdylistener import SPDYListener
     from kas.encryption.atrest import EncryptionAtRest
     from kas.endpoints.custom.handler import CustomHandler
     from kas.endpoints.debug import Debug
@@ -151,7 +151,7 @@ class Server:
         self.started = self.shutting_down = self.not_accepting = False
         self._chains: list[Chain] = []
         self.ending: Any = None  # what ends the worker before its time
-        self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
+        self.streams: SPDYListener | None = None  # behind the TLS front, where SPDY is taken
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.set(raw)
@@ -181,7 +181,7 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, options.run_dir, self.proxies.headers,
-            (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
+            (self._part_of(), ReplicaFallback(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer, self._deprecated_custom,
             self.registration,
         )  # fmt: skip
@@ -364,9 +364,9 @@ class Server:
         self.metrics.add(celmetrics.EVALUATION)
         self.rest, self.long_running = Rest(self.writer, deleter, self.watches), LongRunning()
         if self.encryption is not None and self.encryption.may_wait:
-            from kas.endpoints.opening import Opening  # nobody else needs it
+            from kas.endpoints.decryptahead import DecryptAhead  # nobody else needs it
 
-            self.rest.opening = Opening(self.encryption.waits)
+            self.rest.opening = DecryptAhead(self.encryption.waits)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
             converters(hooks.clients, self.metrics), self._forget,

@@ -25,9 +25,9 @@ from kas.config import features
 from kas.config.address import shown, unbound
 from kas.config.datadir import StartError, check_data_dir, claim_data_dir
 from kas.config.options import Completed
+from kas.meta.fdwait import BEAT, readable
 from kas.meta.files import private, remove_tree
-from kas.meta.pipes import BEAT, readable
-from kas.meta.standard import flush_standard_streams, say
+from kas.meta.stdio import flush_standard_streams, say
 from kas.observe.process import (
     NoProcess,
     adopt,

@@ -29,12 +29,12 @@ from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Periodic, Runner
 from kas.director import Director
-from kas.edge import gathered, untaken
+from kas.edge import messagelimit, slowreaders
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, held, hold_little, sent, wait_for_words
-from kas.edge.silent import LOOK_EVERY_S, Silent
-from kas.edge.turns import Turns
+from kas.edge.dispatch import Dispatcher
+from kas.edge.unusedconnections import LOOK_EVERY_S, UnusedConnections
 from kas.endpoints import respond, translate
 from kas.endpoints.healthchecks import STORAGE
 from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
@@ -182,7 +182,7 @@ async def _serve(
     server.load_credentials()
     step("credentials loaded")
     own = frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p)
-    silent, stuck = Silent(own), untaken.Untaken(functools.partial(untaken.held_by, own), untaken.reset)
+    silent, stuck = UnusedConnections(own), slowreaders.SlowReaders(functools.partial(slowreaders.held_by, own), slowreaders.reset)
     bounds = Bounds()
     listeners = _listeners(server, sockets, silent, rendezvous, bounds)
     server.started = True
@@ -200,8 +200,8 @@ async def _serve(
     LoopTime(server.metrics, _whose, [gate.glance, Cycles().look]).start()
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
-        ("answers that are not taken", untaken.LOOK_EVERY_S, stuck.due),
-        ("WebSockets", gathered.LOOK_EVERY_S, bounds.gathered.due),
+        ("answers that are not taken", slowreaders.LOOK_EVERY_S, stuck.due),
+        ("WebSockets", messagelimit.LOOK_EVERY_S, bounds.gathered.due),
         *owed,
     ])
     runner.start()
@@ -335,7 +335,7 @@ def _whose(frame: FrameType) -> str:
 
 
 def _listeners(
-    server: Server, sockets: dict[str, int], silent: Silent, rendezvous: Rendezvous | None, bounds: Bounds
+    server: Server, sockets: dict[str, int], silent: UnusedConnections, rendezvous: Rendezvous | None, bounds: Bounds
 ) -> list[Listener]:
     from kas.edge.listener import HTTP, Listener, TLSFiles  # after the fork: see kas.edge.granianparts
 
@@ -352,7 +352,7 @@ def _listeners(
         return user is not None and acted.has(user.name, wanted)
 
     makes = functools.partial(
-        Turns, loop, knows=known.has, acts=acts, strangers=lambda: known.strangers,
+        Dispatcher, loop, knows=known.has, acts=acts, strangers=lambda: known.strangers,
         shows=functools.partial(acted.who, known.shown), naming=[name.lower().encode() for name in server.proxies.username_headers],
         spoke=silent.spoke.add,
     )  # fmt: skip
@@ -362,7 +362,7 @@ def _listeners(
     if rendezvous is not None:
         from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
         from kas.edge.front.rendezvous import free
-        from kas.edge.streams import Streams
+        from kas.edge.spdylistener import SPDYListener
 
         introductions = Introductions(rendezvous.introductions(server.index))
         introductions.start()
@@ -370,7 +370,7 @@ def _listeners(
         free(address)
         app = App(server.chain, introductions=introductions, bounds=bounds, gives=turns.gives)
         out.append(Listener(app, "", 0, uds=address, http=http, connections=connections, turns=turns))
-        server.streams = Streams(server.chain, rendezvous.streams(server.index), introductions, bounds.gathered)
+        server.streams = SPDYListener(server.chain, rendezvous.streams(server.index), introductions, bounds.gathered)
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":

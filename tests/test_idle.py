@@ -26,7 +26,7 @@ for path in {**controllers.ALWAYS, **controllers.BY_CHOICE}.values():
     importlib.import_module("kas.controllers." + path.partition(".")[0])
 missing = (
     "cryptography", "kas.cel", "zoneinfo", "difflib", "kas.auth.authn.oidc", "granian.server", "multiprocessing", "pickle", "html", "yaml",
-    "kas.apiextensions.schema", "kas.kinds.apiextensions.validation", "kas.endpoints.proxy_html", "kas.edge.streams",
+    "kas.apiextensions.schema", "kas.kinds.apiextensions.validation", "kas.endpoints.proxy_html", "kas.edge.spdylistener",
     "kas.edge.front.introduction", "kas.aggregator.openapi", "kas.aggregator.peers", "kas.endpoints.custom.webhookconverter",
     "kas.admission.plugins._podsecurity.checks", "kas.auth.authn.basicfile", "kas.auth.authn.bootstrap",
 )

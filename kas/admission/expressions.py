@@ -21,9 +21,9 @@ from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
 from kas.cel.expressions import unfit
 from kas.cel.types import BOOL, Type
-from kas.meta.aside import POOL, TurnOverError
-from kas.meta.aside import TURN as TURN_OF_LOOP
-from kas.meta.waiting import Stint
+from kas.meta.offload import POOL, BudgetSpentError
+from kas.meta.offload import TURN as TURN_OF_LOOP
+from kas.meta.waiting import TimeSlice
 
 Obj = dict[str, Any]
 # apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
@@ -137,7 +137,7 @@ class Expression:
         if self._compiled is not None:
             return self._compiled
         if len(self.text) + self._before() <= LONG:
-            with contextlib.suppress(TurnOverError):
+            with contextlib.suppress(BudgetSpentError):
                 return TURN_OF_LOOP.within(self.program)
         return await POOL.run(self.program)
 
@@ -147,7 +147,7 @@ class Evaluator:
 
     def __init__(self, variables: Obj, budget: int = BUDGET) -> None:
         self.variables, self.left = variables, budget
-        self._last, self._stint = budget, Stint()
+        self._last, self._time_slice = budget, TimeSlice()
         self.limit = TURN  # of each variable that is an expression itself
 
     async def value(self, expression: Expression) -> Any:
@@ -166,9 +166,9 @@ class Evaluator:
             else:
                 break
         self.left -= cost
-        if self._last - self.left > TURN or self._stint.over:
+        if self._last - self.left > TURN or self._time_slice.over:
             self._last = self.left
-            await self._stint.pause()  # others want the loop, too
+            await self._time_slice.pause()  # others want the loop, too
         if self.left < 0:
             raise OutOfBudgetError
         if isinstance(value, cel.EvaluationError):

@@ -11,7 +11,7 @@ from kas._codecs import outweighs
 from kas.admission import Attributes
 from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
 from kas.meta import errors, gojson
-from kas.meta.aside import LARGE, POOL, is_large
+from kas.meta.offload import LARGE, POOL, is_large
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import (
     DecodeError,

@@ -15,7 +15,7 @@ from time import monotonic
 
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import CONTEXT_BYTES
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.tls import AuthoritiesError, context_bytes, trust_as_go, trust_authorities
 from kas.observe import caches
 from kas.request.http import Headers

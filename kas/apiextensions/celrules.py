@@ -21,8 +21,8 @@ from kas.cel.syntax import Ident, Select
 from kas.cel.types import BOOL, STRING, Type, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
-from kas.meta.aside import abandoned
 from kas.meta.field import FieldError, go_quote
+from kas.meta.offload import abandoned
 from kas.types.scheme import Field, TypeDesc
 
 BUDGET = 10_000_000

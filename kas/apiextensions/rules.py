@@ -22,9 +22,9 @@ from kas.cel.schemas import Shapes, as_seen_from, most_often
 from kas.cel.syntax import Ident
 from kas.cel.types import BOOL, STRING, Type
 from kas.meta import field
-from kas.meta.allowance import MOST_PATTERNS, UNWANTED
-from kas.meta.aside import abandoned
+from kas.meta.compilebudget import MOST_PATTERNS, UNWANTED
 from kas.meta.field import FieldError
+from kas.meta.offload import abandoned
 
 RULE_LIMIT, TOTAL_LIMIT = 10_000_000, 100_000_000
 _KNOWN_MAPS = (None, "granular", "atomic")

@@ -14,7 +14,7 @@ from typing import Any
 from kas import checks
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
 from kas.checks import Check, Scope
-from kas.meta.aside import TURN
+from kas.meta.offload import TURN
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
 

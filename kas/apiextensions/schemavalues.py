@@ -16,8 +16,8 @@ from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
 from kas.apiextensions.schemachecks import in_range, schema_check
 from kas.checks import Check
 from kas.meta import field
-from kas.meta.aside import TURN, abandoned
 from kas.meta.field import FieldError
+from kas.meta.offload import TURN, abandoned
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
 from kas.types.scheme import TypeDesc
@@ -83,8 +83,8 @@ class Run:
         self._quick, self._quick_from = QUICK_S, left - QUICK_FROM
 
     def take(self, steps: int) -> None:
-        """Raises TooCostlyError when there are not so many left, or nobody waits for the outcome any more; TurnOverError when the turn is
-        over."""
+        """Raises TooCostlyError when fewer are left or nobody waits for the outcome any more, BudgetSpentError when the loop's budget is
+        spent."""
         self.left -= steps
         TURN.spend(STEP_UNITS * steps)
         if self.left < self._look:

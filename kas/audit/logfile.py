@@ -27,7 +27,7 @@ from kas.audit.backend import AuditError, log
 from kas.audit.event import Entry
 from kas.meta.field import go_quote
 from kas.meta.files import private
-from kas.meta.standard import outlet
+from kas.meta.stdio import outlet
 from kas.meta.threads import Threads
 
 MEGABYTE = 1 << 20

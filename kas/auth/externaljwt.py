@@ -21,7 +21,7 @@ from kas.auth.tokens import LEGACY_ISSUER, Claims, SignerError, Verifier, issuer
 from kas.auth.user import UserInfo
 from kas.meta import protowire
 from kas.meta.field import go_quote
-from kas.meta.keys import public_key_of
+from kas.meta.publickeys import public_key_of
 from kas.meta.scalars import format_duration
 from kas.observe import counted
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from kas.meta.keys import MAX_RSA_BITS, MIN_RSA_BITS, usable
+from kas.meta.publickeys import MAX_RSA_BITS, MIN_RSA_BITS, usable
 from kas.meta.records import NamedTuple
 
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")

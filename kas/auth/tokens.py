@@ -17,8 +17,8 @@ from typing import Any
 from kas.auth import jws
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import service_account_username
-from kas.meta.keys import private_key
 from kas.meta.pem import unreadable
+from kas.meta.publickeys import private_key
 
 Claims = dict[str, Any]
 

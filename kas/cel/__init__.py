@@ -24,7 +24,7 @@ from kas.cel.quick import quick
 from kas.cel.room import roomy
 from kas.cel.syntax import Node
 from kas.cel.types import Type
-from kas.meta.aside import TURN, TurnOverError
+from kas.meta.offload import TURN, BudgetSpentError
 
 __all__ = [
     "BASE", "PER_CALL_LIMIT", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes",
@@ -79,13 +79,13 @@ class Program:
             return e.bare(), frame.cost
 
     def run_in_turn(self, variables: dict[str, Any]) -> tuple[Any, int]:
-        """As ``run``. Raises TurnOverError where a turn of the loop is bounded and does not do."""
+        """As ``run``. Raises BudgetSpentError where a turn of the loop is bounded and does not do."""
         left = TURN.left
         if left is None:
             return self.run(variables)
         value, cost = self.run(variables, min(left, PER_CALL_LIMIT))
         if isinstance(value, CostLimitError):
-            raise TurnOverError
+            raise BudgetSpentError
         TURN.spend(cost)
         return value, cost
 

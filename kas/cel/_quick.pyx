@@ -10,7 +10,7 @@ from libc.math cimport ceil
 
 from kas.cel.problems import EvaluationError
 from kas.cel.values import Struct, Unreadable
-from kas.meta.aside import abandoned
+from kas.meta.offload import abandoned
 
 cdef extern from "Python.h":
     bint PyLong_CheckExact(object)

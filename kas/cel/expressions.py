@@ -9,7 +9,7 @@ from kas.cel.admission import OBJECT, PATCH, environment, seen, with_variables
 from kas.cel.environment import Environment
 from kas.cel.types import BOOL, DYN, NULL, STRING, Type, list_of
 from kas.meta import field
-from kas.meta.allowance import Allowance
+from kas.meta.compilebudget import CompileBudget
 from kas.meta.field import FieldError
 from kas.observe.caches import Cache
 
@@ -40,7 +40,7 @@ def _compile(text: str, env: Environment) -> Found:
 
 
 def compile_expression(
-    text: str, env: Environment, path: str, *wanted: Type, allowance: Allowance | None = None
+    text: str, env: Environment, path: str, *wanted: Type, allowance: CompileBudget | None = None
 ) -> tuple[Type | None, list[FieldError]]:
     """The type of the expression (None: it does not compile) and what is wrong with it. ``wanted``: what it may be; nothing: anything."""
     if allowance is not None and (errs := allowance.spent(path)):
@@ -62,7 +62,7 @@ def unfit(found: Type, wanted: Sequence[Type]) -> str:
     return f"must evaluate to {said} but got {found}"
 
 
-def device_selector(text: str, path: str, allowance: Allowance) -> list[FieldError]:
+def device_selector(text: str, path: str, allowance: CompileBudget) -> list[FieldError]:
     """A selector of devices, which must be sure to end within its cost limit."""
     from kas.cel import devices
 
@@ -82,7 +82,7 @@ def device_selector(text: str, path: str, allowance: Allowance) -> list[FieldErr
     return []
 
 
-def condition(text: str, path: str, params: bool, allowance: Allowance) -> list[FieldError]:
+def condition(text: str, path: str, params: bool, allowance: CompileBudget) -> list[FieldError]:
     """A match condition; ``params``: whether it may name ``params``."""
     return compile_expression(text, environment(params), path, BOOL, allowance=allowance)[1]
 
@@ -90,7 +90,7 @@ def condition(text: str, path: str, params: bool, allowance: Allowance) -> list[
 class PolicyExpressions:
     """The expressions of one admission policy, in which ``variables`` grows with each that is declared."""
 
-    def __init__(self, params: bool, allowance: Allowance) -> None:
+    def __init__(self, params: bool, allowance: CompileBudget) -> None:
         self._params, self._types, self._allowance = params, dict[str, Type](), allowance
 
     def _environment(self, params: bool, authorizer: bool = True, patches: bool = False) -> Environment:

@@ -17,8 +17,8 @@ from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.refusals import NO_OVERLOAD, go_type, not_iterable, refused
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
 from kas.cel.values import NONE, Message, Optional, TypeValue, Uint, Unreadable, as_key, equal, is_number, key_value
-from kas.meta.aside import abandoned
 from kas.meta.field import go_float
+from kas.meta.offload import abandoned
 from kas.meta.regex import MOST_INSTRUCTIONS, TOO_LARGE, RegexError, compiled
 
 LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40

@@ -4,7 +4,7 @@ Bounds checks are off in the whole unit: lists are indexed below the size read i
 below their counts.
 """
 
-from kas.meta.aside import TURN, abandoned
+from kas.meta.offload import TURN, abandoned
 
 include "../fastpath/codecs/turns.pxi"
 include "engine/texts.pxi"

@@ -31,7 +31,7 @@ from kas.client.http import (
     os_text,
     parse_head,
 )
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.records import NamedTuple
 
 _OK = 200

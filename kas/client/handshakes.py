@@ -3,7 +3,7 @@
 Up to 100 KB of certificates, whose keys OpenSSL verifies with however costly they are (70 of 3,072 bits with exponents as long: 0.6 s),
 also where nobody is believed or refused by them. What is longer than usual is gone through beside the loop, without the interpreter's
 lock. What is not takes a third of a millisecond, and a kubelet that answers 400 connections at once would hold the loop for all of them: as
-many go on in a turn as a ``Stint`` is long.
+many go on in a turn as a ``TimeSlice`` is long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from asyncio.sslproto import SSLProtocol, SSLProtocolState
 from collections.abc import Callable
 from typing import Any
 
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.waiting import Gate
 
 # Of what a peer says until it is known, in however many pieces: all certificates are verified when the last one has come. Those of a usual

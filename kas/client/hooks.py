@@ -39,13 +39,13 @@ from kas.client.http import (
 )
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
 from kas.client.pool import MAX_IDLE, Answer, Dial, Pool, said
-from kas.client.renewed import Renewed
+from kas.client.reloadingtls import ReloadingTLS
 from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal
 from kas.meta import gojson
-from kas.meta.aside import POOL
 from kas.meta.deadlines import Deadlines
 from kas.meta.field import go_quote
+from kas.meta.offload import POOL
 from kas.meta.tls import context_bytes
 from kas.observe import caches, tracing
 from kas.types.scheme import UNVERSIONED, DecodeError, TypeDesc, decode
@@ -81,7 +81,7 @@ class HookClient(Asker):
     def __init__(
         self, target: Target, credentials: Credentials, shares: Shares, backend: Hashable, dial: Dial | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep, ends: Ends | None = None,
-        deadlines: Deadlines | None = None, tls: Renewed | None = None, trusted: int = 0,
+        deadlines: Deadlines | None = None, tls: ReloadingTLS | None = None, trusted: int = 0,
     ) -> None:  # fmt: skip
         self.context_bytes = context_bytes(trusted, CONTEXT_BYTES)
         super().__init__(shares, backend, ends or Ends(), MAX_ANSWER)
@@ -292,7 +292,7 @@ class HookClients(Known):
             trusted=_size(config),
         )
 
-    def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> tuple[Target, Renewed]:
+    def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> tuple[Target, ReloadingTLS]:
         try:
             bundle = base64.b64decode(config.get("caBundle") or "")
             tls = renewed(bundle, credentials, ("http/1.1",))

@@ -22,7 +22,7 @@ from kas.meta.field import go_quote
 from kas.meta.patterns import later
 from kas.meta.records import NamedTuple
 from kas.meta.tls import trust_as_go
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 
 Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
@@ -231,7 +231,7 @@ class Connection:
                 async for piece in self._chunks():
                     yield piece
                 return
-            length, stint = self.header(b"content-length"), Stint()
+            length, time_slice = self.header(b"content-length"), TimeSlice()
             left = int(length) if length else None
             while left != 0:
                 piece = await self.reader.read(CHUNK if left is None else min(CHUNK, left))
@@ -242,14 +242,14 @@ class Connection:
                 if left is not None:
                     left -= len(piece)
                 yield piece
-                if stint.over:  # whoever takes it may do so at once, and a backend may send on and on
-                    await stint.pause()
+                if time_slice.over:  # whoever takes it may do so at once, and a backend may send on and on
+                    await time_slice.pause()
         except OSError as e:
             raise BackendError(f"read: {os_text(e)}") from e
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """What has come in any number of chunks is one piece."""
-        chunks, got, stint = Chunks(), bytearray(), Stint()
+        chunks, got, time_slice = Chunks(), bytearray(), TimeSlice()
         try:
             while not chunks.done:
                 received = await self.reader.read(CHUNK)
@@ -262,8 +262,8 @@ class Connection:
                     more = chunks.take(got, body, CHUNK)
                     if body:
                         yield bytes(body)
-                    if stint.over:
-                        await stint.pause()
+                    if time_slice.over:
+                        await time_slice.pause()
             self._beyond = bool(got)
         except ChunkError as e:
             raise BackendError(str(e)) from None

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
 from kas.client.proxies import PORTS, SOCKS, way
-from kas.client.renewed import Renewed
+from kas.client.reloadingtls import ReloadingTLS
 from kas.meta.field import go_quote
 from kas.meta.files import private
 from kas.meta.goerrors import unreadable
@@ -99,7 +99,7 @@ class Backend(NamedTuple):
 
     target: Target
     credentials: Credentials
-    tls: Renewed | None = None
+    tls: ReloadingTLS | None = None
 
     def headers(self) -> Headers:
         """The authorization header, none without a credential."""
@@ -277,7 +277,7 @@ def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[st
     return next((item.get(part) or {} for item in document.get(kind) or () if (item.get("name") or "") == name), None)
 
 
-def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> tuple[Target, Renewed | None]:
+def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> tuple[Target, ReloadingTLS | None]:
     server = cluster.get("server") or ""
     ca = _pem(cluster, "certificate-authority", base)
     if "://" not in server:
@@ -303,7 +303,7 @@ def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> tup
 
 def _renewed(
     authorities: tuple[str, ...], ca: bytes, credentials: Credentials, insecure: bool = False, protocols: Sequence[str] = ()
-) -> Renewed:
+) -> ReloadingTLS:
     """``client_tls`` of what the files say now: ``authorities`` is the one that ``ca`` is from, () where it is from none."""
 
     def made(*contents: bytes) -> ssl.SSLContext:
@@ -321,10 +321,10 @@ def _renewed(
 
     first: tuple[bytes, ...] = (ca,) if authorities else ()
     first += (credentials.cert, credentials.key) if credentials.files else ()
-    return Renewed((*authorities, *credentials.files), first, prepared(ca, credentials), made)
+    return ReloadingTLS((*authorities, *credentials.files), first, prepared(ca, credentials), made)
 
 
-def renewed(ca: bytes, credentials: Credentials, protocols: Sequence[str]) -> Renewed:
+def renewed(ca: bytes, credentials: Credentials, protocols: Sequence[str]) -> ReloadingTLS:
     """``client_tls`` that follows the files of the credentials, and speaks these protocols. Raises KubeconfigError."""
     return _renewed((), ca, credentials, protocols=protocols)
 

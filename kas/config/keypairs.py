@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kas.meta.keys import private_key, public_key
 from kas.meta.pem import unreadable
+from kas.meta.publickeys import private_key, public_key
 
 _BLOCK = re.compile(rb"-----BEGIN ([^-\n]+)-----\s[A-Za-z0-9+/=\s:,-]*?-----END \1-----")
 CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"

@@ -16,7 +16,7 @@ from kas.auth.user import UserInfo
 from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
 from kas.informers.reflector import split_key
-from kas.meta.aside import LARGE, step
+from kas.meta.offload import LARGE, step
 from kas.meta.pem import unreadable
 from kas.meta.stored import object_of
 from kas.meta.waiting import awaited

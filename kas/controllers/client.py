@@ -13,10 +13,10 @@ import orjson
 
 from kas.informers import reflector as informers
 from kas.informers.reflector import Handlers, Reflectors
-from kas.meta.aside import is_large
 from kas.meta.errors import ApiError
+from kas.meta.offload import is_large
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.patch.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
 from kas.registry import pipeline
 from kas.registry.generic import Registry
@@ -52,15 +52,15 @@ class Filling:
 
     async def fill(self) -> None:
         """Shows them, and again while events are lost meanwhile."""
-        stint = Stint()
+        time_slice = TimeSlice()
         while self._missed:
             self._missed = False
             self._clear()
             async for page in self._client.paced_pages(self._prefix, PAGE):
                 for record in page.records:  # in one turn: an event about one of them comes after it
                     self._take(record)
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
         self._waits = False
 
 
@@ -108,10 +108,10 @@ class Client:
 
     async def paced(self, prefix: str) -> AsyncIterator[Record]:
         """``pages``, while others have their turns: of what is written meanwhile some may be seen."""
-        stint = Stint()
+        time_slice = TimeSlice()
         for record in self.pages(prefix):
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             yield record
 
     def reflector(

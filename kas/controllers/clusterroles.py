@@ -12,8 +12,8 @@ from typing import Any
 
 from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
-from kas.meta.aside import POOL
-from kas.meta.pieces import let_go
+from kas.meta.largejson import let_go
+from kas.meta.offload import POOL
 from kas.meta.selectors import LabelSelector
 from kas.registry.bootstrap_rbac import aggregate, selectors
 from kas.registry.registries import Registries

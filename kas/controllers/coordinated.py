@@ -20,10 +20,10 @@ from kas.controllers.client import Client, Filling, split_key
 from kas.controllers.election import LeaderElection, Times
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.coordination.lease import OLDEST_EMULATION, Version, semantic_version
-from kas.meta import aside
+from kas.meta import offload
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.hooks import Hooks
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -195,11 +195,11 @@ class CoordinatedElection:
             return None
         try:
             many, lease = len(candidates) >= MANY, self.client.get(GROUP, "leases", namespace, name)
-            if not await aside.step(many, self._needed, candidates, lease, now):
+            if not await offload.step(many, self._needed, candidates, lease, now):
                 return AGAIN_S
             if await self._asked(namespace, candidates, now):
                 return AGAIN_S
-            found = await aside.step(many, _outcome, candidates, now)
+            found = await offload.step(many, _outcome, candidates, now)
         except Disagreement as e:
             log.warning("election for %s/%s: %s", namespace, name, e)
             return AGAIN_S
@@ -212,10 +212,10 @@ class CoordinatedElection:
     async def _offering(self, key: Key, now: datetime.datetime) -> list[Candidate]:
         """The candidates of a Lease that count, while others have their turns: anybody may have made thousands, for it or for others."""
         namespace, name = key
-        found, stint = [], Stint()
+        found, time_slice = [], TimeSlice()
         for offer in sorted(self._offers.get(key, ())):
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             obj = self.client.get(GROUP, "leasecandidates", namespace, offer)
             if obj is not None and (c := Candidate.of(obj)).lease == name and not c.expired(now):
                 found.append(c)
@@ -234,10 +234,10 @@ class CoordinatedElection:
 
     async def _asked(self, namespace: str, candidates: Sequence[Candidate], now: datetime.datetime) -> bool:
         """Asks those that have not been heard of lately; whether there is an answer to wait for."""
-        waiting, stint = False, Stint()
+        waiting, time_slice = False, TimeSlice()
         for c in candidates:
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             if c.owes_an_answer:
                 # Who did not answer in time is not asked again: the election goes on without it.
                 waiting = waiting or (c.pinged is not None and c.pinged + ELECTION > now)

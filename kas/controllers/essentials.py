@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 from kas.controllers.client import Client
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 from kas.store import Conflict, TransformError

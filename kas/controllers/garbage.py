@@ -14,7 +14,7 @@ from kas.controllers.graph import FOREGROUND, ORPHAN, DependentsOf, Graph, Look,
 from kas.controllers.queue import WorkQueue
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -77,14 +77,14 @@ class GarbageCollector:
 
     async def _scan(self) -> None:
         """Takes in everything there is, in pages; events that come meanwhile are newer and win."""
-        stint = Stint()
+        time_slice = TimeSlice()
         for reg in self._collected():
             async for page in self.client.paced_pages(reg.root, PAGE):
                 for rec in page.records:  # in one go: what is deleted after it was read must not be put in afterwards
                     for key in self.graph.put(rec.key, rec.json, rec.revision):
                         self.queue.add(key)
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
 
     def _events(self, events: Sequence[Event]) -> None:
         graph, add = self.graph, self.queue.add
@@ -122,11 +122,11 @@ class GarbageCollector:
     async def _work(self, key: Look) -> float | None:
         await self._whole.wait()
         if isinstance(key, DependentsOf):
-            stint = Stint()  # an owner may have any number of them
+            time_slice = TimeSlice()  # an owner may have any number of them
             for d in self.graph.dependents_of(key.uid):
                 self.queue.add(d.key)
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
             return None
         node, reg = self.graph.nodes.get(key), self._registry(key)
         if node is None or reg is None:
@@ -163,10 +163,10 @@ class GarbageCollector:
         dangling: list[Any] = []
         waiting: list[Any] = []
         again: float | None = None
-        stint = Stint()  # there may be 25,000
+        time_slice = TimeSlice()  # there may be 25,000
         for ref in refs:
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
             if not self._remote.keep(ref):
                 if owners is None:
@@ -187,8 +187,8 @@ class GarbageCollector:
                 return None
             {"solid": solid, "dangling": dangling, "waiting": waiting}[state].append(ref)
         for ref in dangling:
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             await self._tell_if_elsewhere(reg, node, namespace, name, ref)
         if solid:
             if dangling or waiting:
@@ -212,12 +212,12 @@ class GarbageCollector:
 
     async def _waits_for_others(self, uid: str) -> bool:
         """Whether somebody who names this owner waits for its own dependents."""
-        stint = Stint()
+        time_slice = TimeSlice()
         for d in self.graph.dependents_of(uid):
             if d.foreground:
                 return True
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
         return False
 
     async def _delete(self, reg: Registry, namespace: str, name: str, rec: Record, uid: str, policy: str) -> None:
@@ -262,12 +262,12 @@ class GarbageCollector:
         if not self.graph.blocks(node.uid):
             await self._remove_finalizer(reg, node, FOREGROUND)
             return
-        stint = Stint()
+        time_slice = TimeSlice()
         for d in self.graph.blocking(node.uid):
             if not d.foreground:
                 self.queue.add(d.key)
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
 
     async def _orphan(self, reg: Registry, node: Node) -> None:
         # Who is not known yet would be collected instead.

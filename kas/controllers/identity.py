@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 from kas.controllers.client import Client
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.registry import bootstrap
 from kas.registry.registries import Registries
 

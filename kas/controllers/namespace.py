@@ -21,7 +21,7 @@ from kas.controllers.namespace_remote import RemoteContent
 from kas.controllers.queue import WorkQueue, follow
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import PAGE_BYTES, Event, Record
@@ -121,12 +121,12 @@ class NamespaceController:
 
     async def _anything(self, namespace: str) -> bool:
         """A last look: what was already under way when the deletion began is in the store by now, as the status is."""
-        stint = Stint()  # there may be thousands of kinds
+        time_slice = TimeSlice()  # there may be thousands of kinds
         for reg in self._contents():
             if self.client.store.range(reg.prefix(namespace), limit=1).records:
                 return True
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
         return False
 
     def _contents(self) -> list[Registry]:
@@ -138,10 +138,10 @@ class NamespaceController:
         pods = self.client.registries.of("", "pods")
         await self._empty(pods, namespace, found, await self._still_ending(pods, namespace, since))
         if found.empty:
-            stint = Stint()
+            time_slice = TimeSlice()
             for reg in self._contents():
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
                 if reg is not pods:
                     await self._empty(reg, namespace, found)
             await self._remote.empty(namespace, found)
@@ -160,7 +160,7 @@ class NamespaceController:
         """Deletes all objects of a kind in a namespace and counts those that stay, which they need a reason for unless ``patient``."""
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
         start, failures = "", list[str]()
-        stint = Stint()
+        time_slice = TimeSlice()
         while True:
             page = store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
             todo = [split_key(reg, rec.key)[1] for rec in page.records if not _on_its_way(rec)]
@@ -177,8 +177,8 @@ class NamespaceController:
             if not page.more:
                 break
             start = page.next_key
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
         if not start and not page.records:
             return
         left, kept = 0, False

@@ -10,7 +10,7 @@ from kas.admission.matching import GROUP, GVK
 from kas.apiextensions import definition as definitions
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
-from kas.meta.aside import LARGE, step
+from kas.meta.offload import LARGE, step
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj

@@ -16,7 +16,7 @@ from typing import Any
 
 from kas.informers.reflector import Reflectors
 from kas.meta.errors import ApiError
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.metrics import Registry, row_of
 from kas.observe.nativebuckets import bounds_of
 from kas.store import StoreError
@@ -107,7 +107,7 @@ class WorkQueue:
         self._failures: dict[Hashable, int] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
-        self._stint = Stint()  # of all workers together
+        self._time_slice = TimeSlice()  # of all workers together
 
     def _count(self, row: array[float], seconds: float) -> None:
         row[bisect.bisect_left(self._bounds, seconds)] += 1
@@ -184,5 +184,5 @@ class WorkQueue:
                 if item in self._waiting:
                     self._order.append(item)
                     self._ready.set()
-            if self._stint.over:  # much of the work waits for nothing, and there may be 50,000 items at once
-                await self._stint.pause()
+            if self._time_slice.over:  # much of the work waits for nothing, and there may be 50,000 items at once
+                await self._time_slice.pause()

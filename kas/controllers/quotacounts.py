@@ -21,7 +21,7 @@ from kas.controllers.client import Client
 from kas.meta.quantity import Quantity
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.generic import Registry
 from kas.store import Event
 
@@ -52,15 +52,15 @@ class Tally:
 
     async def read(self, client: Client, prefix: str) -> None:
         """All there is. What is written meanwhile is in the page that is read, or comes to ``apply``."""
-        stint = Stint()
+        time_slice = TimeSlice()
         async for page in client.paced_pages(prefix):
             # Until the next page is read nothing behind this one is known.
             self._ends.append(page.records[-1].key if page.more else "\U0010ffff")
             self._revisions.append(page.revision)
             for rec in page.records:
                 self._add(object_of(rec), 1)
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
         self.whole, self.broken = True, any(n < 0 for n in self._alike.values())
 
     def apply(self, e: Event) -> bool:
@@ -107,14 +107,14 @@ class Tally:
         """How much of each of ``names`` those use that a quota is about."""
         places = {text: i for i, text in enumerate(self.scopes)}
         about = [places[_text(scope)] for scope in scopes_of(quota)]
-        total, stint, wanted, now = dict.fromkeys(names, ZERO), Stint(), set(names), time.time()
+        total, time_slice, wanted, now = dict.fromkeys(names, ZERO), TimeSlice(), set(names), time.time()
         for use, n in list(self._alike.items()):
             if all(use.scopes[i] for i in about):
                 for name, need in use.amounts if now <= use.until else self._evaluator.rest.items():
                     if name in wanted:
                         total[name] += _times(need, n)
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
         return total
 
 

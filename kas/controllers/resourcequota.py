@@ -21,12 +21,12 @@ from kas.admission.quota_usage import Evaluator, Evaluators, scopes_of
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue
 from kas.controllers.quotacounts import Census, Counts
-from kas.meta.aside import POOL
 from kas.meta.equality import semantic_equal
+from kas.meta.offload import POOL
 from kas.meta.quantity import Quantity
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Event
@@ -149,15 +149,15 @@ class ResourceQuotas:
             self.unconfirmed.pop(namespace, None)
             self.counts.forget(namespace)
             return None
-        began, changed, stint, kinds = self.clock(), False, Stint(), self._kinds(freed)
+        began, changed, time_slice, kinds = self.clock(), False, TimeSlice(), self._kinds(freed)
         before, unconfirmed = self.unconfirmed.get(namespace, {}), dict[str, _Unconfirmed]()
         census = Census(self.counts, namespace, quotas)
         for quota in quotas:
             counted = self._counted(_hard(quota), kinds, census)
             if counted or freed is None:
                 changed |= await self._quota(namespace, quota, counted, before, unconfirmed)
-            if stint.over:  # a count of nothing but numbers, and a status that stays, wait for nobody
-                await stint.pause()
+            if time_slice.over:  # a count of nothing but numbers, and a status that stays, wait for nobody
+                await time_slice.pause()
         self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self.clock() - began)))
         if unconfirmed or changed:
             self._owe(namespace, freed)

@@ -28,13 +28,13 @@ from kas.kinds.core.service.allocation import (
     ports,
 )  # fmt: skip
 from kas.kinds.core.service.allocation.families import family_of
-from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError
 from kas.meta.ip import parse_ip
+from kas.meta.offload import LARGE, step
 from kas.meta.records import NamedTuple
 from kas.meta.scalars import format_micro_time, parse_time
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe import counted
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
@@ -113,19 +113,19 @@ class ServiceRepair:
         # After the Services: the range from which one just made has its address is in this picture.
         await self.client.rest_fresh(self.services.root, (self.cidrs.root,))
         known = addresses.given_out([r async for rec in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(rec))])
-        stint = Stint()
+        time_slice = TimeSlice()
         owner: dict[int, Obj] = {}
         for seen, service in zip(records, services.values(), strict=True):
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             for ip in sorted(held_addresses(service)):
                 if service_fault(service, ip, held.get(ip), services, known) is not None:
                     await self._service_address(seen, service, ip, services, known)
             for port in sorted(held_ports(service)):
                 await self._service_port(seen, service, port, port_records, owner)
         for ip, address in held.items():
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             if address_fault(address, services.get(_named(address)), int(time.time())) is not None:
                 await self._address(ip, address)
         stray = {port: rec for port, rec in port_records.items() if port not in owner}

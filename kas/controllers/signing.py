@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas.auth.user import NODE_PREFIX, NODES
-from kas.meta.keys import private_key, public_key
 from kas.meta.pem import unreadable
+from kas.meta.publickeys import private_key, public_key
 
 CLIENT, KUBELET_CLIENT, KUBELET_SERVING = (
     "kubernetes.io/kube-apiserver-client", "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"

@@ -16,7 +16,7 @@ from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.informers.reflector import Reflectors
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -112,11 +112,11 @@ class _Together(_Protection):
     async def _look_for_users(self, namespace: str) -> None:
         began, keys = time.monotonic(), self._deleted.pop(namespace, set())
         going: dict[str, dict[str, Any]] = {}
-        stint = Stint()
+        time_slice = TimeSlice()
         try:
             for key in keys:
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
                 name = split_key(self.registry, key)[1]
                 obj = self.client.get(self.group, self.resource, namespace, name)
                 meta = obj["metadata"] if obj is not None else {}
@@ -129,8 +129,8 @@ class _Together(_Protection):
                 await self.client.rest_fresh(next(iter(keys)), (reg.root for reg in self.users))
                 used = await self._in_use(namespace, going)
             for name in used:
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
                 self.queue.add_after(f"{self.registry.prefix(namespace)}{name}", RECHECK_S)
             for name in going.keys() - used:
                 await self.client.update(self.registry, namespace, name, self._let_go, uid=going[name]["metadata"].get("uid", ""))

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import FreshRead, PutDown, request_of, send_at_once, sent, whole
 from kas.auth.user import tenant
-from kas.edge.answers import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.body import Bounds, Departures, Inlet, Leaving, inlet
-from kas.edge.gathered import Messages
+from kas.edge.largeresponses import LARGE_BYTES, UNCONVERTED_BYTES, bounded
+from kas.edge.messagelimit import Messages
 from kas.endpoints import respond
 from kas.meta.errors import ApiError, bad_request
-from kas.meta.rota import works_for
+from kas.meta.fairqueue import works_for
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, Conversation, Socket, Upgrade, WebSocketRequest, told
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kas.auth.user import UserInfo
 from kas.edge.budget import FREE_BYTES, Budget, Pace, too_slow
-from kas.edge.gathered import Gathered
+from kas.edge.messagelimit import MessageLimit
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
 from kas.meta.waiting import Passage
 from kas.request.http import MAX_BODY_BYTES, Request, Response
@@ -36,7 +36,7 @@ class Bounds:
 
     def __init__(self) -> None:
         self.onward = Passage()
-        self.budget, self.pace, self.answers, self.written, self.gathered = Budget(), Pace(), Budget(), Budget(), Gathered()
+        self.budget, self.pace, self.answers, self.written, self.gathered = Budget(), Pace(), Budget(), Budget(), MessageLimit()
         self.leaving = set[Response]()
 
 

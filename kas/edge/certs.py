@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas.edge.certpaths import CertPaths, note, paths_in
 from kas.meta.files import write_whole
-from kas.meta.keys import private_key
+from kas.meta.publickeys import private_key
 
 RENEW_BEFORE = datetime.timedelta(days=30)
 CA_LIFE = datetime.timedelta(days=3650)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from kas.edge.asgi import PARKED
+from kas.edge.dispatch import Dispatcher
 from kas.edge.granianparts import (
     ASGIWorker,
     CallbackScheduler,
@@ -24,7 +25,6 @@ from kas.edge.granianparts import (
     UnixSocketSpec,
     WorkerSignal,
 )
-from kas.edge.turns import Turns
 from kas.meta.records import NamedTuple
 
 # granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours. At the limit it stops to accept,
@@ -81,7 +81,7 @@ class Listener:
 
     def __init__(
         self, app, host: str = "", port: int = 0, tls: TLSFiles | None = None, uds: str = "", http: HTTP = DEFAULT,
-        fd: int = -1, connections: int = CONNECTIONS, turns: Turns | None = None,
+        fd: int = -1, connections: int = CONNECTIONS, turns: Dispatcher | None = None,
     ) -> None:  # fmt: skip
         self.app, self.host, self.port, self.tls, self.uds, self.http = app, host, port, tls, uds, http
         self.fd, self.connections = fd, max(FEWEST_CONNECTIONS, min(connections, CONNECTIONS))
@@ -93,7 +93,7 @@ class Listener:
     def start(self, worker_id: int) -> None:
         """Starts to accept, in the running loop; ``worker_id`` is granian's number for the worker."""
         loop = asyncio.get_running_loop()
-        app, turns = self.app, self.turns or Turns(loop)
+        app, turns = self.app, self.turns or Dispatcher(loop)
         running: dict[Any, asyncio.Task] = {}  # the loop itself holds its tasks weakly
 
         def begin(watcher: Any, scope: dict[str, Any] | None) -> asyncio.Task | None:

@@ -13,8 +13,8 @@ from kas.endpoints.options import WriteOptions
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, check_name
 from kas.meta import errors, gojson
-from kas.meta.aside import LARGE
 from kas.meta.errors import ApiError
+from kas.meta.offload import LARGE
 from kas.patch.fieldmanager import apply, shown_name
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request

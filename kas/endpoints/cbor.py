@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from kas.endpoints import respond
-from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
+from kas.meta.offload import LARGE, step
 from kas.request.http import MAX_BODY_BYTES, Incoming, Request, Response, Result, Stream, Write
 from kas.request.negotiation import APPLY_PATCH, BUILT_IN, JSON, Clause, Restrictions, negotiate, parse_accept
 from kas.types import cbor

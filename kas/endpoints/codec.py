@@ -10,7 +10,7 @@ from typing import Any
 
 from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, gojson
-from kas.meta.aside import LARGE
+from kas.meta.offload import LARGE
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
 from kas.types.defaults import apply_defaults

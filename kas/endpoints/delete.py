@@ -15,14 +15,14 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.listpages import Listing, many, room
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
+from kas.endpoints.postfilter import LONG_QUERY, asked_of, sifted
 from kas.endpoints.read import fresh, limit_of, no_such_revision, position
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import LONG_QUERY, asked_of, sifted
 from kas.endpoints.write import Writer, answer
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
-from kas.meta.rota import Places
-from kas.meta.waiting import Stint, awaited
+from kas.meta.fairqueue import FairSemaphore
+from kas.meta.offload import LARGE, step
+from kas.meta.waiting import TimeSlice, awaited
 from kas.observe import counted
 from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
@@ -37,7 +37,7 @@ PAGE = 500  # objects read at once by deletecollection
 # it is not held, but read again as it was, as any list at a revision.
 EMPTIED_AT_ONCE, HELD_BYTES = 2, 8 << 20
 
-emptying = Places(EMPTIED_AT_ONCE)
+emptying = FairSemaphore(EMPTIED_AT_ONCE)
 
 
 def delete_options(req: Request) -> dict[str, Any]:
@@ -183,13 +183,13 @@ class Deleter:
 
     async def _each(self, req: Request, served: Served, records: Sequence[Record], options: dict[str, Any]) -> None:
         """Deletes the objects, begun in their order. Several are under way at once: they share commits, and each waits for its own."""
-        todo, stint, refused = iter(records), Stint(), False
+        todo, time_slice, refused = iter(records), TimeSlice(), False
 
         async def work() -> None:
             nonlocal refused
             for rec in todo:
-                if stint.over:  # a dry run waits for nothing
-                    await stint.pause()
+                if time_slice.over:  # a dry run waits for nothing
+                    await time_slice.pause()
                 if refused:
                     return
                 try:

@@ -37,8 +37,8 @@ from kas.endpoints.listpages import (
     stream,
     underway,
 )
-from kas.endpoints.sifting import Sieve, sifted
-from kas.meta.aside import POOL
+from kas.endpoints.postfilter import Sieve, sifted
+from kas.meta.offload import POOL
 from kas.meta.records import NamedTuple
 from kas.meta.waiting import awaited
 from kas.observe import counted

@@ -26,7 +26,7 @@ from kas.endpoints.listpages import (
 )
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.meta.aside import POOL, step
+from kas.meta.offload import POOL, step
 from kas.meta.waiting import awaited
 from kas.registry.versions import Shown
 from kas.request.http import Response

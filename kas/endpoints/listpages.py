@@ -12,10 +12,10 @@ from kas.auth.user import SERVICE_ACCOUNT_PREFIX
 from kas.endpoints import respond
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.meta.aside import LARGE, POOL
+from kas.meta.fairqueue import FairSemaphore
+from kas.meta.offload import LARGE, POOL
 from kas.meta.records import NamedTuple
-from kas.meta.rota import Places
-from kas.meta.waiting import Gate, Stint
+from kas.meta.waiting import Gate, TimeSlice
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write, taken
 from kas.request.negotiation import JSON
@@ -44,7 +44,7 @@ WRITES_BEFORE_REST, REST_BYTES = 5000, 8 << 20
 SELECTED_FROM = 5000  # keys, from which on what is selected among them is looked for beside the loop: half a microsecond each
 COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
-collecting = Places(COLLECTED_AT_ONCE)
+collecting = FairSemaphore(COLLECTED_AT_ONCE)
 
 
 class Underway:
@@ -78,7 +78,7 @@ underway = Underway()
 
 
 # Where pages pass that are made on the loop, which for a Table takes some milliseconds: all of a turn together are as long as one
-# ``Stint``, whoever's answers they are in.
+# ``TimeSlice``, whoever's answers they are in.
 making = Gate()
 
 
@@ -313,7 +313,7 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
             room.add(user, -size)
 
     async def send(write: Write) -> None:
-        stint, end = Stint(), b""
+        time_slice, end = TimeSlice(), b""
         if packed:
             from isal import isal_zlib
 
@@ -323,8 +323,8 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
                 small = await POOL.run(packer.compress, piece)
                 if small:
                     await write(small)
-                if stint.over:  # threads tell of many pieces in one turn of the loop, behind each of which the next one is made
-                    await stint.pause()
+                if time_slice.over:  # threads tell of many pieces in one turn of the loop, behind each of which the next one is made
+                    await time_slice.pause()
             await write(packer.compress(ahead.end if ahead is not None else b"") + packer.flush())
             return
         async for piece in pieces:
@@ -338,8 +338,8 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
                 await write(piece)
             else:
                 end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES) or apart
-            if stint.over:  # a client may take whatever comes
-                await stint.pause()
+            if time_slice.over:  # a client may take whatever comes
+                await time_slice.pause()
         await taken(write, end)
 
     return Response(200, headers, stream=run)

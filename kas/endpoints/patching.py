@@ -21,8 +21,8 @@ from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
 from kas.meta import errors, field, gojson
-from kas.meta.aside import LARGE, POOL, TURN
 from kas.meta.errors import ApiError
+from kas.meta.offload import LARGE, POOL, TURN
 from kas.meta.records import NamedTuple
 from kas.patch import jsonpatch, mergepatch, strategicmerge
 from kas.patch.strict import json_patch_errors

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from html import escape, unescape
 
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 
 MAX_TAG = 4 << 10  # a longer one passes as it is
 PIECE = 8 << 10  # is read at once: some 4 ms
@@ -125,12 +125,12 @@ def _text(data: bytes) -> str:
 
 async def relinked(pieces: AsyncIterator[bytes], encoding: str, rewrite: Rewrite) -> AsyncIterator[bytes]:
     """The page with its links rewritten, in the same encoding, one of ``ENCODINGS``. Raises ValueError for what is not in it."""
-    links, window, stint = Links(rewrite), _WINDOWS.get(encoding), Stint()
+    links, window, time_slice = Links(rewrite), _WINDOWS.get(encoding), TimeSlice()
     unpacked, packed = (zlib.decompressobj(window), zlib.compressobj(wbits=window)) if window is not None else (None, None)
     try:
         async for piece in pieces:
             while piece:
-                await stint.pause()  # a page may be all links, and never end
+                await time_slice.pause()  # a page may be all links, and never end
                 if unpacked is None:
                     page, piece = piece[:PIECE], piece[PIECE:]
                 else:

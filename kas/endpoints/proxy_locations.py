@@ -16,17 +16,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kas.client.http import Target, insecure_tls, verified_tls
-from kas.client.renewed import Renewed
+from kas.client.reloadingtls import ReloadingTLS
 from kas.client.services import SERVICE_NAME_LABEL
 from kas.endpoints.kubelet import KubeletAccess
 from kas.informers import Objects
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.field import go_quote
+from kas.meta.offload import LARGE, step
 from kas.meta.scalars import decimal
 from kas.meta.stored import Stored, object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.strategy import Obj
 
 # An address, its port, and the object it says it is.
@@ -41,7 +41,7 @@ class Locations:
 
     def __init__(self, objects: Objects, kubelet: KubeletAccess) -> None:
         self._get, self._labelled, self._access = objects.get, objects.labelled, kubelet
-        self._contexts: dict[str, Renewed] = {}
+        self._contexts: dict[str, ReloadingTLS] = {}
 
     def kubelet(self, node: str, asked: tuple[str, str] = ("", "nodes"), verify: bool = True) -> Target:
         """A node's kubelet. ``asked`` is the group and resource of the request, which a 404 names as upstream does."""
@@ -101,10 +101,10 @@ class Locations:
         records = self._labelled("discovery.k8s.io", "endpointslices", namespace, SERVICE_NAME_LABEL, name)
         # A service may have thousands, of which none is a pod.
         candidates = await step(sum(len(r.json) for r in records) >= LARGE, self._candidates, namespace, name, port, records)
-        stint = Stint()
+        time_slice = TimeSlice()
         for ip, number, ref in candidates:
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             if self._is_pod(namespace, ip, ref):
                 _check_ip(ip)
                 return self._target(scheme, ip, str(number))
@@ -157,7 +157,7 @@ class Locations:
         return found.context()
 
 
-def _following(ca: str, *pair: str) -> Renewed:
+def _following(ca: str, *pair: str) -> ReloadingTLS:
     """A context that wants a certificate of ``ca`` (or takes any, without one) and shows that of ``pair``, as the files are now."""
     files = [path for path in (ca, *pair) if path]
 
@@ -167,7 +167,7 @@ def _following(ca: str, *pair: str) -> Renewed:
         except ssl.SSLError as e:  # a certificate without its key, while both are being replaced
             raise ValueError(e.reason or str(e)) from None
 
-    return Renewed(files, [Path(path).read_bytes() for path in files], made(), made)
+    return ReloadingTLS(files, [Path(path).read_bytes() for path in files], made(), made)
 
 
 def _split(ident: str, what: str) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from kas.client.http import CHUNK, BackendError, Connection
 from kas.endpoints.proxy_websocket import encoded, first_of, passed_on, pieces
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.request.websocket import CLOSE_NORMAL, Socket
 
 CONTROL = 0x8003  # the first bits of a control frame, and the version
@@ -68,18 +68,18 @@ class Streams:
         except TimeoutError:
             raise BackendError("spdy: timed out waiting for streams") from None
         number = self._numbers.pop(channel) if flags else self._numbers[channel]
-        stint = Stint()
+        time_slice = TimeSlice()
         for piece in [b""] if flags else pieces(data):  # a frame has less than 16 MiB, a client's message up to 64
             await self._write(struct.pack("!II", number, flags << 24 | len(piece)) + piece)
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
 
     async def receive(self) -> AsyncIterator[bytes]:
         """What the kubelet says, as messages, until all of its streams have ended. Raises BackendError."""
-        stint = Stint()
+        time_slice = TimeSlice()
         while self._open:
-            if stint.over:
-                await stint.pause()  # frames may be of nothing
+            if time_slice.over:
+                await time_slice.pause()  # frames may be of nothing
             head = await self._exactly(8, at_end=True)
             if not head:
                 return

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 
 from kas.client.http import CHUNK, BackendError, Connection, Target
 from kas.client.outgoing import connect_for
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.request.http import Headers
 from kas.request.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL, Socket
 
@@ -46,11 +46,11 @@ class _Passing:
 class WebSocket:
     """An open WebSocket towards a backend."""
 
-    __slots__ = ("_connection", "_held", "_sending", "_stint", "_whole", "code")
+    __slots__ = ("_connection", "_held", "_sending", "_time_slice", "_whole", "code")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._held, self._stint = 0, Stint()
+        self._held, self._time_slice = 0, TimeSlice()
         self._sending, self._whole = asyncio.Lock(), True  # a pong must not come into the middle of a message
         self.code = CLOSE_NORMAL
 
@@ -61,8 +61,8 @@ class WebSocket:
         kind, message, text = 0, bytearray(), list[str]()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
-            if self._stint.over:
-                await self._stint.pause()  # frames may be of two bytes
+            if self._time_slice.over:
+                await self._time_slice.pause()  # frames may be of two bytes
             opcode, final, length = await self._frame()
             if opcode >= CLOSE:
                 payload = await self._exactly(length)
@@ -83,8 +83,8 @@ class WebSocket:
                 else:
                     message += piece
                 length -= len(piece)
-                if self._stint.over:
-                    await self._stint.pause()
+                if self._time_slice.over:
+                    await self._time_slice.pause()
             if final:
                 return "".join(text) + decoder.decode(b"", True) if kind == TEXT else bytes(message)
 
@@ -149,12 +149,12 @@ class WebSocket:
                     writer.write(head + key + _masked(payload, key))
                 else:
                     writer.write(head + key)
-                    stint = Stint()
+                    time_slice = TimeSlice()
                     for piece in pieces(payload):
                         writer.write(_masked(piece, key))
                         await writer.drain()
-                        if stint.over:
-                            await stint.pause()
+                        if time_slice.over:
+                            await time_slice.pause()
                 self._whole = True
                 await writer.drain()
             except OSError as e:
@@ -181,11 +181,11 @@ async def encoded(message: bytes | str) -> bytes:
         return message
     if len(message) <= PIECE:
         return message.encode()
-    out, stint = list[bytes](), Stint()
+    out, time_slice = list[bytes](), TimeSlice()
     for at in range(0, len(message), PIECE):
         out.append(message[at : at + PIECE].encode())
-        if stint.over:
-            await stint.pause()
+        if time_slice.over:
+            await time_slice.pause()
     return b"".join(out)
 
 
@@ -226,7 +226,7 @@ async def open_websocket(
 async def passed_on(client: Socket, give: Callable[[bytes | str], Awaitable[None]]) -> int:
     """Gives a backend what a client says, one message after another, until it has closed; the code to close with. Raises BackendError, also
     for a message for which there is no room, as backends take nothing of others."""
-    stint = Stint()
+    time_slice = TimeSlice()
     while (message := await client.receive()) is not None:
         size = len(message)
         if size > FREE_MESSAGE and _Passing.total + size > MAX_PASSING:
@@ -237,8 +237,8 @@ async def passed_on(client: Socket, give: Callable[[bytes | str], Awaitable[None
         finally:
             _Passing.total -= size
         del message  # not for as long as nothing more comes
-        if stint.over:
-            await stint.pause()
+        if time_slice.over:
+            await time_slice.pause()
     return CLOSE_NORMAL
 
 
@@ -261,23 +261,23 @@ async def tunnel(client: Socket, connection: Connection) -> int:
     """A raw byte stream over a WebSocket: every message is a piece of it (KEP-4006's port forwarding)."""
 
     async def give(message: bytes | str) -> None:
-        stint = Stint()
+        time_slice = TimeSlice()
         try:
             for piece in pieces(await encoded(message)):
                 connection.writer.write(piece)
                 await connection.writer.drain()
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
         except OSError as e:
             raise BackendError(f"write: {e.strerror or e}") from e
 
     async def down() -> int:
-        stint = Stint()
+        time_slice = TimeSlice()
         try:
             while piece := await connection.reader.read(CHUNK):
                 await client.send(piece)
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
         except OSError as e:
             raise BackendError(f"read: {e.strerror or e}") from e
         return CLOSE_NORMAL

@@ -11,13 +11,13 @@ from kas.config import features
 from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import ListOptions, list_resource_version, resource_version
+from kas.endpoints.postfilter import LONG_QUERY, Asked, asked_of
 from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import LONG_QUERY, Asked, asked_of
 from kas.meta import errors
-from kas.meta.aside import LARGE_YAML, POOL
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.names import is_valid_path_segment_name
+from kas.meta.offload import LARGE_YAML, POOL
 from kas.meta.waiting import awaited
 from kas.observe import counted
 from kas.registry.versions import Shown

@@ -13,9 +13,9 @@ import orjson
 
 from kas._fastpath import PlainGet, known_form, plain_failure
 from kas.config import features
-from kas.meta.aside import LARGE, LARGE_YAML
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
+from kas.meta.offload import LARGE, LARGE_YAML
 from kas.meta.records import NamedTuple
 from kas.observe.caches import Cache
 from kas.registry.versions import Shown

@@ -22,7 +22,7 @@ from kas.request.http import Request, Response, Result, with_body
 from kas.request.negotiation import JSON, PROTOBUF, YAML
 
 if TYPE_CHECKING:
-    from kas.endpoints.opening import Opening
+    from kas.endpoints.decryptahead import DecryptAhead
 
 # (request, served, namespace, name) -> answer
 Handler = Callable[[Request, Any, str, str], Result]
@@ -76,7 +76,7 @@ class Rest:
         # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).
         self.cold: Set[str] = frozenset()
         self.ask: Callable[[str], object] = lambda group: None
-        self.opening: Opening | None = None  # where values may be sealed with keys that somebody is asked for
+        self.opening: DecryptAhead | None = None  # where values may be sealed with keys that somebody is asked for
 
     def add(self, served: Any) -> None:
         """Serve one more resource, or one in another's place."""

@@ -15,7 +15,7 @@ from kas.endpoints.subresources.named import own
 from kas.endpoints.write import Writer, options_dict
 from kas.kinds.authentication import tokenreview as authn
 from kas.kinds.authorization import accessreview as authz
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.waiting import awaited, eager
 from kas.registry import pipeline
 from kas.request.http import Request, Response

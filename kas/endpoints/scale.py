@@ -18,7 +18,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, check_name, options_dict
 from kas.kinds.autoscaling.scale import validate_scale
 from kas.meta import errors
-from kas.meta.aside import LARGE, TURN, step
+from kas.meta.offload import LARGE, TURN, step
 from kas.meta.selectors import format_label_selector
 from kas.patch.fieldmanager import Schema, builtin, to_parent, to_scale, update
 from kas.registry.strategy import Context, Obj

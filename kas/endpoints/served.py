@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kas.endpoints import deprecation, respond
-from kas.meta.aside import LARGE, LARGE_YAML
-from kas.meta.rota import Places
+from kas.meta.fairqueue import FairSemaphore
+from kas.meta.offload import LARGE, LARGE_YAML
 from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
@@ -49,7 +49,7 @@ class Served(Version):
         self.oldest = 0  # the revision from which on it can be watched, as long as the history reaches back
         self.unindexed = False  # whether what is stored may be without fields that it can be selected by
         # Lists that wait for a converter keep nobody else's waiting.
-        self.converting = None if self.streams else Places(CONVERTED_AT_ONCE)
+        self.converting = None if self.streams else FairSemaphore(CONVERTED_AT_ONCE)
         self.deprecation = deprecation.of_kind(record.group, record.version, record.kind)
         self.kind_record = record.kind_record
         self.schema: Any = None  # merge schema of server-side apply, made on first use

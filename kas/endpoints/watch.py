@@ -18,15 +18,15 @@ from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
 from kas.endpoints.listpages import FIRST_BYTES, LEAST_BYTES, NotTakenError, collecting, large, many, next_items, room, underway
 from kas.endpoints.options import resource_version
+from kas.endpoints.postfilter import LONG_QUERY, Asked, Sieve, asked_of, converted
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
-from kas.endpoints.sifting import LONG_QUERY, Asked, Sieve, asked_of, converted
 from kas.meta import errors
-from kas.meta.aside import POOL, step
 from kas.meta.errors import ApiError, bad_request
+from kas.meta.offload import POOL, step
 from kas.meta.records import NamedTuple
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
@@ -211,12 +211,12 @@ class WatchStream:
                 if self._initialized is not None:
                     self._initialized()
                     self._initialized = None
-                stint = Stint()
+                time_slice = TimeSlice()
                 if self._served.native and self._sieve is None and self._encoder.copies:
                     self._forward.begin = begin_of(write)
                 while not self._ended:
-                    if stint.over:  # a client may take whatever comes
-                        await stint.pause()
+                    if time_slice.over:  # a client may take whatever comes
+                        await time_slice.pause()
                         if self._ended:  # nobody says so again
                             break
                     if self._watcher.ready:
@@ -229,7 +229,7 @@ class WatchStream:
                             await write(self._one(self._encoder.bookmark(self._watcher.progress, None)))
                     else:
                         await self._woken()
-                        stint = Stint()
+                        time_slice = TimeSlice()
                         await self._rest(write)
             except Compacted as e:
                 await write(self._one(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})"))))
@@ -330,11 +330,11 @@ class WatchStream:
         return size
 
     async def _send_pages(self, write: Write, store, prefix: str) -> int:
-        start, revision, items, stint = "", 0, FIRST_TAKE, Stint()
+        start, revision, items, time_slice = "", 0, FIRST_TAKE, TimeSlice()
         aside = many(store, prefix, self._matcher)
         while True:
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             await room.enter(self._user, FIRST_BYTES)
             held = [FIRST_BYTES]
             try:

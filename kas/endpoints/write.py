@@ -14,7 +14,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.meta.aside import LARGE_YAML, POOL
+from kas.meta.offload import LARGE_YAML, POOL
 from kas.registry import pipeline
 from kas.registry import write as steps
 from kas.registry.admission import dedup_owner_references

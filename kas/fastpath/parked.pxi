@@ -218,10 +218,10 @@ cdef class Rounds:
     cdef int _go_on(self, list parked) except -1:
         """They may, in the loop's next turn: never out of the round that they waited for, since what they do then is anything."""
         if not self._ready:
-            self._call_soon(self._stint)
+            self._call_soon(self._time_slice)
         self._ready.extend(parked)
 
-    def _stint(self):
+    def _time_slice(self):
         """Has some of them go on, one at least, and keeps the loop for no longer than ``stint_s``."""
         cdef double until = _now_s() + self._stint_s
         while self._ready:
@@ -233,4 +233,4 @@ cdef class Rounds:
             if _now_s() > until:
                 break
         if self._ready:
-            self._call_soon(self._stint)
+            self._call_soon(self._time_slice)

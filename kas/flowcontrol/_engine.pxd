@@ -12,7 +12,7 @@
 # are active in each. Whoever waits in another worker is woken, and looks by itself 50 times a second in case nobody did.
 #
 # Turns. Seats are taken while a request is served. One that is answered at once gives them back before the next one is looked at: of those
-# there is never more than one, as many as may come, and what they take of the loop is shared out before (kas/edge/turns.py).
+# there is never more than one, as many as may come, and what they take of the loop is shared out before (kas/edge/dispatch.py).
 #
 # Virtual time. A queue has the R at which its next request is to begin: when one is dispatched it is charged the seats times what requests
 # of the level take (put right when it ends), and it never lags behind the R at which its oldest request came. R itself is that of the request

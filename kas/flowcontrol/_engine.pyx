@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from kas._fastpath cimport Request, RequestInfo
-from kas.meta.aside import LARGE
+from kas.meta.offload import LARGE
 
 cdef Py_ssize_t LARGE_BYTES = LARGE
 

@@ -21,7 +21,7 @@ from kas.flowcontrol.work import Work
 from kas.informers import Source
 from kas.informers.reflector import Reflector, sound, split_key
 from kas.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.caches import Budget
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
@@ -241,10 +241,10 @@ class FlowControl:
 
     async def adjust_in_turns(self) -> None:
         """The same, while others have their turns: there may be thousands of levels."""
-        stint = Stint()
+        time_slice = TimeSlice()
         for _ in self._adjusting():
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
 
     def _adjusting(self) -> Iterator[None]:
         """Its steps, between which levels may come and go."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from kas.endpoints.respond import plain
 from kas.flowcontrol._engine import Level, Stats, Ticket
-from kas.meta.aside import POOL
-from kas.meta.waiting import Stint
+from kas.meta.offload import POOL
+from kas.meta.waiting import TimeSlice
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 
@@ -57,12 +57,12 @@ class Dumps:
 
     async def priority_levels(self, req: Request) -> Response:
         """A row for each level. Requests that were dispatched or refused are counted by the worker that answers."""
-        rows, by_level, stint = [], dict[str, list[Stats]](), Stint()
+        rows, by_level, time_slice = [], dict[str, list[Stats]](), TimeSlice()
         for one in self._control.stats.values():
             by_level.setdefault(one.level, []).append(one)
         for level in self._levels():
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             seats, executing, waiting, _, queues = level.totals()
             stats = by_level.get(level.name, [])
             late, left = (sum(s.rejected.get(reason, 0) for s in stats) for reason in ("time-out", "cancelled"))
@@ -77,10 +77,10 @@ class Dumps:
         """A row for each queue, also for those that nothing waits in or runs from, which are not made yet; of these no more once there are
         ``MOST_QUEUES`` rows: a level may have ten million."""
         rows: list[Sequence[object]] = []
-        stint = Stint()
+        time_slice = TimeSlice()
         for level in self._levels():
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             made = {queue[0]: queue for queue in level.dump()}
             room = max(0, MOST_QUEUES - len(rows))
             for index in sorted({*made, *range(min(level.queues, room) if level.queued else 0)}):
@@ -94,10 +94,10 @@ class Dumps:
         """A row for each request that runs (index -1) or waits in a level with queues."""
         details = bool(req.params.get("includeRequestDetails"))
         rows: list[Sequence[object]] = []
-        stint = Stint()
+        time_slice = TimeSlice()
         for level in self._levels():
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             for index, *_, running, waiting in level.dump():
                 for position, ticket in (*((-1, t) for t in running), *enumerate(waiting)):
                     row = (level.name, ticket.flow.schema, index, position, ticket.flow.distinguisher, *_times(ticket))

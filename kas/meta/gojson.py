@@ -16,8 +16,8 @@ import orjson
 
 from kas._codecs import NotCutError, parse_in_pieces, syntax_fault
 from kas.meta import utf8
+from kas.meta.largejson import WHOLE
 from kas.meta.patterns import later
-from kas.meta.pieces import WHOLE
 
 Parser = Callable[[bytes], Any]
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kas.meta.aside import TURN, TURN_UNITS
+from kas.meta.offload import LOOP_BUDGET_UNITS, TURN
 from kas.meta.regexnames import GroupError, for_re2
 from kas.observe.caches import CHARACTER_BYTES, Cache
 
@@ -102,7 +102,7 @@ def compiled(pattern: str) -> Pattern:
     """
     found = _kept.entries.get(pattern)
     if found is None:
-        TURN.spend(TURN_UNITS // 50 if len(pattern) <= _SHORT and "{" not in pattern else TURN_UNITS + 1)
+        TURN.spend(LOOP_BUDGET_UNITS // 50 if len(pattern) <= _SHORT and "{" not in pattern else LOOP_BUDGET_UNITS + 1)
         import re2
 
         if len(pattern) > MOST_CHARACTERS or pattern.count("\\p") + pattern.count("\\P") > MOST_CLASSES:

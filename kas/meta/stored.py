@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import orjson
 
 from kas._codecs import parse_sharing
-from kas.meta.pieces import WHOLE, parse
+from kas.meta.largejson import WHOLE, parse
 
 Obj = dict[str, Any]
 

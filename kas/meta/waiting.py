@@ -12,25 +12,25 @@ from itertools import count, islice
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
-from kas.meta.rota import Rota, whose
+from kas.meta.fairqueue import FairQueue, whose
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-STINT_S = 0.005
+TIME_SLICE_S = 0.005
 WOKEN = 32  # of those who wait at a passage, in a turn of the loop: those for whom there is no time wait again
 
 
-class Stint:
-    """How long somebody who goes through many small things keeps the loop: after each, ``if stint.over: await stint.pause()`` lets others
-    have their turn every ``STINT_S``. Of all who paused one goes on in a turn of the loop, by turns of clients, so that a turn is no longer
-    where there are many of them."""
+class TimeSlice:
+    """Bounds how long a coroutine that does many small steps keeps the event loop: after each step, ``if time_slice.over: await
+    time_slice.pause()`` lets others run every ``TIME_SLICE_S``. Each turn of the loop resumes one of the paused coroutines, clients in turn,
+    so that a turn stays short however many of them there are."""
 
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
-        self._until = perf_counter() + STINT_S
+        self._until = perf_counter() + TIME_SLICE_S
 
     @property
     def over(self) -> bool:
@@ -41,7 +41,7 @@ class Stint:
         """Goes on once others had their turn."""
         await _pause()
         await _LINE.turn()
-        self._until = perf_counter() + STINT_S
+        self._until = perf_counter() + TIME_SLICE_S
 
 
 class _Line:
@@ -49,14 +49,14 @@ class _Line:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rota = Rota[asyncio.Future[None]](1)
+        self._rota = FairQueue[asyncio.Future[None]](1)
         self._moves = False
 
     def turn(self) -> asyncio.Future[None]:
         """To be awaited."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._rota, self._moves = loop, Rota(1), False
+            self._loop, self._rota, self._moves = loop, FairQueue(1), False
         mine = loop.create_future()
         self._rota.wait(whose()[0], 0, mine)  # of one client who came first: it does not end with its request's work
         if not self._moves:
@@ -80,7 +80,7 @@ _LINE = _Line()
 
 class Passage:
     """Where many come at once, each of whom then keeps the loop for as long as it needs: ``if passage.full: await passage.passed()`` lets
-    them go on for ``STINT_S`` of a turn of the loop together, and one of them at least. Who waits goes on by turns of clients, of one
+    them go on for ``TIME_SLICE_S`` of a turn of the loop together, and one of them at least. Who waits goes on by turns of clients, of one
     client who came first. One loop's."""
 
     __slots__ = ("_clock", "_due", "_order", "_until", "_waiting", "_woken")
@@ -102,7 +102,7 @@ class Passage:
             self._note_its_end()
         elif self._until:
             return now >= self._until
-        self._until = now + STINT_S
+        self._until = now + TIME_SLICE_S
         return False
 
     async def passed(self) -> None:

@@ -12,7 +12,7 @@ import time
 import warnings
 from typing import Any, Protocol
 
-from kas.meta.standard import CONTROLS, flush_standard_streams, put
+from kas.meta.stdio import CONTROLS, flush_standard_streams, put
 
 MOST = 100  # lines of a sort a second: thousands that end together would keep the loop for seconds with writing them
 EVERY = {"every": True}  # ``extra`` of a line that an operator asked for, of each request: all are written

@@ -23,7 +23,7 @@ from typing import Any
 
 from kas._fastpath import Timer as Timer
 from kas.meta.records import NamedTuple
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.nativebuckets import bounds_of
 from kas.observe.stability import HIDDEN, level_of
 
@@ -183,11 +183,11 @@ class Registry:
     async def paced(self, collected: bool = False, own: bool = False) -> Read:
         """As ``read``, while others have their turns of the loop."""
         out: Read = []
-        stint = Stint()
+        time_slice = TimeSlice()
         with contextlib.closing(self._reading(out, collected, own)) as steps:
             for _ in steps:
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
         return out
 
     def _reading(self, out: Read, collected: bool, own: bool) -> Generator[None, None, None]:

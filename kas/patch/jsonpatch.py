@@ -15,8 +15,8 @@ import orjson
 
 from kas._codecs import write_json
 from kas.meta import gojson
-from kas.meta.aside import TURN
 from kas.meta.field import go_quote
+from kas.meta.offload import TURN
 from kas.patch import literals
 from kas.patch.longlist import LONG, LongList
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import orjson
 
+from kas.meta.largejson import let_go
 from kas.meta.names import is_label_value
-from kas.meta.pieces import let_go
 from kas.meta.random import new_uid
 from kas.meta.records import NamedTuple
 from kas.registry import bootstrap_rbac, bootstrap_trust

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from kas.auth.authz.rules import TooManyError, covers
-from kas.meta.aside import abandoned
 from kas.meta.labelselectors import converted
+from kas.meta.offload import abandoned
 from kas.meta.selectors import LabelSelector
 
 Obj = dict[str, Any]

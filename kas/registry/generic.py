@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from kas._fastpath import go_quote
 from kas.meta import errors
-from kas.meta.aside import POOL
+from kas.meta.largejson import WHOLE, let_go
 from kas.meta.names import is_valid_path_segment_name
-from kas.meta.pieces import WHOLE, let_go
+from kas.meta.offload import POOL
 from kas.meta.stored import object_of, object_to_replace
 from kas.registry import deletion, pipeline
 from kas.registry.admission import Encoded, Forms, Made

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kas._codecs import TypeDesc
-from kas.meta.aside import LARGE, POOL
+from kas.meta.offload import LARGE, POOL
 from kas.meta.stored import object_of
 from kas.registry.strategy import Obj
 from kas.types import conversion

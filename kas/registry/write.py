@@ -30,7 +30,7 @@ import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
-from kas.meta.aside import LARGE, POOL, TurnOverError, in_turn, is_large, step
+from kas.meta.offload import LARGE, POOL, BudgetSpentError, in_turn, is_large, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
@@ -391,7 +391,7 @@ class Update(Write):
             except Unanswered as e:
                 await e.wait()
                 wanted = await self._answered(live)
-            except TurnOverError:
+            except BudgetSpentError:
                 self.large = True
                 wanted = await self._answered(live)
         # admit

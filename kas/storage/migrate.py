@@ -21,7 +21,7 @@ from kas import kinds
 from kas.config.flags.storage import JSON
 from kas.config.options import Completed, complete, read
 from kas.meta.files import private
-from kas.meta.standard import CONTROLS
+from kas.meta.stdio import CONTROLS
 from kas.preflight import preflight
 from kas.storage.command import EXIT_FAILED, Usage, encryption_of, exit_code
 from kas.storage.places import ROOT, Forms

@@ -1,6 +1,6 @@
 """What the workers of one supervisor share besides the database: the revision, in-flight counters, wake-ups, the clock of leases.
 
-Where several clusters are one store (``kas.store.etcd.parted``) each has a page of its own.
+Where several clusters are one store (``kas.store.etcd.partitioned``) each has a page of its own.
 
 The supervisor calls ``Shared.create(workers)`` before it starts workers, and hands each of them the descriptors
 (``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is

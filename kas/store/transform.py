@@ -23,7 +23,7 @@ class Transformer(Protocol):
     @property
     def waits(self) -> bool:
         """``seal``, and ``open`` of what is not remembered, ask somebody who may take his time: a backend seals beside the loop then, and
-        who reads on the loop has the values opened before (``endpoints/opening.py``)."""
+        who reads on the loop has the values opened before (``endpoints/decryptahead.py``)."""
         ...
 
     @property

@@ -6,7 +6,7 @@ import runpy
 import sys
 import threading
 
-from kas.meta.pipes import terminate_with
+from kas.meta.fdwait import terminate_with
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import pytest
 from kas import cel
 from kas.admission.expressions import LONG, Expression
 from kas.cel.types import DYN
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 
 ENV = cel.BASE.extended({"object": DYN})
 

@@ -14,10 +14,10 @@ from kas.apiextensions.definition import DefinedVersion
 from kas.apiextensions.rules import rules
 from kas.kinds.apiextensions.customresource import strategy
 from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
-from kas.meta import aside, regex
-from kas.meta.allowance import MOST_PATTERNS
-from kas.meta.aside import TURN, TURN_UNITS, TurnOverError
+from kas.meta import offload, regex
+from kas.meta.compilebudget import MOST_PATTERNS
 from kas.meta.errors import ApiError
+from kas.meta.offload import LOOP_BUDGET_UNITS, TURN, BudgetSpentError
 from kas.registry.strategy import Context
 from kas.types.scheme import schema_type
 
@@ -68,7 +68,7 @@ def test_a_rule_that_costs_much_is_not_evaluated_in_a_turn():
     type_ = schema_type("", {"type": "object", "properties": {"l": spec}, "x-kubernetes-validations": rules})
     few, many = {"l": ["a"] * 3}, {"l": ["a"] * 100}
     assert TURN.within(celrules.errors, type_, few) == ([], [])
-    with pytest.raises(TurnOverError):
+    with pytest.raises(BudgetSpentError):
         TURN.within(celrules.errors, type_, many)
     assert celrules.errors(type_, many) == ([], [])
 
@@ -76,7 +76,7 @@ def test_a_rule_that_costs_much_is_not_evaluated_in_a_turn():
 def test_a_search_that_takes_many_steps_is_not_made_in_a_turn():
     pattern = regex.compiled("[ab]{500}c$")
     assert TURN.within(pattern.search, "ab") is None
-    with pytest.raises(TurnOverError):
+    with pytest.raises(BudgetSpentError):
         TURN.within(pattern.search, "ab" * 20_000)
 
 
@@ -92,10 +92,10 @@ def test_alternatives_are_not_tried_for_long_in_a_turn():
         assert customtypes.check(type_).passes(many) is passes  # without a turn it takes as long as it does
         assert TURN.within(customtypes.check(type_).passes, few) is passes
         if passes:  # else it ends with the first
-            with pytest.raises(TurnOverError):
+            with pytest.raises(BudgetSpentError):
                 TURN.within(customtypes.check(type_).passes, many)
         assert bool(TURN.within(customtypes.schema_errors, type_, few)) is not passes
-        with pytest.raises(TurnOverError):
+        with pytest.raises(BudgetSpentError):
             TURN.within(customtypes.schema_errors, type_, many)
 
 
@@ -109,13 +109,13 @@ def test_what_is_only_asked_in_passing_takes_no_turn():
 
 def test_a_turn_is_of_its_thread_alone():
     def spend() -> int | None:
-        TURN.spend(2 * TURN_UNITS)
+        TURN.spend(2 * LOOP_BUDGET_UNITS)
         return TURN.left
 
     async def run() -> int | None:
-        TURN.left = TURN_UNITS  # as while something is validated on the loop
+        TURN.left = LOOP_BUDGET_UNITS  # as while something is validated on the loop
         try:
-            return await aside.POOL.run(spend)
+            return await offload.POOL.run(spend)
         finally:
             TURN.left = None
 
@@ -179,9 +179,9 @@ def test_what_took_more_than_a_turn_has_the_next_begin_beside_the_loop(monkeypat
     head = {"apiVersion": "x.example.com/v1", "kind": "Kept", "metadata": {"name": "a"}}
     few, many = {**head, "l": ["a"] * 3}, {**head, "l": ["a"] * 100}
     assert custom.validate(ctx, few) == [] and TURN.within(custom.validate, ctx, few) == []
-    with pytest.raises(TurnOverError):
+    with pytest.raises(BudgetSpentError):
         TURN.within(custom.validate, ctx, many)
-    with pytest.raises(TurnOverError):
+    with pytest.raises(BudgetSpentError):
         TURN.within(custom.validate, ctx, few)
     assert custom.validate(ctx, few) == []  # beside it
     now += strategy.LONG_S

@@ -131,7 +131,7 @@ def test_many_pods_are_read_in_pages_while_others_have_their_turns(store, monkey
     """10,000 held the loop for 0.3 s when the first node asked. What is written meanwhile counts, and whoever asks waits for the same."""
     monkeypatch.setattr(node_informer, "MANY", 20)
     monkeypatch.setattr(node_informer, "PAGE", 8)
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     for i in range(19):
         pod(store, f"p{i:02}", "n1")
     graph = NodeGraphInformer(store, PREFIXES, Registry())

@@ -14,7 +14,7 @@ from kas.auth.authn.oidc.mapping import user_of
 from kas.auth.authn.oidc.validation import MAX_AUTHENTICATORS, compiled_authenticator, validate
 from kas.config.features import DEFAULT
 from kas.config.options import Options, read
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.waiting import awaited
 from kas.observe.metrics import Registry
 

@@ -14,7 +14,7 @@ from kas.auth.authz.rbac import CHANGES_BYTES, COMPILED_BYTES, MANY_GROUPS, MOST
 from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo
 from kas.meta import waiting
-from kas.meta.aside import LARGE
+from kas.meta.offload import LARGE
 from kas.meta.waiting import awaited
 from tests.auth.rbacobjects import BOB, READ, binding, role
 
@@ -445,7 +445,7 @@ def test_bindings_of_somebody_who_has_many_are_put_in_order_in_turns(monkeypatch
     """Of 10,000 they held the loop for 15 ms of a quiet machine. What changes meanwhile counts, and nobody waits for ever."""
     monkeypatch.setattr(rbac, "MOST_AT_ONCE", 100)
     monkeypatch.setattr(rbac, "MANY_BINDINGS", 50)
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     steps = []
     real = ManyBound._look_again
     monkeypatch.setattr(ManyBound, "_look_again", lambda self, changed: (steps.append(len(changed)), real(self, changed)))
@@ -509,7 +509,7 @@ def test_bindings_without_rules_are_not_listed_without_end(monkeypatch):
 
 def test_many_bindings_are_reviewed_in_turns_as_they_were_at_first(monkeypatch):
     """10,000 held the loop for 36 to 61 ms."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     index, turns = RbacIndex(), []
     for i in range(50):
         index.put_role("ns", f"r{i}", Role(lambda: READ))

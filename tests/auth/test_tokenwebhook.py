@@ -13,8 +13,8 @@ import pytest
 from kas.auth.authn import AuthenticationError, tokenwebhook
 from kas.auth.user import UserInfo
 from kas.client.webhook import WebhookError
+from kas.meta.fairqueue import works_for
 from kas.meta.origin import comes_from
-from kas.meta.rota import works_for
 from kas.meta.waiting import awaited
 from kas.observe.logs import MOST
 from kas.testing.server import KasServer

@@ -15,7 +15,7 @@ from kas.cel.expressions import compile_expression, device_selector
 from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
 from kas.cel.values import MapList, SetList, Uint
-from kas.meta.allowance import MOST_PATTERNS, Allowance
+from kas.meta.compilebudget import MOST_PATTERNS, CompileBudget
 from tests.lines import lines_of
 
 OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
@@ -401,10 +401,10 @@ def test_names_with_dots_and_their_shadows():
 
 def test_device_selectors():
     at = "spec.selectors[0].cel.expression"
-    assert device_selector("cel.bind(d, device.attributes['x.io'], d.a && d.b)", at, Allowance()) == []
+    assert device_selector("cel.bind(d, device.attributes['x.io'], d.a && d.b)", at, CompileBudget()) == []
     loops = "device.attributes['a'].all(k, " * 4 + "k == 'x'" + ")" * 4
-    assert [e.detail for e in device_selector(loops, at, Allowance())] == ["too complex, exceeds cost limit"]
-    assert "undefined field 'nope'" in device_selector("device.nope", at, Allowance())[0].detail
+    assert [e.detail for e in device_selector(loops, at, CompileBudget())] == ["too complex, exceeds cost limit"]
+    assert "undefined field 'nope'" in device_selector("device.nope", at, CompileBudget())[0].detail
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ def test_patterns_that_are_written_out_have_a_bound_together():
     for text in ("[" + ", ".join([pattern] * 20) + "] != []", " || ".join([pattern.replace("matches", "find") + " == ''"] * 20)):
         with pytest.raises(cel.CompileError, match="compile to more than 200000 instructions"):
             cel.compile(text, ANY)
-    allowance = Allowance()
+    allowance = CompileBudget()
     selector = pattern.replace("object.name", "device.driver")
     for _ in range(100):
         errors = device_selector(selector, "spec", allowance)
@@ -605,7 +605,7 @@ def test_patterns_that_are_written_out_have_a_bound_together():
     text = "object.name.matches('[a-z]{300}')"
     assert compile_expression(text, ANY, "spec", allowance=allowance) == (BOOL, [])
     assert [e.field for e in compile_expression(text, ANY, "spec", allowance=allowance)[1]] == ["spec"]
-    remembered = Allowance()
+    remembered = CompileBudget()
     compile_expression(text, ANY, "spec", allowance=remembered)
     assert remembered.left == MOST_PATTERNS + allowance.left < MOST_PATTERNS
 

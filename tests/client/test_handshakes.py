@@ -18,7 +18,7 @@ from kas.client import handshakes
 from kas.client.exchange import exchange
 from kas.client.http import BackendError, Target, connect, insecure_tls, request_head
 from kas.meta.tls import trust_authorities
-from kas.meta.waiting import STINT_S, Passage
+from kas.meta.waiting import TIME_SLICE_S, Passage
 from tests import pki
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -210,7 +210,7 @@ def test_many_peers_that_answer_at_once_have_their_turns(tmp_path, monkeypatch, 
 
     def shake(tls):
         nonlocal now
-        now += STINT_S
+        now += TIME_SLICE_S
         taken[turn] += 1
         return handshakes_shake(tls)
 

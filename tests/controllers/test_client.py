@@ -22,7 +22,7 @@ def test_a_long_walk_gives_others_turns(tmp_path, monkeypatch):
             client = Client(registries, "test")
             for i in range(30):
                 await make(client, "ConfigMap", f"c{i:02}")
-            monkeypatch.setattr(waiting, "STINT_S", 0.0)
+            monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
             turns = 0
 
             async def other() -> None:
@@ -76,7 +76,7 @@ def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on
             client, maps = Client(registries, "test"), registries.of("", "configmaps")
             for i in range(150):
                 await make(client, "ConfigMap", f"c{i:03}")
-            monkeypatch.setattr(waiting, "STINT_S", 0.0)
+            monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
             known, turns, cleared = dict[str, int](), list[int](), list[bool]()
 
             def clear() -> None:
@@ -133,7 +133,7 @@ def test_what_each_record_is_looked_at_for_begins_in_turns(tmp_path, monkeypatch
             client, maps = Client(registries, "test"), registries.of("", "configmaps")
             for i in range(150):
                 await make(client, "ConfigMap", f"c{i:03}")
-            monkeypatch.setattr(waiting, "STINT_S", 0.0)
+            monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
             seen, worked = list[str](), list[int]()
 
             async def work(key: str) -> None:

@@ -25,8 +25,8 @@ from kas.controllers.coordinated import (
 )
 from kas.controllers.coordinated import Candidate as C
 from kas.meta import waiting
-from kas.meta.aside import POOL
-from kas.meta.waiting import Stint
+from kas.meta.offload import POOL
+from kas.meta.waiting import TimeSlice
 from kas.registry.registries import Registries
 from tests.controllers.stored import stored
 from tests.filters.serving import until
@@ -255,13 +255,13 @@ def test_candidates_are_read_while_others_have_their_turns(play, monkeypatch):
     """Anybody who may make them may make thousands for one Lease."""
     paused = []
 
-    class Over(Stint):
+    class Over(TimeSlice):
         over = True
 
         async def pause(self) -> None:
             paused.append(1)
 
-    monkeypatch.setattr(coordinated, "Stint", Over)
+    monkeypatch.setattr(coordinated, "TimeSlice", Over)
 
     async def story(w: World) -> None:
         for name in "abc":
@@ -300,7 +300,7 @@ def test_a_lease_with_many_candidates_rests_after_each_look_at_them(play, monkey
 
 def test_many_candidates_are_compared_and_read_at_first_while_others_have_their_turns(play, monkeypatch):
     monkeypatch.setattr(coordinated, "MANY", 3)
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     monkeypatch.setattr(client, "PAGE", 1)
     aside, run, turns = [], POOL.run, 0
 

@@ -184,7 +184,7 @@ def test_an_owner_is_looked_at_when_the_last_that_blocks_it_is_gone():
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
 def test_an_owner_of_many_is_let_go_in_turns_of_the_loop(play, monkeypatch, policy):
     """50,000 dependents were queued in one step when their owner went, and in another for its foreground deletion: 80 and 140 ms."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)  # so that each step is a turn
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)  # so that each step is a turn
 
     async def story(client: Client, collector: GarbageCollector) -> None:
         maps, secrets = (client.registries.of("", kind) for kind in ("configmaps", "secrets"))

@@ -22,7 +22,7 @@ from kas.kinds.core.service.allocation import ServiceAllocator, port_op, ports
 from kas.meta import clock
 from kas.registry.registries import Registries
 from kas.store import Op, Unavailable, build_record, open_store
-from kas.store.etcd.parted import Parted
+from kas.store.etcd.partitioned import Partitioned
 from kas.store.lmdb import LMDBStore
 from kas.types.scheme import BUILTIN
 from tests.controllers.test_garbage_start import NAMESPACE, running, there, until
@@ -61,7 +61,7 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
             kinds.install()
             main, services = open_store(str(tmp_path / "main"), sync=False), Late(str(tmp_path / "other"), max_size=1 << 30, sync=False)
             services.commit_now(*(Op(f"/registry/x/{n}", build_record(b"{", b'"n":1}')) for n in range(50)))  # its revisions are its own
-            store: Any = Parted(main, [(services, LATE)])  # type: ignore[arg-type, list-item]
+            store: Any = Partitioned(main, [(services, LATE)])  # type: ignore[arg-type, list-item]
             store.start(asyncio.get_running_loop())
             registries = Registries(store, clock.now)
             registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})

@@ -11,7 +11,7 @@ import pytest
 from kas.controllers.graph import DependentsOf, Graph, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
 from kas.meta import errors
-from kas.meta.waiting import STINT_S
+from kas.meta.waiting import TIME_SLICE_S
 
 
 async def _until(check) -> None:
@@ -43,7 +43,7 @@ def test_work_that_waits_for_nothing_lets_others_have_their_turns(workers: int, 
 
     async def work(item: int) -> None:
         nonlocal now
-        now += STINT_S / 5
+        now += TIME_SLICE_S / 5
         in_turn[-1] += 1
 
     async def body(queue: WorkQueue) -> None:

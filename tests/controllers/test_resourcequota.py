@@ -118,7 +118,7 @@ def test_others_have_their_turn_between_quotas(quota: Quota, monkeypatch: pytest
         async def pause(self) -> None:
             paused.append(1)
 
-    monkeypatch.setattr("kas.controllers.resourcequota.Stint", Over)
+    monkeypatch.setattr("kas.controllers.resourcequota.TimeSlice", Over)
     for i in range(5):
         quota.ask("POST", f"{NS}/resourcequotas", {"metadata": {"name": f"m{i}"}, "spec": {"hard": {"count/configmaps": "5"}}})
     quota.count()
@@ -381,7 +381,7 @@ def test_what_is_written_while_pods_are_read_is_counted_once(many: Many, monkeyp
                 many.server.store.hub.catch_up()
 
     monkeypatch.setattr(many, "commit", many.server.store.commit_now)
-    monkeypatch.setattr("kas.controllers.quotacounts.Stint", Over)
+    monkeypatch.setattr("kas.controllers.quotacounts.TimeSlice", Over)
     assert many.used(many.controller.counts) == many.one_by_one() and many.kept
 
 

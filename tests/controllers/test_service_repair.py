@@ -226,8 +226,8 @@ def test_others_have_their_turn_in_a_pass_and_large_services_are_read_beside_the
                 assert await client.create("", "services", {"kind": "Service", "apiVersion": "v1", "metadata": meta, "spec": spec})
             families = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
             registries.of("", "services").allocator = ServiceAllocator(["IPv4"], (30000, 32767), *families)
-            monkeypatch.setattr("kas.controllers.client.Stint", Over)
-            monkeypatch.setattr(service_repair, "Stint", Over)
+            monkeypatch.setattr("kas.controllers.client.TimeSlice", Over)
+            monkeypatch.setattr(service_repair, "TimeSlice", Over)
             monkeypatch.setattr(service_repair, "step", beside)
             await ServiceRepair(registries).repair()
             assert sorted(aside) == [False, False, True] and len(paused) == 6

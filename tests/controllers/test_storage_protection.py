@@ -8,7 +8,7 @@ from typing import Any
 
 from kas.controllers import storage_protection
 from kas.controllers.storage_protection import PVC, VAC, ClaimProtection, ClassProtection
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from tests.controllers.stored import stored
 
 
@@ -16,7 +16,7 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
     monkeypatch.setattr(storage_protection, "LONGEST_REST_S", 0.0)
     paused = []
 
-    class Over(Stint):
+    class Over(TimeSlice):
         over = True
 
         async def pause(self) -> None:
@@ -45,7 +45,7 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
                 return real(prefix)
 
             client.paced = paced  # type: ignore[method-assign]
-            monkeypatch.setattr(storage_protection, "Stint", Over)
+            monkeypatch.setattr(storage_protection, "TimeSlice", Over)
             for name in names:
                 assert await control._sync(f"{control.registry.prefix('n')}{name}") is None
             assert list(control.queue._order) == ["n"]

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kas.edge import descriptors, silent
+from kas.edge import descriptors, unusedconnections
 from kas.edge.asgi import App
 from kas.edge.descriptors import Gate, hold_little, sent, unsent, wait_for_words
 from kas.edge.front.tls import listen
 from kas.edge.listener import Listener
-from kas.edge.silent import Silent
+from kas.edge.unusedconnections import UnusedConnections
 from kas.request.http import Response, Write
 from tests.descriptors import opened
 from tests.filters.serving import head
@@ -225,11 +225,11 @@ def test_the_front_listens_so_too() -> None:
 @pytest.mark.parametrize("most", ["SILENT_S", "UNASKED_S"])  # the second whatever is said: pings are no requests
 def test_silent_connections_end_and_others_do_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
     port = listening.getsockname()[1]
-    ends = Silent(frozenset((port,)))
+    ends = UnusedConnections(frozenset((port,)))
     with dial(listening) as quiet, dial(listening) as asked, socket.create_server(("127.0.0.1", 0)) as other, dial(other) as elsewhere:
         kept = [listening.accept()[0], listening.accept()[0], other.accept()[0]]
         assert ends.look() == 0  # not for so long yet
-        monkeypatch.setattr(silent, most, -1)
+        monkeypatch.setattr(unusedconnections, most, -1)
         ends.spoke.update((asked.getsockname()[1], 1))
         before = opened()
         assert ends.look() == 1
@@ -306,7 +306,7 @@ def test_who_takes_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, fa
 
 def test_who_asked_is_quiet_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the HTTP server: a stream on which nothing happens is not ended, over HTTP/1.1; a connection that never asked is."""
-    monkeypatch.setattr(silent, "SILENT_S", 0.05)
+    monkeypatch.setattr(unusedconnections, "SILENT_S", 0.05)
     asyncio.run(quiet())
 
 
@@ -318,7 +318,7 @@ async def quiet() -> None:
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     port = bound.getsockname()[1]
-    looks = Silent(frozenset((port,)))
+    looks = UnusedConnections(frozenset((port,)))
     listener = Listener(App(lambda req: Response(200, [], stream=nothing), spoke=looks.spoke.add), fd=bound.detach())
     listener.start(1)
     try:

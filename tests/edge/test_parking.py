@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kas.edge.answers import LARGE_BYTES
+from kas.edge.largeresponses import LARGE_BYTES
 from kas.filters.consistent_read import consistent_read
 from kas.meta.errors import not_found, timeout
 from kas.request.http import Request, Response

@@ -24,8 +24,8 @@ from kas.endpoints.subresources import eviction, named, token
 from kas.endpoints.write import answer
 from kas.extensions import Extensions
 from kas.kinds.authorization import accessreview
-from kas.meta.aside import LARGE as LARGE_BYTES
-from kas.meta.aside import POOL, is_large
+from kas.meta.offload import LARGE as LARGE_BYTES
+from kas.meta.offload import POOL, is_large
 from kas.observe import metricmessages
 from kas.registry import generic, pipeline, write
 from kas.registry.rest import ObjectList, VirtualResource

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kas.endpoints.cbor import _encode, _FromCBOR
-from kas.meta import aside
-from kas.meta.aside import LARGE
+from kas.meta import offload
 from kas.meta.errors import ApiError
+from kas.meta.offload import LARGE
 from kas.testing.server import KasServer
 from kas.types import cbor
 from tests.clients.conversation import Connection
@@ -140,9 +140,9 @@ def test_a_large_body_is_read_beside_the_loop(size, jobs):
             return cbor.encode({"x": "x" * size})
 
     async def story() -> None:
-        before = aside.POOL.done
+        before = offload.POOL.done
         assert json.loads(await _FromCBOR(Whole()).read(None)) == {"x": "x" * size}
-        assert aside.POOL.done - before == jobs
+        assert offload.POOL.done - before == jobs
 
     asyncio.run(story())
 

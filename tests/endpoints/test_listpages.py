@@ -12,7 +12,7 @@ import pytest
 from kas.endpoints import listing, listpages, respond
 from kas.endpoints.listpages import END_BYTES, FEW, LEAST_BYTES, PAGE_BYTES, PIECE_BYTES, Ahead, Listing, Underway, room, stream
 from kas.meta import waiting
-from kas.meta.waiting import STINT_S, Passage
+from kas.meta.waiting import TIME_SLICE_S, Passage
 from kas.request.http import Request, Response
 
 
@@ -143,7 +143,7 @@ def test_who_has_had_the_loop_for_long_gives_it_back_before_the_next_page(monkey
         async def pause(self) -> None:
             paused.append(1)
 
-    monkeypatch.setattr(listpages, "Stint", Over)
+    monkeypatch.setattr(listpages, "TimeSlice", Over)
     sent = [bytes([65 + i]) * PAGE_BYTES for i in range(5)]
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -165,7 +165,7 @@ def test_pages_of_many_answers_pass_one_by_one(monkeypatch: pytest.MonkeyPatch) 
 
     def page(*_: object) -> tuple[object, bytes]:
         made.append(turn[0])
-        clock.now += 2 * STINT_S
+        clock.now += 2 * TIME_SLICE_S
         return SimpleNamespace(revision=1, count=1, more=False, next_key="", end=b""), b"2"
 
     async def turns() -> None:

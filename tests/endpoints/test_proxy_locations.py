@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kas.client import renewed
+from kas.client import reloadingtls
 from kas.endpoints import proxy_locations
 from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.proxy_locations import Locations
@@ -78,7 +78,7 @@ def test_others_have_their_turn_while_a_pod_is_looked_for(server: InProcess, mon
         async def pause(self) -> None:
             paused.append(1)
 
-    monkeypatch.setattr(proxy_locations, "Stint", Over)
+    monkeypatch.setattr(proxy_locations, "TimeSlice", Over)
     made(server, SLICES, slice_("own", "s", *(f"10.1.1.{i + 1}" for i in range(20))))
     with pytest.raises(ApiError, match="no endpoints available"):
         located(server)
@@ -87,7 +87,7 @@ def test_others_have_their_turn_while_a_pod_is_looked_for(server: InProcess, mon
 
 def test_what_kubelets_are_shown_and_must_be_of_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are followed, as client-go follows them (ReloadTLSFiles); a certificate without its key leaves the one before in use."""
-    monkeypatch.setattr(renewed, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(reloadingtls, "LOOK_AGAIN_S", 0.0)
     clients = pki.authority("clients")
     clients.write(tmp_path, "clients")
     pki.issue([("CN", "old")], clients).write(tmp_path, "own")

@@ -20,7 +20,7 @@ from kas.endpoints import watch as watches
 from kas.endpoints.frames import wrap_protobuf
 from kas.endpoints.listpages import FIRST_BYTES, NotTakenError, Room
 from kas.meta.errors import ApiError
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.request.http import Request, Response
 from kas.store import Op, build_record
 from kas.testing.server import KasServer
@@ -495,7 +495,7 @@ def test_a_watch_ends_that_is_told_so_while_others_have_their_turn(in_process, m
     async def work(world):
         pauses = []
 
-        class Over(Stint):
+        class Over(TimeSlice):
             over = True
 
             async def pause(self):
@@ -504,7 +504,7 @@ def test_a_watch_ends_that_is_told_so_while_others_have_their_turn(in_process, m
                     world.server.watches.end_all()
                 await super().pause()
 
-        monkeypatch.setattr(watches, "Stint", Over)
+        monkeypatch.setattr(watches, "TimeSlice", Over)
         async with watching(world, "") as (_, task):
             await asyncio.wait_for(task, 60)
 

@@ -15,8 +15,8 @@ from kas.client.kubeconfig import Users
 from kas.endpoints.custom import webhookconverter
 from kas.endpoints.custom.converters import converters
 from kas.endpoints.custom.webhookconverter import WebhookConverter
-from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
+from kas.meta.offload import LARGE, POOL
 from kas.observe.metrics import Registry as Metrics
 from tests.admission.webhook.hook_server import HookServer, said
 from tests.endpoints.customs import Customs, definition, until, version

@@ -379,7 +379,7 @@ def test_many_levels_are_adjusted_and_told_of_while_others_have_their_turns(tmp_
         made.configure()
 
     change(names, True)
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
 
     async def turns_beside(work: Any, after: int = 0, gone: str = "") -> int:
         turns, running = 0, asyncio.ensure_future(work)
@@ -413,9 +413,9 @@ def test_of_queues_that_are_not_used_no_more_is_told_than_a_page_holds(tmp_path,
     shown = asyncio.run(dumps.Dumps(made).queues(None))  # type: ignore[arg-type]
     rows = [line.split(",")[0] for line in shown.body.decode().splitlines()[1:]]
     assert rows == ["a"] * 20 + ["b"] * 10
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     paused: list[None] = []
-    pause = waiting.Stint.pause
-    monkeypatch.setattr(waiting.Stint, "pause", lambda self: paused.append(None) or pause(self))
+    pause = waiting.TimeSlice.pause
+    monkeypatch.setattr(waiting.TimeSlice, "pause", lambda self: paused.append(None) or pause(self))
     page = asyncio.run(dumps.Dumps(made).priority_levels(None))  # type: ignore[arg-type]
     assert len(page.body.decode().splitlines()) == 1 + len(made.levels) == 1 + len(paused)

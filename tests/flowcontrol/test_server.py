@@ -12,7 +12,7 @@ import pytest
 
 from kas.flowcontrol import controller
 from kas.flowcontrol.metrics import FlowMetrics
-from kas.meta.aside import LARGE
+from kas.meta.offload import LARGE
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from tests.endpoints.inprocess import Stream

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kas.edge.untaken import BUDGET
+from kas.edge.slowreaders import BUDGET
 from kas.testing.server import KasServer
 from tests.hostile.attacker import SETTINGS, WINDOW, authorized, frame
 from tests.hostile.conftest import Caller

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.meta.pipes import readable
+from kas.meta.fdwait import readable
 from kas.testing.server import KasServer
 from tests.controllers.waiting import until
 from tests.descriptors import opened

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from kas.meta.rota import works_for
-from kas.meta.waiting import STINT_S, Passage
+from kas.meta.fairqueue import works_for
+from kas.meta.waiting import TIME_SLICE_S, Passage
 
 
 class _Clock:
@@ -54,31 +54,31 @@ def _went(seconds: list[float], clients: list[str] | None = None, leave: int = 0
 
 
 def test_those_who_take_long_go_on_one_in_a_turn() -> None:
-    went, order = _went([2 * STINT_S] * 100)
+    went, order = _went([2 * TIME_SLICE_S] * 100)
     assert max(Counter(went).values()) == 1
     assert order == sorted(order), "of one client the oldest is first"
 
 
 def test_those_who_take_little_go_on_together() -> None:
-    went, _ = _went([STINT_S / 100] * 1000)
+    went, _ = _went([TIME_SLICE_S / 100] * 1000)
     assert max(Counter(went).values()) <= 101 and len(set(went)) < 100
     assert len(set(_went([0.0] * 1000)[0])) == 1, "who takes nothing waits for nobody"
 
 
 def test_one_that_takes_long_among_them_ends_a_turn() -> None:
-    went, _ = _went([STINT_S / 100, 5 * STINT_S] * 40)
+    went, _ = _went([TIME_SLICE_S / 100, 5 * TIME_SLICE_S] * 40)
     long = Counter(turn for i, turn in enumerate(went) if i % 2)
     assert max(long.values()) == 1
 
 
 def test_clients_take_turns() -> None:
     clients = ["flood"] * 100 + ["other"]
-    _, order = _went([2 * STINT_S] * 101, clients)
+    _, order = _went([2 * TIME_SLICE_S] * 101, clients)
     assert order.index(100) <= 3
 
 
 def test_who_leaves_holds_up_nobody() -> None:
-    went, order = _went([2 * STINT_S] * 100, leave=90)
+    went, order = _went([2 * TIME_SLICE_S] * 100, leave=90)
     assert order == list(range(10)) and all(went[:10])
-    _, order = _went([2 * STINT_S] * 100, ["a"] * 20 + ["b"] * 80, leave=80)
+    _, order = _went([2 * TIME_SLICE_S] * 100, ["a"] * 20 + ["b"] * 80, leave=80)
     assert sorted(order) == list(range(20))

@@ -276,7 +276,7 @@ def test_what_was_read_does_not_change() -> None:
 
 def test_many_children_are_read_in_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changes meanwhile is in some of them and not in others, and nothing is lost: 10,000 series held the loop each second."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)  # so that each step is a turn
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)  # so that each step is a turn
     metrics, turns = Registry(), 0
     counter, gone = metrics.counter("c", "C.", ("n",)), metrics.counter("g", "G.", ("resource",))
     histogram = metrics.histogram("h", "H.", ("n",), (1.0,))
@@ -311,7 +311,7 @@ def test_many_children_are_read_in_turns_of_the_loop(monkeypatch: pytest.MonkeyP
 
 def test_who_leaves_while_numbers_are_read_takes_nothing_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resource that is no more is dropped by whoever reads next."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     metrics = Registry()
     of = [metrics.counter(f"c{i}", "C.", ("resource",)) for i in range(4)]
     for one in of:

@@ -10,7 +10,7 @@ import pytest
 
 from kas.storage.places import Forms
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.beside import Beside
+from kas.store.etcd.atrevision import AtRevision
 from kas.store.etcd.client import PUT, Client
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.sealing import Sealing
@@ -104,7 +104,7 @@ def test_what_another_server_stored_is_read_with_the_defaults_of_today(etcd: Etc
     assert specs() == [1, 1]
     key, client = f"/registry/{GROUP}/widgets/default/a", Client(etcd.config)
     for place, one in ((key, True), (key.removesuffix("a"), False)):  # where the replica is too old
-        found = Beside(client, Keys(), Forms().values, Sealing(None, Keys()), str(tmp_path)).read(place, one, 0)
+        found = AtRevision(client, Keys(), Forms().values, Sealing(None, Keys()), str(tmp_path)).read(place, one, 0)
         assert json.loads(found.get(key).json)["spec"]["size"] == 1
         found.close()
     client.close()

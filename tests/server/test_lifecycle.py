@@ -290,7 +290,7 @@ def test_words_that_nobody_reads(words: str, unbuffered: str):
 
 def test_an_interpreter_that_keeps_no_words_keeps_none():
     """Those of a command that takes long came with its end alone."""
-    code = "import os; from kas.meta.standard import name_standard_output as n; n(); print('said', end=''); os._exit(0)"
+    code = "import os; from kas.meta.stdio import name_standard_output as n; n(); print('said', end=''); os._exit(0)"
     done = subprocess.run([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, timeout=60, check=True)
     assert done.stdout == b"said"
 

@@ -14,7 +14,7 @@ import pytest
 from kas.observe._libc import shorten_slice
 from kas.observe.process import SLICE_NS
 from kas.store import Full, Op, build_record, open_store
-from kas.store.lmdb import LMDBStore, ahead, committer
+from kas.store.lmdb import LMDBStore, committer, preallocation
 from kas.store.lmdb.committer import Unit
 
 
@@ -31,7 +31,7 @@ def write(store: LMDBStore, first: int, n: int) -> None:
 def grow(store: LMDBStore) -> int:
     """Writes until the file is no small one any more, and one object more; how many there are."""
     n = 0
-    while store._env.end() < ahead.LEAST:
+    while store._env.end() < preallocation.LEAST:
         write(store, n, 1)
         n += 1
     write(store, n, 1)
@@ -49,14 +49,14 @@ def test_commits_do_not_make_the_file_longer(tmp_path: Path) -> None:
         assert size(tmp_path) == store._env.end()
         n = grow(store)
         before, end = size(tmp_path), store._env.end()
-        assert before - end >= ahead.LEAST // 2
+        assert before - end >= preallocation.LEAST // 2
         write(store, n, 20)
         assert (size(tmp_path), store._env.end() > end) == (before, True)
         with (tmp_path / "data.mdb").open("rb") as data:
             data.seek(store._env.end())
             assert not data.read().strip(b"\0")
         write(store, n + 20, 400)
-        assert size(tmp_path) - store._env.end() >= ahead.LEAST // 8
+        assert size(tmp_path) - store._env.end() >= preallocation.LEAST // 8
         assert store.statistics()["file_bytes"] == store._env.end() < size(tmp_path)
     finally:
         store.close()
@@ -80,7 +80,7 @@ def test_not_beyond_the_limit(tmp_path: Path) -> None:
 
 
 def test_not_where_the_disk_has_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "LOW_BYTES", 1 << 62)
+    monkeypatch.setattr(preallocation, "LOW_BYTES", 1 << 62)
     store = open_store(str(tmp_path))
     try:
         grow(store)
@@ -109,7 +109,7 @@ def test_what_is_refused_is_left_to_the_commits(
     def refuse(fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(ahead.os, "fdatasync", refuse)
+    monkeypatch.setattr(preallocation.os, "fdatasync", refuse)
     store = open_store(str(tmp_path))
     with caplog.at_level(logging.WARNING, "kas.store"):
         write(store, grow(store), 300)
@@ -128,7 +128,7 @@ def test_where_another_commit_is_about_to_come_it_syncs_both(tmp_path: Path, mon
         grow(store)
         kept = store._ahead
         assert kept is not None
-        monkeypatch.setattr(ahead.os, "fdatasync", synced.append)
+        monkeypatch.setattr(preallocation.os, "fdatasync", synced.append)
         store._committer.close()  # it is for one thread
         end = store._env.end()
         os.truncate(tmp_path / "data.mdb", end)

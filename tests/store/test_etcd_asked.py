@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kas.store import Unavailable
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.asked import Asked
 from kas.store.etcd.client import RANGE, AsyncClient, Config
 from kas.store.etcd.rpc import Question, Stream
 from kas.store.etcd.rpc.http2 import DATA, HEADERS, RST_STREAM, frame
 from kas.store.etcd.rpc.status import Code, RpcError
+from kas.store.etcd.sharedcall import SharedCall
 from tests import ports
 from tests.store.test_etcd_rpc import FIRST, Peer, Script, Talk
 
@@ -44,7 +44,7 @@ async def reached(client: AsyncClient, turn: int) -> None:
     await client._reachable(time.monotonic() + 10.0)
 
 
-async def told(question: Asked) -> int:
+async def told(question: SharedCall) -> int:
     over: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
     assert question.ask(over.set_result)
     return question.revision(await over)
@@ -53,7 +53,7 @@ async def told(question: Asked) -> int:
 def test_the_server_that_the_client_has_turned_to_is_asked() -> None:
     async def check(config: Config) -> None:
         client = AsyncClient(config)
-        question = Asked(client, RANGE, REQUEST, 60.0)
+        question = SharedCall(client, RANGE, REQUEST, 60.0)
         over: list[Stream] = []
         assert not question.ask(over.append)  # nobody is connected yet
         assert (await question.anew(10.0)).header.revision == 7
@@ -77,7 +77,7 @@ def test_it_is_asked_as_who_is_logged_in_now() -> None:
     async def check(config: Config) -> None:
         client = AsyncClient(config)
         await reached(client, 0)
-        question = Asked(client, RANGE, REQUEST, 60.0)
+        question = SharedCall(client, RANGE, REQUEST, 60.0)
         for token in (b"first", b"first", b"second"):
             if client._metadata is None or (b"token", token) not in client._metadata:
                 client._metadata = ((b"token", token),)
@@ -100,7 +100,7 @@ def test_where_no_answer_came_no_revision_is_told_and_another_server_is_turned_t
 
     async def check(config: Config) -> None:
         client = AsyncClient(config)
-        question = Asked(client, RANGE, REQUEST, 60.0)
+        question = SharedCall(client, RANGE, REQUEST, 60.0)
         for _ in range(2):
             await reached(client, 0)
             over: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()

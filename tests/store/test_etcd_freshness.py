@@ -318,7 +318,7 @@ def test_what_a_round_breaks_upon_is_told_to_it_and_the_next_one_asks() -> None:
 
 
 def test_many_who_are_parked_keep_the_loop_for_a_stint_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kas.store.etcd.freshness.STINT_S", -1.0)
+    monkeypatch.setattr("kas.store.etcd.freshness.TIME_SLICE_S", -1.0)
 
     async def check() -> None:
         world, parked = World(), [Parked() for _ in range(10)]

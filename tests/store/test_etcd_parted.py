@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kas.store.etcd.parted import Parted
+from kas.store.etcd.partitioned import Partitioned
 
 
 class Cluster:
@@ -38,7 +38,7 @@ class Well(Cluster):
 
 def test_what_keeps_nothing_is_looked_after_and_holds_nobody_up() -> None:
     main, events, nothing = Well(), Well(), Cluster()
-    found: Any = Parted(main, [(events, ["/registry/events/"]), (nothing, [])])  # type: ignore[arg-type, list-item]
+    found: Any = Partitioned(main, [(events, ["/registry/events/"]), (nothing, [])])  # type: ignore[arg-type, list-item]
     assert found.parts() == (main, events, nothing) and (found.full(), found.lost()) == ("", "")
     assert found.part("/registry/events/a") is events and found.part("/registry/pods/a") is main
 
@@ -48,5 +48,5 @@ def test_what_keeps_nothing_is_looked_after_and_holds_nobody_up() -> None:
 
     asyncio.run(ask())
     assert (main.asked, events.asked, nothing.asked) == (["fresh", "probe"], ["fresh", "probe"], ["probe"])
-    kept: Any = Parted(main, [(nothing, ["/registry/events/"])])  # type: ignore[arg-type, list-item]
+    kept: Any = Partitioned(main, [(nothing, ["/registry/events/"])])  # type: ignore[arg-type, list-item]
     assert (kept.full(), kept.lost()) == ("full", "lost")

@@ -19,9 +19,9 @@ from kas.store.etcd import replicator as following
 from kas.store.etcd.client import Client
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.replica import NOTE
+from kas.store.etcd.replicaretry import ReplicaRetry
 from kas.store.etcd.replicator import Lost
 from kas.store.etcd.store import EtcdStore
-from kas.store.etcd.trials import Trials
 from kas.store.lmdb import LMDBStore
 from tests.contract.store_suite import draft
 from tests.controllers.waiting import until
@@ -167,7 +167,7 @@ def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Serve
 
 
 def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kas.store.etcd.trials.FIRST_S", 0.0)
+    monkeypatch.setattr("kas.store.etcd.replicaretry.FIRST_S", 0.0)
     looked = threading.Semaphore(0)
 
     class Small(Server):
@@ -237,7 +237,7 @@ def test_an_etcd_that_stops_while_the_replica_is_filled_is_waited_for(
 def test_trials_of_a_new_replica_become_rare_unless_the_disk_wins_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, free = 100.0, 50
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
-    trials = Trials(tmp_path, lambda: now)
+    trials = ReplicaRetry(tmp_path, lambda: now)
 
     def next_one() -> int:
         nonlocal now

@@ -406,7 +406,7 @@ def test_what_etcd_holds_is_read_beside_the_replica(server: Server, etcd: Etcd, 
     outside(etcd, (COMPACT, pb.CompactionRequest(revision=4)))
     with pytest.raises(Compacted):
         store.beside("/registry/pods/", False, 3)
-    monkeypatch.setattr("kas.store.etcd.beside.MOST_BYTES", 10)
+    monkeypatch.setattr("kas.store.etcd.atrevision.MOST_BYTES", 10)
     with pytest.raises(Unavailable, match="too much"):
         store.beside("/registry/pods/", False, 0)
     assert not list(server.path.glob("beside-*"))

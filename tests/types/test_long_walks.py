@@ -15,7 +15,7 @@ import pytest
 
 from kas import _codecs
 from kas._codecs import decode, decode_plain, encode_json, encode_protobuf, encode_stored, read_pairs, transcode_json_to_protobuf
-from kas.meta.pieces import parse
+from kas.meta.largejson import parse
 from kas.observe.process import SWITCH_S
 from kas.patch import _fieldsets
 from kas.patch.fieldmanager.builtin import builtin

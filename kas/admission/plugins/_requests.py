@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING
 
-from kas.meta.aside import LARGE, POOL
+from kas.meta.offload import LARGE, POOL
 from kas.meta.pem import pem_blocks, unreadable
 from kas.meta.waiting import awaited
 

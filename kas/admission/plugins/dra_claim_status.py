@@ -18,9 +18,9 @@ from kas.auth.attributes import Attributes as Question
 from kas.auth.user import NODE_NAME, UserInfo, split_service_account
 from kas.config import features
 from kas.meta import errors, field, names
-from kas.meta.aside import POOL, is_large
 from kas.meta.equality import semantic_equal
-from kas.meta.waiting import Stint, awaited, eager
+from kas.meta.offload import POOL, is_large
+from kas.meta.waiting import TimeSlice, awaited, eager
 from kas.types.scheme import builtin_field, builtin_type
 
 GROUP = "resource.k8s.io"
@@ -58,10 +58,10 @@ class Plugin:
         if on_its_node(a.user, new.get("allocation")):
             verbs.insert(0, f"associated-node:{verb}")
         drivers = await awaited(POOL.run(changed_drivers, a.version, new, old) if is_large(new) else changed_drivers(a.version, new, old))
-        stint = Stint()
+        time_slice = TimeSlice()
         for driver in sorted(drivers):
-            if stint.over:  # what no rule of the kind has seen yet may name ten thousands
-                await stint.pause()
+            if time_slice.over:  # what no rule of the kind has seen yet may name ten thousands
+                await time_slice.pause()
             why = await self._missing(*(_question(a, one, "driver", a.namespace, driver) for one in verbs))
             if why:
                 text = f'changing status.devices requires resource="resourceclaims/driver", verb="[{" ".join(verbs)}]" permission'

@@ -13,7 +13,7 @@ from kas.admission import pods as pod_objects
 from kas.auth.attributes import aggregate
 from kas.informers import Informers
 from kas.meta import errors
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.quantity import Quantity
 from kas.meta.quantity import cached as quantity
 from kas.meta.records import NamedTuple

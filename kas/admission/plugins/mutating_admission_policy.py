@@ -18,7 +18,7 @@ from kas.admission.initializer import RESTMapper
 from kas.admission.matching import Equivalents
 from kas.admission.policy.metrics import MutatingMetrics
 from kas.admission.policy.policies import ConfigurationFault, Policies, configured, static_policies
-from kas.admission.rounds import Rounds
+from kas.admission.reinvocation import Rounds
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
 from kas.config import features

@@ -12,7 +12,7 @@ from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.initializer import RESTMapper
 from kas.auth.attributes import ALLOW, Authorizer
 from kas.auth.attributes import Attributes as Question
-from kas.meta.waiting import Stint, awaited, eager
+from kas.meta.waiting import TimeSlice, awaited, eager
 
 Obj = dict[str, Any]
 
@@ -47,14 +47,14 @@ class Plugin:
             decision, reason, error = await awaited(self._authorizer.authorize(q))
             if decision != ALLOW:
                 raise a.forbid(f"cannot set an ownerRef on a resource you can't delete: {reason}, {error or '<nil>'}")
-        before, stint = {r.get("uid"): bool(r.get("blockOwnerDeletion")) for r in old}, Stint()
+        before, time_slice = {r.get("uid"): bool(r.get("blockOwnerDeletion")) for r in old}, TimeSlice()
         blocking = [ref for ref in new if ref.get("blockOwnerDeletion") and not before.get(ref.get("uid"))]
         # Who may set finalizers on anything may block whatever it is, were it of a kind that nobody knows.
         if not blocking or await self._finalizes_anything(a):
             return
         for ref in blocking:
-            if stint.over:  # there may be ten thousands
-                await stint.pause()
+            if time_slice.over:  # there may be ten thousands
+                await time_slice.pause()
             await self._check_blocking(a, ref)
 
     async def _finalizes_anything(self, a: Attributes) -> bool:

@@ -19,8 +19,8 @@ from kas.admission.plugins._podsecurity.metrics import PodSecurityMetrics
 from kas.admission.plugins._podsecurity.policy import LEVELS, PRIVILEGED, LevelVersion, Policy, policy_of
 from kas.informers import Informers
 from kas.meta import errors
-from kas.meta.aside import POOL
 from kas.meta.field import go_quote
+from kas.meta.offload import POOL
 from kas.meta.stored import object_of
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries

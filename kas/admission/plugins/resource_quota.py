@@ -28,7 +28,7 @@ from kas.admission.pods import Amounts
 from kas.admission.quota_usage import Evaluator, Evaluators, matches
 from kas.informers import Informers
 from kas.meta import errors
-from kas.meta.aside import LARGE, POOL, is_large, step
+from kas.meta.offload import LARGE, POOL, is_large, step
 from kas.meta.quantity import Quantity
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of

@@ -12,7 +12,7 @@ from kas.admission import CREATE, MUCH, Attributes
 from kas.admission import pods as pod_objects
 from kas.informers import Informers
 from kas.informers.informer import whole
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 
 Obj = dict[str, Any]
 

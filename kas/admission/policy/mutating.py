@@ -21,10 +21,10 @@ from kas.cel.problems import CostLimitError
 from kas.cel.schemas import MAX_REQUEST_BYTES
 from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, characters, nodes
 from kas.meta import errors
-from kas.meta.aside import in_turn, is_large
 from kas.meta.field import go_quote
+from kas.meta.offload import in_turn, is_large
 from kas.meta.scalars import format_duration
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.patch import jsonpatch
 from kas.patch.fieldmanager import Schema, UnfitError, apply_unowned, builtin
 from kas.types.scheme import DecodeError, EncodeError, Kind
@@ -44,7 +44,7 @@ class Run:
     ) -> None:
         self._a, self._objects, self._namespace, self._authorizer, self._metrics = a, objects, namespace, authorizer, metrics
         self._known: dict[Any, Outcome] = {}
-        self._stint = Stint()  # of all of them: each may be small
+        self._time_slice = TimeSlice()  # of all of them: each may be small
         self.faults: list[ConfigurationFault] = []
 
     async def _variables(self, found: Found) -> Obj:
@@ -73,8 +73,8 @@ class Run:
         for mutation in found.policy.mutations:
             if self._objects.obj is None:
                 continue
-            if self._stint.over:
-                await self._stint.pause()
+            if self._time_slice.over:
+                await self._time_slice.pause()
             began, error = monotonic(), INVALID_ERROR
             try:
                 if isinstance(why := await mutation.expression.ready(), str):

@@ -10,9 +10,9 @@ from kas.admission.matching import GVK, Equivalents
 from kas.admission.versioned import shown
 from kas.informers import Informers, Objects
 from kas.informers.informer import whole
-from kas.meta.aside import is_large, step
+from kas.meta.offload import is_large, step
 from kas.meta.selectors import LabelSelector, SelectorError, from_label_selector
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 
 Obj = dict[str, Any]
 
@@ -86,12 +86,12 @@ class Params:
         selector = await ref.selector()
         lister = self._informers.lister(group, resource, whole)
         objects = lister.namespace(namespace) if record.namespaced else lister.all()
-        found, stint = [], Stint()
+        found, time_slice = [], TimeSlice()
         for obj in list(objects.values()):  # as they are now, while others have their turns
             if selector.matches(obj["metadata"].get("labels")):
                 found.append(obj)
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
         return found
 
     async def _in_version(self, obj: Obj, kind: GVK, record: Any) -> Obj:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kas.admission import Attributes
 from kas.admission.configuration import DIRECTORY, Section, versioned
 from kas.admission.initializer import RESTMapper
+from kas.admission.lazycompile import LazyCompile
 from kas.admission.matching import ANY, GROUP, MOST_STEPS, Equivalents, Invocation, Namespaces, beyond_policies, is_policy, namespace_of
-from kas.admission.named import Named
+from kas.admission.nameindex import NameIndex
 from kas.admission.policy.params import ParamError, Params
-from kas.admission.unread import Unread
 from kas.admission.versioned import Versioned
 from kas.informers import Informers, Objects
 from kas.informers.reflector import split_key
 from kas.meta.errors import ApiError
 from kas.meta.records import NamedTuple
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
 from kas.store import Event, Record
@@ -51,13 +51,13 @@ class _Compiled(Generic[T]):
     def __init__(self, make: Callable[[Obj], T], names: Callable[[T], Iterable[str]], changed: Callable[[], None]) -> None:
         self._make, self._names, self._changed = make, names, changed
         self.by_name: dict[str, T] = {}
-        self.named = Named()
-        self.unread = Unread(self._compiled, self._put, changed)
+        self.named = NameIndex()
+        self.unread = LazyCompile(self._compiled, self._put, changed)
 
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these objects, which are all there are."""
         self.by_name.clear()
-        self.named = Named()
+        self.named = NameIndex()
         self.unread.clear()
         for record in records:
             self._take(record.key, record)
@@ -183,11 +183,11 @@ class Policies:
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
         """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
         ApiError only for what no policy can answer for."""
-        stint, each = Stint(), self._of(a)
+        time_slice, each = TimeSlice(), self._of(a)
         while (one := await self._next(each)) is not None:
             policy, bindings = one
-            if stint.over:  # with what was made of those before
-                await stint.pause()
+            if time_slice.over:  # with what was made of those before
+                await time_slice.pause()
             try:
                 told = policy.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents)
                 if told is None:
@@ -198,8 +198,8 @@ class Policies:
                 yield ConfigurationFault(policy, None, f"failed to configure policy: {_text(e)}")
                 continue
             for binding in bindings:
-                if stint.over:  # each may have looked through many parameters
-                    await stint.pause()
+                if time_slice.over:  # each may have looked through many parameters
+                    await time_slice.pause()
                 try:
                     if binding.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents) is None:
                         continue

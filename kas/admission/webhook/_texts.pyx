@@ -13,7 +13,7 @@ import orjson
 from kas._fastpath cimport Timer
 from kas._fastpath import audit_id
 from kas.client._exchange cimport Asker, Asking, Known
-from kas.meta.aside import LARGE, POOL
+from kas.meta.offload import LARGE, POOL
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
 cdef object _dumps = orjson.dumps, _VALIDATING = VALIDATING_WEBHOOK

@@ -23,10 +23,10 @@ from kas.client.kubeconfig import Users
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import errors
-from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
-from kas.meta.waiting import Stint
+from kas.meta.offload import LARGE, POOL
+from kas.meta.waiting import TimeSlice
 from kas.observe.logs import Sparing
 from kas.observe.metrics import Registry as Metrics
 
@@ -150,15 +150,15 @@ class Webhooks:
     @staticmethod
     async def _tell(hook: Hook, a: Attributes, found: review.Response) -> None:
         """Tells what a webhook has said besides; of annotations that are wrong the first one of a sort, since there may be 100,000."""
-        stint, unfit, twice = Stint(), list[str](), list[str]()
+        time_slice, unfit, twice = TimeSlice(), list[str](), list[str]()
         for key, value in found.annotations.items():
             full = review.annotation_key(hook.name, key)
             if full is None:
                 unfit.append(f"{hook.name}/{key}")
             elif not a.annotate(full, value):
                 twice.append(full)
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
         for wrong, why in (unfit, "it is no qualified name"), (twice, "it has already been set to another value"):
             if wrong:
                 more = f", and {len(wrong) - 1} more like it" if len(wrong) > 1 else ""

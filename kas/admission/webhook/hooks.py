@@ -8,9 +8,9 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from kas.admission import Attributes
+from kas.admission.lazycompile import LazyCompile
 from kas.admission.matching import ANY, GROUP, MOST_STEPS, Equivalents, Matcher, beyond_webhooks
-from kas.admission.named import Named
-from kas.admission.unread import Unread
+from kas.admission.nameindex import NameIndex
 from kas.informers import Informers
 from kas.informers.reflector import split_key
 from kas.meta.stored import object_of
@@ -70,10 +70,10 @@ class Hooks:
         self.equivalents = equivalents
         self._by_name: dict[str, tuple[Hook, ...]] = {}
         self._static: tuple[Hook, ...] = ()
-        self._named = Named()  # configurations under the resources that their rules name, and all under ALL
+        self._named = NameIndex()  # configurations under the resources that their rules name, and all under ALL
         self._before: dict[str, int] = {}  # by configuration: how many hooks stand before those of it; empty while nobody knows
         self.changed: Callable[[], None] = lambda: None
-        self.unread = Unread(_compiled, self._put, self._arranged)
+        self.unread = LazyCompile(_compiled, self._put, self._arranged)
         self._follow = informers.follow(GROUP, resource, self)
 
     def handle(self, a: Attributes) -> bool:
@@ -123,7 +123,7 @@ class Hooks:
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these configurations, which are all there are."""
         self._by_name.clear()
-        self._named = Named()
+        self._named = NameIndex()
         self.unread.clear()
         for record in records:
             self._take(record.key, record)

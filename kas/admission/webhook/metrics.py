@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kas.admission.conditionmetrics import ConditionMetrics
 from kas.admission.webhook._texts import Allowed
-from kas.client.outdated import OutdatedCertificates
+from kas.client.deprecatedcerts import OutdatedCertificates
 from kas.observe.metrics import Labels, Registry, Timer
 
 # Why a request was refused.

@@ -8,16 +8,16 @@ import orjson
 
 from kas.admission import Attributes
 from kas.admission.matching import Invocation
-from kas.admission.rounds import Rounds
+from kas.admission.reinvocation import Rounds
 from kas.admission.versioned import Versioned
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.admission.webhook.patching import patch
 from kas.admission.webhook.review import Response
 from kas.audit import escaped
-from kas.meta.aside import LARGE, in_turn, is_large, step
 from kas.meta.errors import ApiError
-from kas.meta.waiting import Stint
+from kas.meta.offload import LARGE, in_turn, is_large, step
+from kas.meta.waiting import TimeSlice
 from kas.observe.latencies import MUTATING_WEBHOOK
 from kas.patch import jsonpatch
 
@@ -31,10 +31,10 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     objects = Versioned(a, webhooks.equivalents)
     rounds.begin(reinvocation, objects)
 
-    stint = Stint()
+    time_slice = TimeSlice()
     for hook in tuple(webhooks.hooks.of(a)):  # one that is put in another's place meanwhile is the next request's
-        if stint.over:
-            await stint.pause()
+        if time_slice.over:
+            await time_slice.pause()
         told = webhooks.matched(hook, a, objects)
         if told is None:
             continue

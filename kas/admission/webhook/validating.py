@@ -15,7 +15,7 @@ from kas.admission.webhook._texts import only
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks
 from kas.admission.webhook.hooks import Hook
 from kas.meta.errors import ApiError
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
 FEW = 8  # that are looked at without a pause
@@ -48,10 +48,10 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
     versions = {own.kind: own}
 
     asked: list[tuple[Hook, Invocation]] = []
-    stint = Stint()
+    time_slice = TimeSlice()
     for hook in tuple(webhooks.hooks.of(a)):  # one that is put in another's place meanwhile is the next request's
-        if stint.over:
-            await stint.pause()
+        if time_slice.over:
+            await time_slice.pause()
         told = webhooks.matched(hook, a, own)
         if told is None:
             continue

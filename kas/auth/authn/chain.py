@@ -21,8 +21,8 @@ from kas.auth.authn.altnames import without_unread
 from kas.auth.authn.constraints import Constraints, Names
 from kas.auth.authn.policies import MAPPINGS, Policies, hold
 from kas.auth.authn.x509 import Certificates
-from kas.meta.keys import public_key, usable
 from kas.meta.pem import unreadable
+from kas.meta.publickeys import public_key, usable
 
 log = logging.getLogger("kas.authn")
 

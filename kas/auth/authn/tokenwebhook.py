@@ -20,8 +20,8 @@ from kas.auth.user import UserInfo
 from kas.client.hooks import HookError, Shares, read_review
 from kas.client.webhook import Webhook, WebhookError
 from kas.config.authentication import WEBHOOK_VERSIONS
+from kas.meta.fairqueue import whose
 from kas.meta.origin import origin
-from kas.meta.rota import whose
 from kas.meta.waiting import awaited, eager
 from kas.observe.caches import Cache
 from kas.observe.logs import Sparing

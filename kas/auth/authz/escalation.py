@@ -17,8 +17,8 @@ from kas.auth.authz.rbac import GROUP, RbacIndex
 from kas.auth.authz.rules import TooManyError, compact, covers, describe, go_list
 from kas.auth.user import MASTERS, UserInfo
 from kas.meta import errors
-from kas.meta.aside import POOL
 from kas.meta.field import go_quote
+from kas.meta.offload import POOL
 from kas.meta.waiting import awaited, eager
 
 Obj = dict[str, Any]

@@ -12,9 +12,9 @@ from time import monotonic
 from kas.auth.authz.node_graph import LargePod, NodeGraph
 from kas.informers import Source
 from kas.informers.reflector import Reflector, sound, split_key
-from kas.meta.aside import LARGE, POOL
+from kas.meta.offload import LARGE, POOL
 from kas.meta.stored import object_of
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.observe.metrics import Histogram, Registry
 from kas.store import PAGE_BYTES, Event, Record
 
@@ -89,7 +89,7 @@ class _Part:
     async def fill(self) -> None:
         """Reads what there is, in pages, and follows it. Events that come between the pages are about what was read, which is as new or
         newer, or about what is to be read."""
-        stint, start = Stint(), ""
+        time_slice, start = TimeSlice(), ""
         self._fills = True
         try:
             self._paged.start()
@@ -102,8 +102,8 @@ class _Part:
                 if not page.more:
                     break
                 start = page.next_key
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
         except BaseException:
             self._paged.stop()
             self._graph.keep_only(self._resource, set())  # what is deleted until it is tried again nobody tells

@@ -22,10 +22,10 @@ from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, Rules, a
 from kas.auth.authz.manybound import ManyBound
 from kas.auth.authz.roles import Role, listed
 from kas.auth.user import UserInfo, service_account_username
-from kas.meta.aside import LARGE, POOL, abandoned
 from kas.meta.field import go_quote
+from kas.meta.offload import LARGE, POOL, abandoned
 from kas.meta.records import NamedTuple
-from kas.meta.waiting import Stint, awaited, eager
+from kas.meta.waiting import TimeSlice, awaited, eager
 from kas.observe.caches import Budget
 
 Obj = dict[str, Any]
@@ -392,15 +392,15 @@ class RbacIndex(Decisions):
     async def rules_for(self, user: UserInfo, namespace: str) -> Rules:
         """SelfSubjectRulesReview's lists. A role counts with each of its bindings; the rules are not to be changed; beyond ``MOST_RULES``
         the lists are incomplete. Others have their turns meanwhile."""
-        keys, stint = self.matcher(user).keys, Stint()
+        keys, time_slice = self.matcher(user).keys, TimeSlice()
         resource: list[Obj] = []
         other: list[Obj] = []
         errs: list[str] = []
         left = MOST_RULES
         for ns in dict.fromkeys(("", namespace)):
             for one in self._first_bound(keys, ns, left + 1):
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
                 ref = (one.prepare()[0] if isinstance(one, LargeBinding) else one).role
                 role, count = self._role(*ref, ns), 0
                 if role is None:
@@ -554,15 +554,15 @@ class RbacIndex(Decisions):
         return POOL.run(_read, unread) if sum(role.unread for role in unread) >= LARGE else None
 
     async def _in_turns(self, many: ManyBound[tuple[_Binding, Obj], _Held]) -> None:
-        stint = Stint()
+        time_slice = TimeSlice()
         while many.unasked:
             try:
                 many.take(MOST_AT_ONCE // 10)
             except BaseException:
                 self._many.clear()
                 raise
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
 
     async def _after(self, a: Attributes, pending: Awaitable[None]) -> Outcome:
         """As ``authorize``, after that. What was put in order and is forgotten by now is put in order at once: who forgets it, and who

@@ -9,8 +9,8 @@ from kas.auth.authz.rbac import LargeBinding, RbacIndex
 from kas.auth.authz.roles import Role
 from kas.informers import Source
 from kas.informers.reflector import Reflector, left_out, split_key
-from kas.meta.aside import LARGE, POOL
-from kas.meta.pieces import let_go
+from kas.meta.largejson import let_go
+from kas.meta.offload import LARGE, POOL
 from kas.meta.stored import object_of
 from kas.store import Event, Record
 

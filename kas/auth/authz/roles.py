@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kas.meta.aside import LARGE
+from kas.meta.offload import LARGE
 from kas.meta.records import NamedTuple
 
 Rule = dict[str, Any]

@@ -19,7 +19,7 @@ from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Outcome, lo
 from kas.auth.user import UserInfo
 from kas.client.hooks import HookError, read_review
 from kas.client.webhook import Webhook, WebhookError
-from kas.meta.aside import POOL, TURN, TurnOverError
+from kas.meta.offload import POOL, TURN, BudgetSpentError
 from kas.meta.waiting import awaited
 from kas.observe import caches
 from kas.observe.logs import Sparing
@@ -101,7 +101,7 @@ class WebhookAuthorizer:
         began = time.perf_counter()
         try:
             verdict = TURN.within(self._conditions.match, spec)
-        except TurnOverError:  # expressions over lists that a client may make as long as a request
+        except BudgetSpentError:  # expressions over lists that a client may make as long as a request
             return self._matched_aside(a, spec, self._conditions, began)
         excluded = self._excluded(verdict, began)
         return self._answered(a, spec) if excluded is None else excluded

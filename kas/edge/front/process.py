@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from OpenSSL import SSL
 
 from kas.edge.front.failures import Failures
+from kas.edge.front.handshakes import TURN_S, Handshakes
 from kas.edge.front.relay import Relay
 from kas.edge.front.rendezvous import Rendezvous
-from kas.edge.front.shaking import TURN_S, Shaking
 from kas.edge.front.tls import Contexts, Settings, host, listen
 from kas.edge.front.worker import Worker
-from kas.edge.untaken import Held, Untaken
-from kas.meta.pipes import BEAT
+from kas.edge.slowreaders import Held, SlowReaders
+from kas.meta.fdwait import BEAT
 from kas.meta.threads import Threads
 from kas.observe.logs import flush_logs
 from kas.observe.process import Trimmer
@@ -148,8 +148,8 @@ class FrontProcess:
         self._shaking = _Handshakes(limits.handshake_s, self._time)
         self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in (limits.silent_s, limits.linger_s))
         self._patient: list[Relay] = []  # no worker was there when they wanted one
-        self._turns = Shaking(self.loop)
-        self._untaken = Untaken(self._held, self._reset)
+        self._turns = Handshakes(self.loop)
+        self._untaken = SlowReaders(self._held, self._reset)
         self._looking: asyncio.Future[int] | None = None
         self._failures = Failures(rendezvous.path.parent / "metrics-front.json")
         self._telling: asyncio.Future[None] | None = None
@@ -284,7 +284,7 @@ class FrontProcess:
             self._telling = self.loop.run_in_executor(None, self._failures.tell)
 
     def _held(self) -> Iterator[Held[Relay]]:
-        """For ``Untaken``, in its thread."""
+        """For ``SlowReaders``, in its thread."""
         for worker in self._workers:
             for relay in list(worker.relays.values()):
                 found = relay.held()

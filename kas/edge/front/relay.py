@@ -23,7 +23,7 @@ from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Renewals, shown
 from kas.edge.front.upgrades import wants_spdy
 from kas.edge.front.worker import Worker
-from kas.edge.untaken import Held, has_gone, of_socket
+from kas.edge.slowreaders import Held, has_gone, of_socket
 from kas.meta.origin import client_of
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL, crypto
 
 from kas.edge.descriptors import hold_little
-from kas.meta.keys import public_key, usable
 from kas.meta.names import is_dns1123_subdomain
 from kas.meta.pem import unreadable
+from kas.meta.publickeys import public_key, usable
 
 log = logging.getLogger("kas.front")
 T = TypeVar("T")

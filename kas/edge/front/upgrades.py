@@ -1,7 +1,7 @@
 """Which connections ask for SPDY: exec, attach and port-forward of clients that take over the raw connection.
 
 The HTTP server behind the front cannot hand a connection over, so the front looks at the beginning of what a client says and gives those
-to where the worker takes raw connections (``edge/streams.py``). All others go on as they are; what is looked at is bounded.
+to where the worker takes raw connections (``edge/spdylistener.py``). All others go on as they are; what is looked at is bounded.
 """
 
 from __future__ import annotations

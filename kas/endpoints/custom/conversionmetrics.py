@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.client.outdated import OutdatedCertificates
+from kas.client.deprecatedcerts import OutdatedCertificates
 from kas.observe.metrics import Registry
 
 # Why a conversion failed.

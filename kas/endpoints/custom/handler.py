@@ -11,7 +11,7 @@ from kas.endpoints.rest import Rest
 from kas.endpoints.scale import Scale
 from kas.endpoints.watch import watch
 from kas.meta import errors
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.waiting import awaited
 from kas.request.http import Headers, Request, Response, Result, with_body
 from kas.request.negotiation import (

@@ -14,8 +14,8 @@ from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.deprecation import Deprecation
 from kas.endpoints.served import CONVERTED_AT_ONCE, Served
-from kas.meta.aside import LARGE, POOL, is_large, step
-from kas.meta.rota import Places
+from kas.meta.fairqueue import FairSemaphore
+from kas.meta.offload import LARGE, POOL, is_large, step
 from kas.meta.stored import object_of
 from kas.meta.waiting import awaited
 from kas.patch.fieldmanager.schema import Schema
@@ -172,7 +172,7 @@ class CustomServed(Served):
         # In the version in which objects are stored there may be older ones, too, which a webhook has to convert.
         self.streams = self.native or converter.total
         if not self.streams:
-            self.converting = Places(CONVERTED_AT_ONCE)
+            self.converting = FairSemaphore(CONVERTED_AT_ONCE)
         self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
         self.deprecation = Deprecation(defined.warning) if defined.warning else None

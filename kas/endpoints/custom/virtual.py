@@ -29,8 +29,8 @@ from kas.endpoints.rest import Rest, method_not_allowed
 from kas.endpoints.selection import with_served_fields
 from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import errors
-from kas.meta.aside import is_large, step
-from kas.meta.waiting import Stint, awaited
+from kas.meta.offload import is_large, step
+from kas.meta.waiting import TimeSlice, awaited
 from kas.registry import pipeline
 from kas.registry import rest as storages
 from kas.registry.generic import Registry
@@ -305,10 +305,10 @@ class VirtualResources:
     async def _deletecollection(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
         list_meta, found = await self._listed(req, served, namespace, o)
-        options, stint = await self._rest.deleter.options(req, served), Stint()
+        options, time_slice = await self._rest.deleter.options(req, served), TimeSlice()
         for rec in found:
-            if stint.over:
-                await stint.pause()
+            if time_slice.over:
+                await time_slice.pause()
             meta = rec.object["metadata"]
             ctx = self._rest.writer.context(req, meta.get("namespace") or "", bool(options.get("dryRun")))
             try:

@@ -14,7 +14,7 @@ from kas.endpoints.options import ListOptions, list_options
 from kas.endpoints.selection import with_served_fields
 from kas.endpoints.watch import INITIAL_EVENTS_END, WATCH_TYPES, Watches
 from kas.meta.errors import ApiError, bad_request
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.rest import Event, ObjectList, event_of
 from kas.registry.strategy import Obj
 from kas.request.http import Request, Response, Write
@@ -94,11 +94,11 @@ class VirtualWatch:
                 version = listed.resource_version
                 await self._initial(write, listed)
             self._unknown = version != "" and not self._options.send_initial_events
-            stint = Stint()
+            time_slice = TimeSlice()
             async with contextlib.aclosing(self._open(version)) as events:  # type: ignore[type-var]
                 async for event in events:
-                    if stint.over:
-                        await stint.pause()
+                    if time_slice.over:
+                        await time_slice.pause()
                     frame = self._frame(event_of(self.served.resource_of, event))
                     if frame:
                         await write(frame)
@@ -118,10 +118,10 @@ class VirtualWatch:
     async def _initial(self, write: Write, listed: ObjectList) -> None:
         if not self._options.send_initial_events:
             return
-        stint = Stint()
+        time_slice = TimeSlice()
         for obj in listed.items:
-            if stint.over:  # a client may take whatever comes
-                await stint.pause()
+            if time_slice.over:  # a client may take whatever comes
+                await time_slice.pause()
             frame = self._frame(Event(ADDED, obj))
             if frame:
                 await write(frame)

@@ -18,11 +18,11 @@ from kas.apiextensions.definition import Definition
 from kas.client.hooks import HookClients, HookError, client_key, read_review, said_kind
 from kas.endpoints.custom.conversionmetrics import CALL, INVALID, MALFORMED, NOTHING, PARTIAL, ConversionMetrics
 from kas.meta import errors, gojson
-from kas.meta.aside import LARGE, is_large, step
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.labelselectors import labels as validate_labels
 from kas.meta.objectmeta import validate_annotations
+from kas.meta.offload import LARGE, is_large, step
 from kas.registry.versions import GVK
 from kas.types.scheme import builtin_kind, write_json
 

@@ -12,7 +12,7 @@ from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.kinds.core.pod.eviction import Evictions, TooManyBudgets
 from kas.meta import errors
-from kas.meta.aside import step
+from kas.meta.offload import step
 from kas.registry.strategy import Obj
 from kas.request.http import Request, Response
 from kas.types.scheme import builtin_kind

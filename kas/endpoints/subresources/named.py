@@ -10,7 +10,7 @@ from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.write import Writer, options_dict
-from kas.meta.aside import step
+from kas.meta.offload import step
 from kas.meta.records import NamedTuple
 from kas.patch.fieldmanager import builtin, update
 from kas.registry import pipeline

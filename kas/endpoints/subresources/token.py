@@ -13,7 +13,7 @@ from kas.endpoints import respond
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.kinds.authentication import tokenrequest as token_request
-from kas.meta.aside import LARGE, POOL, step
+from kas.meta.offload import LARGE, POOL, step
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
 from kas.types.scheme import builtin_kind

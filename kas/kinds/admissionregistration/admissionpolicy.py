@@ -12,8 +12,8 @@ from kas.kinds.admissionregistration.staticnames import ConfigurationStrategy
 from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, match_conditions, match_resources, mutating_operations
 from kas.meta import field, names
 from kas.meta.age import age
-from kas.meta.allowance import Allowance
 from kas.meta.checks import conditions, qualified_name, unsupported
+from kas.meta.compilebudget import CompileBudget
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.objectmeta import validate_object_meta
@@ -67,7 +67,7 @@ class _PolicyStrategy(ConfigurationStrategy):
             if not constraints.get("resourceRules"):
                 errs.append(field.required("spec.matchConstraints.resourceRules"))
             errs += self._constraints(constraints)
-        allowance = Allowance()
+        allowance = CompileBudget()
         if not skip_match_conditions:
             errs += match_conditions(spec.get("matchConditions"), "spec.matchConditions", allowance, spec.get("paramKind") is not None)
         from kas.cel.expressions import PolicyExpressions  # most servers never see a policy

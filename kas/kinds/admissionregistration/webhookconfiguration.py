@@ -10,8 +10,8 @@ from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, MATCH_POL
 from kas.kinds.core.webhookclient import client_config
 from kas.meta import field, names
 from kas.meta.age import age
-from kas.meta.allowance import Allowance
 from kas.meta.checks import invalid_each, unsupported
+from kas.meta.compilebudget import CompileBudget
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
 from kas.meta.objectmeta import validate_object_meta
@@ -49,7 +49,7 @@ class _WebhookConfigurationStrategy(ConfigurationStrategy):
     def _validate(self, obj: Obj, options: _Options) -> list[FieldError]:
         errs = validate_object_meta(obj["metadata"], False, names.dns_subdomain)
         seen: set[str] = set()
-        allowance = Allowance()
+        allowance = CompileBudget()
         for i, hook in enumerate(obj.get("webhooks") or ()):
             path = field.index("webhooks", i)
             errs += self._hook(hook, options, path, allowance)
@@ -62,7 +62,7 @@ class _WebhookConfigurationStrategy(ConfigurationStrategy):
                 seen.add(name)
         return errs
 
-    def _hook(self, hook: dict[str, Any], options: _Options, path: str, allowance: Allowance) -> list[FieldError]:
+    def _hook(self, hook: dict[str, Any], options: _Options, path: str, allowance: CompileBudget) -> list[FieldError]:
         errs = names.fully_qualified_name(field.child(path, "name"), hook.get("name") or "")
         for i, rule in enumerate(hook.get("rules") or ()):
             errs += rule_with_operations(rule, field.index(field.child(path, "rules"), i))

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from kas.meta import field, names
-from kas.meta.allowance import Allowance
 from kas.meta.checks import invalid_each, qualified_name, unsupported
+from kas.meta.compilebudget import CompileBudget
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
 
@@ -86,7 +86,7 @@ def _resources(resources: list[str], path: str) -> list[FieldError]:
 # -- matching ------------------------------------------------------------------------------------------------------------
 
 
-def match_conditions(items: list[dict[str, Any]] | None, path: str, allowance: Allowance, params: bool = False) -> list[FieldError]:
+def match_conditions(items: list[dict[str, Any]] | None, path: str, allowance: CompileBudget, params: bool = False) -> list[FieldError]:
     """``params``: whether the expressions may name ``params``."""
     errs: list[FieldError] = []
     items = items or []

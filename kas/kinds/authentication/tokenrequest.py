@@ -13,8 +13,8 @@ from kas.auth.authn.jwttokens import Getter
 from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, SignerError, bound_claims
 from kas.config import features
 from kas.meta import errors, field
-from kas.meta.aside import POOL
 from kas.meta.field import FieldError, go_quote
+from kas.meta.offload import POOL
 from kas.meta.scalars import format_time, parse_time
 from kas.meta.waiting import awaited, eager
 from kas.registry.generic import check_name

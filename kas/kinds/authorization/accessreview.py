@@ -13,8 +13,8 @@ from kas.auth.attributes import ALLOW, DENY, Attributes, Authorizer, RuleResolve
 from kas.auth.user import UserInfo
 from kas.kinds.authorization import validation
 from kas.meta import errors
-from kas.meta.aside import POOL
 from kas.meta.field import FieldError
+from kas.meta.offload import POOL
 from kas.meta.selectors import FieldTerm, Requirement, SelectorError, parse_field_selector, parse_label_selector
 from kas.meta.waiting import awaited, eager
 from kas.registry.strategy import Context, Obj

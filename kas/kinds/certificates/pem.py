@@ -9,10 +9,10 @@ import base64
 from typing import Any
 
 from kas.meta import field
-from kas.meta.aside import LARGE
 from kas.meta.field import FieldError, go_quote
-from kas.meta.keys import public_key
+from kas.meta.offload import LARGE
 from kas.meta.pem import pem_blocks, unreadable
+from kas.meta.publickeys import public_key
 
 OMITTED = "<value omitted>"
 MAX_TRUST_BUNDLE = 1 << 20

@@ -12,9 +12,9 @@ from kas.meta import field, names
 from kas.meta.checks import conditions, dns_subdomain, immutable, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import OMIT_VALUE, FieldError
-from kas.meta.keys import public_key, public_key_of
 from kas.meta.mailaddress import is_address
 from kas.meta.pem import pem_blocks, unreadable
+from kas.meta.publickeys import public_key, public_key_of
 from kas.registry.printing.cells import labels, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for

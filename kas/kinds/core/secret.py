@@ -11,8 +11,8 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, gojson, names
 from kas.meta.age import age
 from kas.meta.field import FieldError
-from kas.meta.keys import known, private_key, public_key
 from kas.meta.pem import pem_blocks, unreadable
+from kas.meta.publickeys import known, private_key, public_key
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.checktables import ANY, TOP, Checked, each

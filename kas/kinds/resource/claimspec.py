@@ -17,8 +17,8 @@ from kas.kinds.resource.devices import (
     tolerations,
 )  # fmt: skip
 from kas.meta import field
-from kas.meta.allowance import Allowance
 from kas.meta.checks import dns_label, dns_subdomain, unsupported
+from kas.meta.compilebudget import CompileBudget
 from kas.meta.field import FieldError
 
 MAX_FIRST_AVAILABLE = 8
@@ -53,7 +53,7 @@ def device_claim(devices: dict[str, Any], path: str) -> list[FieldError]:
         errs = each_unique(item.get("requests"), MAX_REQUESTS, reference, str, field.child(at, "requests"))
         return errs + configuration(item, at, stored=False)
 
-    allowance = Allowance()
+    allowance = CompileBudget()
     errs = each_unique(
         devices.get("requests"), MAX_REQUESTS, lambda item, at: _request(item, at, allowance), _name, field.child(path, "requests")
     )
@@ -61,7 +61,7 @@ def device_claim(devices: dict[str, Any], path: str) -> list[FieldError]:
     return errs + each(devices.get("config"), MAX_CONFIGS, config, field.child(path, "config"))
 
 
-def _request(request: dict[str, Any], path: str, allowance: Allowance) -> list[FieldError]:
+def _request(request: dict[str, Any], path: str, allowance: CompileBudget) -> list[FieldError]:
     errs = dns_label(_name(request), field.child(path, "name"))
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     if exactly is None and not alternatives:
@@ -79,7 +79,7 @@ def _request(request: dict[str, Any], path: str, allowance: Allowance) -> list[F
     return errs
 
 
-def _wanted(request: dict[str, Any], path: str, allowance: Allowance) -> list[FieldError]:
+def _wanted(request: dict[str, Any], path: str, allowance: CompileBudget) -> list[FieldError]:
     """Class, selectors, amount and tolerations, the same for an exact request and an alternative."""
     name, at = request.get("deviceClassName") or "", field.child(path, "deviceClassName")
     errs = dns_subdomain(name, at) if name else [field.required(at)]

@@ -9,7 +9,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.resources import is_extended
 from kas.kinds.resource.devices import MAX_CONFIGS, configuration, each, selectors
 from kas.meta import field, names
-from kas.meta.allowance import Allowance
+from kas.meta.compilebudget import CompileBudget
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.registry.printing.rows import printer
@@ -40,7 +40,7 @@ def _kept(spec: dict[str, Any], old: dict[str, Any] | None, name: str) -> bool:
 
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     # Expressions that are stored were valid when they were, and stay so; in another order they are others.
-    allowance = None if _kept(spec, old, "selectors") else Allowance()
+    allowance = None if _kept(spec, old, "selectors") else CompileBudget()
     errs = selectors(spec.get("selectors"), "spec.selectors", allowance)
     stored = _kept(spec, old, "config")
     errs += each(spec.get("config"), MAX_CONFIGS, lambda item, path: configuration(item, path, stored), "spec.config")

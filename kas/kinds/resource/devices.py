@@ -12,8 +12,8 @@ from typing import Any
 
 from kas.kinds.core.resources import amount, value
 from kas.meta import field, names
-from kas.meta.allowance import Allowance
 from kas.meta.checks import csi_driver_name, dns_label, dns_subdomain, invalid_each, qualified_name, repeats, unsupported
+from kas.meta.compilebudget import CompileBudget
 from kas.meta.field import FieldError
 from kas.meta.quantity import parse
 
@@ -160,12 +160,12 @@ def request_reference(name: str, path: str, known: Mapping[str, frozenset[str]])
 # -- selectors and configuration -----------------------------------------------------------------------------------------
 
 
-def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: Allowance | None) -> list[FieldError]:
+def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: CompileBudget | None) -> list[FieldError]:
     """Each one a CEL expression that compiles, and how many there may be; without ``allowance`` they are stored, and not compiled again."""
     return each(items, MAX_SELECTORS, lambda item, at: _selector(item, at, allowance), path)
 
 
-def _selector(selector: dict[str, Any], path: str, allowance: Allowance | None) -> list[FieldError]:
+def _selector(selector: dict[str, Any], path: str, allowance: CompileBudget | None) -> list[FieldError]:
     cel = selector.get("cel")
     if cel is None:
         return [field.required(field.child(path, "cel"))]

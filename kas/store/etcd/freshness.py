@@ -16,14 +16,14 @@ from typing import Any, Protocol
 from kas._fastpath import Rounds, Sharers
 from kas.store.errors import Behind, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.asked import Asked
 from kas.store.etcd.client import PUT, AsyncClient
 from kas.store.etcd.rpc import Stream
+from kas.store.etcd.sharedcall import SharedCall
 
 FRESH_S = 3.0  # how long a read waits at most (upstream's waitUntilFreshTimeout)
 ON_ITS_WAY_S = 0.005
 PARKED_S = 0.1  # from then on a client that leaves is looked for, which takes a task
-STINT_S = 0.005  # how long those who go on keep the loop
+TIME_SLICE_S = 0.005  # how long those who go on keep the loop
 TICK_S = 0.001  # of the loop's clock
 TIMED_OUT = "etcdserver: request timed out"
 WENT_BACK = "etcdserver: the cluster has gone back to an older state"
@@ -133,13 +133,13 @@ class Freshness(Rounds):
     rounds are mostly over within a millisecond. What happens while etcd answers and the replica is as new is ``Rounds``'."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, client: AsyncClient, question: Asked[pb.RangeResponse], fence: bytes, replica: Dated,
+        self, loop: asyncio.AbstractEventLoop, client: AsyncClient, question: SharedCall[pb.RangeResponse], fence: bytes, replica: Dated,
         hub: Dated, wait: Callable[[int, Waiter], bool], ask_progress: Callable[[], None], ordered: Callable[[], bool],
     ) -> None:  # fmt: skip
         """``question`` is the one that is asked, ``fence`` the key that is written where progress is not ``ordered()``: else
         ``ask_progress()`` has etcd tell the replica how far it is. ``replica`` is what is here, ``hub`` what was dispatched here;
         ``wait(revision, waiter)`` says whether somebody has to wait for a revision of the hub's, and tells him later."""
-        super().__init__(loop, question, replica, hub, wait, Round, STINT_S)
+        super().__init__(loop, question, replica, hub, wait, Round, TIME_SLICE_S)
         self._client, self._fence_key, self._ask_progress, self._ordered = client, fence, ask_progress, ordered
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -22,17 +22,17 @@ from kas.store import PAGE_BYTES, open_store
 from kas.store._engine import Draft, Event, Op
 from kas.store.errors import Compacted, Full, FutureRevision, KeyTooLong, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd import newer
-from kas.store.etcd.beside import unlinked
+from kas.store.etcd import originals
+from kas.store.etcd.atrevision import unlinked
 from kas.store.etcd.client import RANGE, STATUS, Client, Denied, prefix_end
 from kas.store.etcd.layout import HALF, Keys, Undecodable, Values
 from kas.store.etcd.pages import pages
 from kas.store.etcd.replica import Note, boot_id, discard, disown, read_note, write_note
+from kas.store.etcd.replicaretry import ReplicaRetry
 from kas.store.etcd.rpc import Change, Undecoded, Watched, watched
 from kas.store.etcd.rpc.blocking import Following
 from kas.store.etcd.rpc.status import RpcError
 from kas.store.etcd.sealing import SealedOp, Sealing
-from kas.store.etcd.trials import Trials
 from kas.store.etcd.unreadable import ROOT, UnreadableOp, note, note_key
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
@@ -116,7 +116,7 @@ class Replicator:
         self._ordered = False  # whether the server that is followed answers progress requests in the order of events
         self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
         self._hearing = False  # what came is being taken in
-        self._trials = Trials(path)
+        self._trials = ReplicaRetry(path)
 
     # -- before anybody reads
 
@@ -221,7 +221,7 @@ class Replicator:
         self._values = self._values_of(self.replica)
         self.replica.open_with(self._sealing.replica(self._values, writes=True))
         self._noted = self._with_notes(ROOT)
-        self._newer = self._with_notes(newer.ROOT)
+        self._newer = self._with_notes(originals.ROOT)
 
     def _with_notes(self, root: str) -> set[str]:
         found, start = set[str](), ""
@@ -259,8 +259,8 @@ class Replicator:
                 continue
             draft = op.draft if op is not None else None
             if draft is None or put.record is None or _json(draft, put.revision) != put.record.json:
-                note = self.replica.get(newer.note_key(put.key), put.revision)  # of another definition than today's, perhaps
-                if note is not None and note.revision == put.revision and newer.value_of(note) == kvs[0].value:
+                note = self.replica.get(originals.note_key(put.key), put.revision)  # of another definition than today's, perhaps
+                if note is not None and note.revision == put.revision and originals.value_of(note) == kvs[0].value:
                     continue
                 raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
 
@@ -277,7 +277,7 @@ class Replicator:
                 except Compacted:
                     return []
                 for event in events:
-                    if event.record is not None and not event.key.startswith((ROOT, newer.ROOT)):
+                    if event.record is not None and not event.key.startswith((ROOT, originals.ROOT)):
                         found.pop(event.key, None)
                         found[event.key] = event
                 while len(found) > WITNESSES:
@@ -527,10 +527,10 @@ class Replicator:
         unseen = isinstance(op, SealedOp) and not op.opened
         if op.draft is not None and (unseen or not self._values.whole):
             with contextlib.suppress(KeyTooLong):
-                ops.append(Op(newer.note_key(op.key), newer.note(kv.value)))
+                ops.append(Op(originals.note_key(op.key), originals.note(kv.value)))
                 self._newer.add(op.key)
         elif op.key in self._newer:
-            ops.append(Op(newer.note_key(op.key), None))
+            ops.append(Op(originals.note_key(op.key), None))
         return ops
 
     def _put(self, kv: KeyValue) -> Op | None:

@@ -22,9 +22,8 @@ from kas.store._engine import Draft, Op, Record
 from kas.store.contract import Store
 from kas.store.errors import Busy, Compacted, Conflict, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd import newer
-from kas.store.etcd.asked import Asked
-from kas.store.etcd.beside import Beside
+from kas.store.etcd import originals
+from kas.store.etcd.atrevision import AtRevision
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, STATUS, TXN, AsyncClient, Begun, Call, Client, Config, Denied, LeaseGone
 from kas.store.etcd.freshness import FRESH_S, TIMED_OUT, WENT_BACK, Freshness, Parked, Waiter
 from kas.store.etcd.layout import Keys, Values
@@ -32,6 +31,7 @@ from kas.store.etcd.leases import Leases
 from kas.store.etcd.replica import read_note
 from kas.store.etcd.rpc import PutIf, succeeded_at
 from kas.store.etcd.sealing import Sealing
+from kas.store.etcd.sharedcall import SharedCall
 from kas.store.etcd.unreadable import error_of, note_key
 from kas.store.lmdb.committer import Batch
 from kas.store.lmdb.store import LMDBStore, _check_keys
@@ -147,7 +147,7 @@ class EtcdStore(LMDBStore):
         self._ask_progress, self._in_order = ask_progress, ordered_progress
         self._ordered, self._order_at = ordered_progress(), time.monotonic()
         self._client = Client(config)
-        self._beside = Beside(self._client, keys, self._values, self._sealing, path)
+        self._beside = AtRevision(self._client, keys, self._values, self._sealing, path)
         self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
         self._writes: set[Write] = set()
         self._waiting: list[tuple[int, int, float, Waiter]] = []  # a revision, an order, when it is too late, who waits
@@ -189,12 +189,12 @@ class EtcdStore(LMDBStore):
     def bare(self, key: str, revision: int) -> bytes | None:
         """See the contract. Raises ``TransformError``."""
         note = self._newer(key, revision)
-        return self._sealing.opened(key, newer.value_of(note)) if note is not None else None
+        return self._sealing.opened(key, originals.value_of(note)) if note is not None else None
 
     def _newer(self, key: str, revision: int) -> Record | None:
         """The note on what stands at ``key`` since ``revision``."""
         try:
-            note = self._env.get(newer.note_key(key))
+            note = self._env.get(originals.note_key(key))
         except KeyTooLong:  # of so long a key none could be made
             return None
         return note if note is not None and note.revision == revision else None
@@ -344,7 +344,7 @@ class EtcdStore(LMDBStore):
         note = self._newer(key, revision)
         if note is None:
             return value
-        return self._values.handed_on(key, self._sealing.opened(key, newer.value_of(note)), value)
+        return self._values.handed_on(key, self._sealing.opened(key, originals.value_of(note)), value)
 
     def _resolve(self, ops: Sequence[Op], before: Sequence[Record | None], revision: int, refused: pb.TxnResponse | None) -> None:
         """Tells the operations what became of them. Raises ``Conflict``."""
@@ -458,14 +458,14 @@ class EtcdStore(LMDBStore):
 
     def _rounds(self) -> Freshness:
         client, request = self._calls()[0], pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
-        question = Asked(client, RANGE, request, FRESH_S / client.servers)  # so that there is time for the others
+        question = SharedCall(client, RANGE, request, FRESH_S / client.servers)  # so that there is time for the others
         return Freshness(
             self._require_loop(), client, question, self._keys.fence, self.shared.memory, self.hub, self._wait, self._ask_progress,
             lambda: self._ordered,
         )  # fmt: skip
 
     def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
-        """What etcd itself holds; see ``Beside.read``."""
+        """What etcd itself holds; see ``AtRevision.read``."""
         return self._beside.read(prefix, one, revision)
 
     async def behind(self, revision: int) -> bool:

@@ -18,7 +18,7 @@ from kas.observe.process import be_woken_soon
 from kas.store._engine import Env, Event, Op, apply_batch
 from kas.store.errors import Busy, Closed, Conflict, Failed, Full, StoreError, Unknown
 from kas.store.lmdb import ballast
-from kas.store.lmdb.ahead import Ahead
+from kas.store.lmdb.preallocation import Preallocation
 from kas.store.shared import Shared
 
 log = logging.getLogger("kas.store")
@@ -68,7 +68,7 @@ class Committer:
 
     def __init__(
         self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
-        spare: ballast.Ballast, no_room: Callable[[], bool], ahead: Ahead | None = None,
+        spare: ballast.Ballast, no_room: Callable[[], bool], ahead: Preallocation | None = None,
     ) -> None:  # fmt: skip
         """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any;
         ``spare`` is the disk's for deletes; ``no_room()`` says of a write that failed whether it was for want of room; ``ahead`` is what is

@@ -32,11 +32,11 @@ from kas.store.errors import (
     TransformError,
 )
 from kas.store.hub import Hub, Watcher
-from kas.store.lmdb.ahead import Ahead
 from kas.store.lmdb.ballast import Ballast, no_room
 from kas.store.lmdb.committed import Committed
 from kas.store.lmdb.committer import BATCH_BYTES, BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
 from kas.store.lmdb.compaction import HistoryPolicy, trim
+from kas.store.lmdb.preallocation import Preallocation
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
 
@@ -87,7 +87,7 @@ class LMDBStore(Store):
             self._committed.check(had, newest)
             self._committed.open()
             self.ballast = Ballast(path)
-            self._ahead = Ahead(self._env, self._file) if sync else None
+            self._ahead = Preallocation(self._env, self._file) if sync else None
         except (Corrupt, OSError) as e:
             self._env.close()
             raise e if isinstance(e, Corrupt) else StoreError(f"data directory {path}: {e.strerror}") from e

@@ -11,7 +11,7 @@ from kas.admission.plugins.dra_claim_status import allocated_node, changed_drive
 from kas.auth.user import NODE_NAME, UserInfo
 from kas.config import features
 from kas.meta import waiting
-from kas.meta.aside import LARGE
+from kas.meta.offload import LARGE
 from tests.admission.admission_fakes import FakeServer, Request, refused, turns_beside
 
 DRIVER = "gpu.example.com"
@@ -125,7 +125,7 @@ def test_what_is_large_is_compared_beside_the_loop(server):
 
 def test_others_have_their_turns_between_drivers(server, monkeypatch):
     """A status may name as many as fit in a body, before any rule has seen it: 40,000 held the loop for seconds."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     server.grants |= {(NAME, "arbitrary-node:update", "resourceclaims/driver", f"d{i}") for i in range(5)}
     request = status(server, ANYWHERE, {"devices": [device(driver=f"d{i}") for i in range(5)]}, {})
     turns = turns_beside(request)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kas.admission.plugins import limit_ranger
-from kas.meta.aside import POOL
 from kas.meta.errors import ApiError
+from kas.meta.offload import POOL
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
 

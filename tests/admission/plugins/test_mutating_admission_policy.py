@@ -10,7 +10,7 @@ import pytest
 from kas.admission.plugins import mutating_admission_policy as module
 from kas.config import features
 from kas.meta import waiting
-from kas.meta.aside import LARGE, POOL
+from kas.meta.offload import LARGE, POOL
 from kas.types.scheme import BUILTIN
 from tests.admission.admission_fakes import refused
 from tests.admission.policy_objects import Governed
@@ -85,20 +85,20 @@ def test_with_its_gate_off_no_policy_is_evaluated(governed):
 
 def test_others_have_their_turns_between_mutations(governed, monkeypatch):
     """Each may be small: 300 policies of one each held the loop for half a second."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     text = "[JSONPatch{op: 'add', path: '/data/k', value: object.data.k + 'x'}]"
     for i in range(3):
         governed.policy(f"p{i}", mutations=[patches(text) for _ in range(5)])
         governed.bind(f"b{i}", f"p{i}")
     request, pauses = governed.request(), list[int]()
-    real = waiting.Stint.pause
+    real = waiting.TimeSlice.pause
 
     async def pause(self):
         if sys._getframe(1).f_code.co_name == "mutate":
             pauses.append(1)
         await real(self)
 
-    monkeypatch.setattr(waiting.Stint, "pause", pause)
+    monkeypatch.setattr(waiting.TimeSlice, "pause", pause)
     assert request.run()["data"]["k"] == "v" + "x" * 15 and len(pauses) == 15
 
 

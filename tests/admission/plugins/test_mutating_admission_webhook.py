@@ -9,8 +9,8 @@ import json
 import pytest
 
 from kas.admission.plugins import mutating_admission_webhook as module
-from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError
+from kas.meta.offload import LARGE, POOL
 from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import reviewed, rule, said, webhook
 from tests.admission.webhook.running import Hooked

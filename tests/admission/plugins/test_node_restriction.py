@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kas.admission.plugins import node_restriction
 from kas.auth.user import UserInfo
 from kas.config import features
-from kas.meta.aside import LARGE
+from kas.meta.offload import LARGE
 from tests.admission.admission_fakes import ADMIN, Request, pod, refused
 
 

@@ -91,7 +91,7 @@ def test_who_may_finalize_anything_may_block_what_nobody_knows(server):
 
 def test_others_have_their_turns_between_owners(server, monkeypatch):
     """There may be as many as fit in a body, and the authorizer is asked about each: 20,000 held the loop for half a second."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     server.kinds["", "v1", "Node"] = [SimpleNamespace(namespaced=False, resource="nodes")]
     obj = {"metadata": {"name": "a", "ownerReferences": [ref(str(i), True, "Node") for i in range(5)]}}
     server.grants |= {("bob", "update", "nodes/finalizers", str(i)) for i in range(5)}

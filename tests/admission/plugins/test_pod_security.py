@@ -11,8 +11,8 @@ from kas.admission.plugins import pod_security
 from kas.admission.plugins._podsecurity.checks import detail, evaluate
 from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, Policy, policy_of
 from kas.auth.user import UserInfo
-from kas.meta.aside import POOL
 from kas.meta.errors import ApiError
+from kas.meta.offload import POOL
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
 

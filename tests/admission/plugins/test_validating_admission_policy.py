@@ -16,7 +16,7 @@ from kas.admission.policy import compiled, params, policies
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
 from kas.meta import waiting
-from kas.meta.aside import POOL
+from kas.meta.offload import POOL
 from kas.meta.selectors import from_label_selector
 from kas.registry.versions import Family
 from kas.types.scheme import BUILTIN
@@ -422,7 +422,7 @@ def test_what_is_long_is_compiled_beside_the_loop_and_variables_once(governed, m
 
 
 def test_others_have_their_turns_between_policies(governed, monkeypatch):
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     for i in range(5):
         governed.policy(f"p{i}", validations=[{"expression": "true"}])
         governed.bind(f"b{i}", f"p{i}")
@@ -431,7 +431,7 @@ def test_others_have_their_turns_between_policies(governed, monkeypatch):
 
 
 def test_others_have_their_turns_between_parameters_and_a_selector_is_read_once(governed, server, monkeypatch):
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     read = []
 
     def counted(selector):
@@ -495,13 +495,13 @@ def test_a_long_selector_is_read_beside_the_loop_by_who_comes_first(governed, mo
 @pytest.mark.parametrize("of", ["policy", "binding"])
 def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(governed, monkeypatch, of):
     """A request on its way was held against neither where the new one is large, and read when the next request comes."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     long = {"objectSelector": {"matchExpressions": [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]}}
     governed.policy("a", validations=[{"expression": "true"}])
     governed.bind("a", policy="a")
     governed.policy("b", validations=failing())
     governed.bind("b", policy="b")
-    real, changed = waiting.Stint.pause, list[str]()
+    real, changed = waiting.TimeSlice.pause, list[str]()
 
     async def pause(self):
         if sys._getframe(1).f_code.co_name == "about" and not changed:
@@ -512,25 +512,25 @@ def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(governed, mon
                 governed.bind("b", policy="b", matchResources=long)
         await real(self)
 
-    monkeypatch.setattr(waiting.Stint, "pause", pause)
+    monkeypatch.setattr(waiting.TimeSlice, "pause", pause)
     assert "never" in refused(governed.request()).message and changed
 
 
 def test_others_have_their_turns_between_bindings(governed, server, monkeypatch):
     """One policy may have thousands, each of which looks through all parameters: none for long, all of them for seconds."""
-    monkeypatch.setattr(waiting, "STINT_S", 0.0)
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     governed.policy(paramKind=PARAM_KIND, validations=[{"expression": "true"}])
     for i in range(5):
         governed.bind(f"b{i}", paramRef={"selector": {"matchLabels": {"a": "b"}}, "parameterNotFoundAction": "Allow"})
     request, pauses = governed.request(), list[int]()
-    real = waiting.Stint.pause
+    real = waiting.TimeSlice.pause
 
     async def pause(self):
         if sys._getframe(1).f_code.co_name == "about":
             pauses.append(1)
         await real(self)
 
-    monkeypatch.setattr(waiting.Stint, "pause", pause)
+    monkeypatch.setattr(waiting.TimeSlice, "pause", pause)
     request.run()
     assert len(pauses) == 1 + 5
 

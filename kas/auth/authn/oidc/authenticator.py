@@ -18,7 +18,7 @@ from kas.auth.authn.oidc.tokens import claimed_issuer
 from kas.auth.user import UserInfo
 from kas.client.http import DIRECT, Egress
 from kas.config import features
-from kas.meta.aside import POOL, TURN, TurnOverError
+from kas.meta.offload import POOL, TURN, BudgetSpentError
 from kas.meta.waiting import awaited, eager
 from kas.observe.metrics import Gauge, Registry
 
@@ -106,7 +106,7 @@ class JWTAuthenticator:
             claims = await awaited(self._distributed.expand(claims))
         try:
             return TURN.within(user_of, claims, self._mapper)
-        except TurnOverError:  # expressions over what a token may list by the thousand
+        except BudgetSpentError:  # expressions over what a token may list by the thousand
             return await awaited(POOL.run(user_of, claims, self._mapper))
 
 

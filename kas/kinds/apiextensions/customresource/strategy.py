@@ -14,10 +14,10 @@ from kas.apiextensions import customtypes, scalepaths
 from kas.apiextensions.definition import DefinedVersion
 from kas.apiextensions.schemavalues import ABSENT
 from kas.meta import field, names
-from kas.meta.aside import TURN, TURN_UNITS, TurnOverError
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError, go_quote
 from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
+from kas.meta.offload import LOOP_BUDGET_UNITS, TURN, BudgetSpentError
 from kas.registry.gated import GatedFields
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
@@ -89,13 +89,13 @@ class CustomResourceStrategy(Strategy):
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], status: bool = False) -> list[FieldError]:
         """What is wrong besides metadata, whose errors are ``errs``, with the object or, where only that is written, with its status."""
         if monotonic() < self._long_until:
-            TURN.spend(TURN_UNITS + 1)  # the loop has spent a turn on another one a moment ago, for nothing
+            TURN.spend(LOOP_BUDGET_UNITS + 1)  # the loop has spent a turn on another one a moment ago, for nothing
         if "validated" not in self.type.derived:
-            TURN.spend(TURN_UNITS + 1)  # what is made with the first object may be as large as a definition
+            TURN.spend(LOOP_BUDGET_UNITS + 1)  # what is made with the first object may be as large as a definition
             self.type.derived["validated"] = True
         try:
             return self._found(ctx, obj, old, errs, status)
-        except TurnOverError:
+        except BudgetSpentError:
             self._long_until = monotonic() + LONG_S
             raise
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
 from kas.meta.conditions import with_condition
 from kas.meta.errors import ApiError
+from kas.meta.offload import LARGE, step
 from kas.meta.selectors import SelectorError, from_label_selector
-from kas.meta.waiting import Stint
+from kas.meta.waiting import TimeSlice
 from kas.registry.generic import Registry
 from kas.registry.strategy import Context, Obj
 from kas.store import PAGE_BYTES, Record
@@ -81,12 +81,12 @@ class Evictions:
     async def _budget(self, ctx: Context, pod: Obj) -> Obj | None:
         """The one budget that selects the pod."""
         labels = pod["metadata"].get("labels") or {}
-        found, start, stint = list[Obj](), "", Stint()
+        found, start, time_slice = list[Obj](), "", TimeSlice()
         while True:
             page = self.budgets.store.range(self.budgets.prefix(ctx.namespace), start, PAGE, max_bytes=PAGE_BYTES)
             for rec in page.records:
-                if stint.over:
-                    await stint.pause()
+                if time_slice.over:
+                    await time_slice.pause()
                 budget = await step(len(rec) >= LARGE, self._selecting, rec, labels)
                 if budget is not None:
                     found.append(budget)

@@ -1,0 +1,177 @@
+"""Where a worker takes connections that ask for SPDY (``edge/front/upgrades.py``): one request each, answered by the same handler.
+
+The head is read strictly and may bring no body. What is upgraded becomes a stream of bytes in both directions after our own 101; any other
+answer ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from urllib.parse import unquote
+
+from kas.edge.front.introduction import Introductions
+from kas.edge.front.rendezvous import free
+from kas.edge.front.upgrades import END, MAX_HEAD
+from kas.edge.messagelimit import MessageLimit, Messages
+from kas.request.http import Handler, Headers, Response
+from kas.request.websocket import SPDY, StreamRequest, Upgrade
+
+log = logging.getLogger("kas.edge")
+
+HEAD_S = 30.0
+READ_BYTES = 64 << 10
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
+_FIRST = re.compile(rb"(GET|POST) (/[!-~]*) HTTP/1\.1")
+
+
+class HeadError(ValueError):
+    """The head of a request is not what it should be."""
+
+
+def request_of(head: bytes) -> StreamRequest:
+    """The request with this head, its end not included. Raises HeadError."""
+    first, *lines = head.split(b"\r\n")
+    found = _FIRST.fullmatch(first)
+    if found is None:
+        raise HeadError("malformed request line")
+    headers: Headers = []
+    for line in lines:
+        pair = _LINE.fullmatch(line)
+        if pair is None:
+            raise HeadError("malformed header")
+        headers.append((pair[1].lower(), pair[2].strip(b" \t")))
+    names = {name for name, _ in headers}
+    if b"transfer-encoding" in names or any(name == b"content-length" and value != b"0" for name, value in headers):
+        raise HeadError("a request for a stream brings no body")
+    path, _, query = found[2].decode("ascii").partition("?")
+    req = StreamRequest(found[1].decode(), unquote(path), query, headers)
+    req.raw_path = path
+    return req
+
+
+class _Raw:
+    """The client's side after the upgrade, as ``Upgrade.talk`` sees it."""
+
+    __slots__ = ("_messages", "_reader", "_writer")
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, messages: Messages) -> None:
+        self._reader, self._writer, self._messages = reader, writer, messages
+
+    async def receive(self) -> bytes | None:
+        try:
+            data = await self._reader.read(READ_BYTES)
+        except OSError:
+            return None
+        self._messages.add(len(data))
+        return data or None
+
+    async def send(self, message: bytes | str) -> None:
+        self._writer.write(message if isinstance(message, bytes) else message.encode())
+        await self._writer.drain()
+
+
+class SPDYListener:
+    """Listens at ``address`` once started; ``introductions`` say whom connections speak for. ``gathered`` hears whose clients have gone."""
+
+    def __init__(self, handler: Handler, address: str, introductions: Introductions, gathered: MessageLimit) -> None:
+        self._handler, self._address, self._introductions, self._gathered = handler, address, introductions, gathered
+        self._listening: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Take connections from now on."""
+        free(self._address)
+        self._listening = await asyncio.start_unix_server(self._accepted, self._address, limit=MAX_HEAD)
+
+    async def stop(self) -> None:
+        """End all of them."""
+        if self._listening is not None:
+            self._listening.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass  # the client has gone, or the server goes; this is the root of its task
+        except Exception:
+            log.exception("apiserver panic'd in a stream")
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HEAD_S):
+                head = await reader.readuntil(END)
+            req = request_of(head[: -len(END)])
+        except (HeadError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as e:
+            await _answer(writer, Response(400, [(b"content-type", b"text/plain; charset=utf-8")], f"400 Bad Request: {e}\n".encode()))
+            return
+        whose = writer.get_extra_info("peername")
+        who = self._introductions.of(whose)
+        req.scheme = "https"
+        if who is not None:
+            req.client, req.peer = who.client, who
+        result = self._handler(req)
+        resp = result if isinstance(result, Response) else await result
+        if isinstance(resp, Upgrade):
+            task = asyncio.current_task()
+            assert task is not None
+            messages = self._gathered.open[whose, 0] = Messages(who, task.cancel, stream=True)
+            try:
+                await _upgrade(resp, writer, _Raw(reader, writer, messages))
+            finally:
+                self._gathered.open.pop((whose, 0), None)
+                if resp.finish is not None:
+                    resp.finish()
+        else:
+            await _answer(writer, resp)
+
+
+def _head(status: int, headers: Headers) -> bytes:
+    from http import HTTPStatus  # for the few servers that relay streams
+
+    lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, HTTPStatus(status).phrase.encode(), lines)
+
+
+async def _answer(writer: asyncio.StreamWriter, resp: Response) -> None:
+    """An answer that is no upgrade; the connection ends with it."""
+    headers = [*resp.headers, (b"connection", b"close")]
+    try:
+        if resp.stream is None:
+            writer.write(_head(resp.status, [*headers, (b"content-length", str(len(resp.body)).encode())]) + resp.body)
+            await writer.drain()
+            return
+
+        async def write(data: bytes) -> None:
+            resp.sent += len(data)
+            writer.write(data)
+            await writer.drain()
+
+        writer.write(_head(resp.status, headers))
+        await writer.drain()
+        await resp.stream(write)
+    finally:
+        if resp.finish is not None:
+            resp.finish()
+
+
+async def _upgrade(resp: Upgrade, writer: asyncio.StreamWriter, client: _Raw) -> None:
+    try:
+        writer.write(_head(101, [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *resp.headers]))
+        await writer.drain()
+    except BaseException:
+        resp.abandon()
+        raise
+    with contextlib.suppress(ConnectionError):
+        await resp.talk(client)

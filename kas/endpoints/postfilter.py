@@ -1,0 +1,109 @@
+"""Selecting by what the store does not know of records: objects are converted first and looked at then. So it is with shards, and with
+fields and labels of custom resources.
+
+Records carry their labels and selectable fields as they were when they were written. Older ones are without a field that came later, and a
+version that a webhook converts may have it under another name, and other labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kas.endpoints.listpages import PAGE_BYTES, PAGE_ITEMS, Listing, large
+from kas.endpoints.options import ListOptions, list_options
+from kas.endpoints.selection import matcher_of, with_served_fields
+from kas.endpoints.served import Served
+from kas.meta.offload import step
+from kas.meta.records import NamedTuple
+from kas.meta.selectors import FieldSelector, FieldTerm, LabelSelector
+from kas.registry.strategy import Obj
+from kas.registry.versions import Shown
+from kas.request.http import Request
+from kas.types.fieldlabels import custom_selectable_fields
+
+Sieve = Callable[[Obj], bool]
+
+
+# A query from here on is read beside the loop: 250 kB of selectors take some 200 ms.
+LONG_QUERY = 16 << 10
+
+
+class Asked(NamedTuple):
+    """What a list or watch asks for: its options, the matcher of records, and what is to be asked of objects besides."""
+
+    options: ListOptions
+    matcher: Any
+    sieve: Sieve | None
+
+
+class PostFilter(NamedTuple):
+    """A page as a scan would give it, of records that were selected after they were converted: stored, and as they are shown."""
+
+    records: list[Any]
+    shown: list[Shown]
+    revision: int
+    more: bool
+    next_key: str
+    remaining: int = -1
+
+
+def selection_of(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
+    """The matcher of records, and what is to be asked of objects in the version of the request besides; None when nothing is."""
+    sieves: list[Sieve] = []
+    if o.shards is not None:
+        sieves.append(o.shards.matches)
+    if o.label_selector is not None and not served.streams:
+        sieves.append(_labelled(o.label_selector))
+        o = o._replace(label_selector=None)
+    fields = o.field_selector
+    custom = [t for t in fields.requirements if not t.key.startswith("metadata.")] if fields is not None and served.unindexed else ()
+    if fields is not None and custom:
+        sieves.append(_with_fields(custom))
+        stored = FieldSelector([t for t in fields.requirements if t.key.startswith("metadata.")])
+        o = o._replace(field_selector=None if stored.empty else stored)
+    if len(sieves) < 2:
+        return matcher_of(o), sieves[0] if sieves else None
+    return matcher_of(o), lambda obj: all(sieve(obj) for sieve in sieves)
+
+
+def _labelled(wanted: LabelSelector) -> Sieve:
+    return lambda obj: wanted.matches(obj["metadata"].get("labels"))
+
+
+def _with_fields(custom: Sequence[FieldTerm]) -> Sieve:
+    wanted, paths = FieldSelector(custom), tuple(t.key for t in custom)
+    return lambda obj: wanted.matches(custom_selectable_fields(obj, False, paths))
+
+
+def asked_of(req: Request, served: Served, force_watch: bool = False) -> Asked:
+    """What a request asks for, its selectors checked and compiled. Raises 400 and 422. Of a ``LONG_QUERY`` to be called beside the loop."""
+    o = with_served_fields(served, list_options(req.params, force_watch))
+    return Asked(o, *selection_of(served, o))
+
+
+async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Sequence[Shown | None]:
+    """The records in the version of the request; None for those that are not selected."""
+    shown = await served.converted(records)
+    return await step(large(records), lambda: [s if sieve(served.object(s)) else None for s in shown])
+
+
+async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> PostFilter:
+    """The selected ones from ``start`` on, ``q.limit`` at most; read and converted page by page at one revision."""
+    store, records, shown = q.served.registry.pages, list[Any](), list[Shown]()
+    while True:
+        page = store.range_to_sift(q.prefix, start, PAGE_ITEMS, revision, q.matcher, max_bytes=PAGE_BYTES)
+        revision = page.revision
+        for i, s in enumerate(await converted(q.served, page.records, sieve)):
+            if s is None:
+                continue
+            records.append(page.records[i])
+            shown.append(s)
+            if len(shown) == q.limit:
+                store.sifted(q.limit)
+                more = page.more or i + 1 < page.count  # of the rest nobody knows whether it is selected
+                return PostFilter(records, shown, revision, more, page.records[i].key + "\0" if more else "")
+        if not page.more:
+            store.sifted(len(shown))
+            return PostFilter(records, shown, revision, False, "")
+        start = page.next_key

@@ -1,0 +1,737 @@
+"""Who is begun when: at once, or a few a turn of the loop, by credential."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kas.edge import dispatch, writelag
+from kas.edge.asgi import App
+from kas.edge.dispatch import BEGUN, HANDS, HOLD_S, LONGEST_S, SHARED_TURN_S, TURN_S, UNASKED, Dispatcher
+from kas.edge.listener import Listener
+from kas.edge.writelag import BATCH, LATE_S, MOST
+from kas.request.http import Request, Response
+from tests.filters.serving import answer, head, until
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No exchange is taken to be over by the real clock, which passes as fast as the machine has it: see ``writelag.LONGEST_S``."""
+    monkeypatch.setattr(writelag, "LONGEST_S", 3600.0)
+
+
+class Arrived:
+    """A request; ``takes`` is how long what begins it does, ``later`` how long it goes on in a task."""
+
+    def __init__(
+        self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0, port: int = 1, large: int = 0,
+        acts_as: str = "", remote: str = "",
+    ) -> None:  # fmt: skip
+        self.name, self.takes, self.later = name, takes, later
+        headers = [(b"host", b"x" * (1 + large))] + ([(b"impersonate-user", acts_as.encode())] if acts_as else [])
+        headers += [(b"x-remote-user", remote.encode())] if remote else []
+        headers += [(b"authorization", f"Bearer {token}".encode())] if token else []
+        self.scope: dict[str, Any] = {
+            "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": headers,
+            "client": (client, port),
+        }  # fmt: skip
+        self.proto: Any = self
+
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+
+class Unwritten(Arrived):
+    """What was given until it is asked for what its client says is written when one of ``asked`` is done."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.asked: list[asyncio.Future[dict[str, Any]]] = []
+
+    def receive(self) -> Any:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
+
+
+class Loop:
+    """Dispatcher on a clock of their own, and what they began. In the running loop."""
+
+    def __init__(self) -> None:
+        self.now, self.crowd, self.several = 0.0, 0, False
+        self.begun: list[str] = []
+        self.refused: list[str] = []
+        self.gave_way: list[int] = []  # after how many that were begun
+        self.meanwhile: list[Arrived] = []  # come while others have the processor
+        self.going: dict[str, asyncio.Future[None]] = {}  # by name, of who goes on until that is done
+        self.large: set[str] = set()  # names of those who are answered at length, in a task
+        self.steps: list[str] = []  # what these did
+        self.known = True  # whether credentials are
+        self.lone = False  # whether all are of one user
+        self.turns = Dispatcher(
+            asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
+            self.give_way, lambda credential: self.known or b"quiet" in credential, lambda: self.lone,
+            lambda credential, wanted: credential == b"Bearer proxy" and wanted != b"nobody",
+            shows=self.shows, naming=[b"x-user", b"x-remote-user"],
+        )  # fmt: skip
+
+    def shows(self, certificates: bytes, named: str, wanted: bytes | None) -> tuple[object, ...] | None:
+        if certificates == b"front":
+            return (certificates, named, wanted) if named not in ("", "new") else None
+        return (certificates,) if certificates == b"ann" and self.known else None
+
+    def arrive(self, *requests: Arrived, introductions: Any = None) -> None:
+        for request in requests:
+            self.turns.arrive(self.begin, introductions, request)
+
+    def give_way(self) -> None:
+        self.gave_way.append(len(self.begun))
+        came, self.meanwhile = self.meanwhile, []
+        self.arrive(*came)
+
+    def begin(self, request: Any, scope: dict[str, Any] | None) -> asyncio.Future[None] | None:
+        if scope is None:
+            self.refused.append(request.proto.name)  # nothing else is kept of it
+            return None
+        assert scope is request.scope
+        self.begun.append(request.name)
+        self.pass_(request.takes)
+        if request.later:
+            asyncio.get_running_loop().call_soon(self.pass_, request.later)
+        if request.name in self.large:
+            self.going[request.name] = asyncio.get_running_loop().create_task(self.give(request.name))
+        return self.going.get(request.name)
+
+    async def give(self, name: str) -> None:
+        self.steps.append(f"{name} makes it")
+        if (others := self.turns.gives()) is not None:
+            await others
+        self.steps.append(f"{name} gives it")
+        await asyncio.Event().wait()
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def turn(self) -> list[str]:
+        """What is begun in the next turn of the loop."""
+        before = len(self.begun)
+        await asyncio.sleep(0)
+        return self.begun[before:]
+
+
+def test_nobody_waits() -> None:
+    """All that came at once is begun at once, in its order, while that is short."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.arrive(*(Arrived(f"{i}", f"t{i % 3}") for i in range(50)))
+        assert loop.begun == []
+        assert await loop.turn() == [f"{i}" for i in range(50)]
+        loop.arrive(Arrived("next"))
+        assert await loop.turn() == ["next"] and await loop.turn() == []
+
+    asyncio.run(go())
+
+
+def test_what_comes_from_another_thread_is_begun() -> None:
+    async def go() -> None:
+        loop = Loop()
+        thread = threading.Thread(target=loop.arrive, args=[Arrived(f"{i}") for i in range(100)])
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        await until(lambda: len(loop.begun) == 100)
+        assert loop.begun == [f"{i}" for i in range(100)]
+
+    asyncio.run(go())
+
+
+def test_a_turn_that_is_long_is_over_for_all() -> None:
+    """Of what came at once, one of each credential is begun then, and again when what was begun takes long in tasks, too."""
+
+    async def go() -> None:
+        loop = Loop()
+        flood = [Arrived(f"f{i}", "flood", takes=TURN_S / 2, later=2 * TURN_S) for i in range(5)]
+        loop.arrive(*flood, Arrived("q", "quiet"))
+        assert await loop.turn() == ["f0", "f1", "f2"]
+        assert [await loop.turn() for _ in range(4)] == [["f3"], ["q"], ["f4"], []]
+        loop.arrive(Arrived("late", "flood"))
+        assert await loop.turn() == ["late"]
+
+    asyncio.run(go())
+
+
+def test_turns_are_short_while_several_users_ask() -> None:
+    async def go() -> None:
+        loop = Loop()
+        loop.several = True
+        flood = [Arrived(f"f{i}", "flood", takes=SHARED_TURN_S * 0.6) for i in range(6)]
+        loop.arrive(*flood, Arrived("q", "quiet", takes=SHARED_TURN_S * 0.6))
+        assert await loop.turn() == ["f0", "f1"]
+        assert await loop.turn() == ["f2", "q"]
+        assert await loop.turn() == ["f3", "f4"]
+        loop.arrive(Arrived("q2", "quiet"))  # who has nothing put down stands before those who have
+        assert await loop.turn() == ["q2", "f5"]
+
+    asyncio.run(go())
+
+
+def test_one_of_each_credential_in_turn() -> None:
+    """While somebody waits for seats."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
+        loop.arrive(Arrived("q0", "quiet"), Arrived("other", client="10.0.0.2"), Arrived("q1", "quiet"))
+        assert await loop.turn() == ["f0", "q0", "other", "f1", "q1", "f2", "f3", "f4"]
+        # Nobody waits for seats any more, but those that came before are first.
+        loop.crowd = 0
+        loop.arrive(Arrived("late", "late"))
+        begun = await loop.turn()
+        assert len(begun) == BEGUN and begun[:2] == ["f5", "late"]
+        while await loop.turn():
+            pass
+        assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * BEGUN)]
+        loop.arrive(Arrived("later"))
+        assert await loop.turn() == ["later"]
+
+    asyncio.run(go())
+
+
+def test_who_a_proxy_acts_as_have_turns_of_their_own() -> None:
+    """But only those it was let act as; of others, and of who is let act as nobody, the credential counts."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        loop.arrive(*(Arrived(f"a{i}", "proxy", acts_as="ann") for i in range(3)), Arrived("b0", "proxy", acts_as="bob"))
+        loop.arrive(*(Arrived(f"p{i}", "proxy", acts_as="nobody") for i in range(2)), Arrived("p2", "proxy"))
+        loop.arrive(*(Arrived(f"x{i}", "other", acts_as=f"{i}") for i in range(2)))
+        assert await loop.turn() == ["a0", "b0", "p0", "x0", "a1", "p1", "x1", "a2"] and await loop.turn() == ["p2"]
+        # Nor is a credential that nobody knows as many as it says.
+        loop.known = False
+        loop.arrive(*(Arrived(f"u{i}", f"proxy {i}", acts_as=f"{i}") for i in range(2)), Arrived("q0", "quiet"))
+        assert await loop.turn() == ["u0", "q0", "u1"]
+
+    asyncio.run(go())
+
+
+class Shown:
+    """Introductions of clients whose certificates' key is their address."""
+
+    def of(self, address: str) -> Any:
+        return SimpleNamespace(client=address, certificates=SimpleNamespace(key=address.encode()))
+
+
+def test_whom_an_authenticating_proxy_names_have_turns_of_their_own() -> None:
+    """Those it named a moment ago; new ones share a turn. Of a certificate that is no proxy's it counts alone, whoever is named beside it,
+    and beside what is no credential."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        loop.arrive(
+            *(Arrived(f"a{i}", client="front", remote="ann") for i in range(3)), Arrived("b0", client="front", remote="bob"),
+            Arrived("i0", client="front", remote="bob", acts_as="eve"), *(Arrived(f"n{i}", client="front", remote="new") for i in range(2)),
+            *(Arrived(f"c{i}", client="ann", remote=f"{i}") for i in range(2)), introductions=Shown(),
+        )  # fmt: skip
+        assert await loop.turn() == ["a0", "b0", "i0", "n0", "c0", "a1", "n1", "c1"] and await loop.turn() == ["a2"]
+        loop.known = False
+        loop.arrive(
+            *(Arrived(f"c{i}", client="ann", remote=f"{i}") for i in range(2)), Arrived("q0", "quiet"),
+            *(Arrived(f"t{i}", f"{i}", client="front", remote="ann") for i in range(2)), introductions=Shown(),
+        )  # fmt: skip
+        assert await loop.turn() == ["c0", "q0", "t0", "c1", "t1"]
+
+    asyncio.run(go())
+
+
+def flooded(count: int = 3 * BEGUN) -> tuple[Loop, list[Arrived]]:
+    """Several users ask, seats are waited for, and one has so many at once."""
+    loop = Loop()
+    loop.crowd, loop.several = 1, True
+    return loop, [Arrived(f"f{i}", "flood") for i in range(count)]
+
+
+def test_who_floods_gets_little_of_a_turn() -> None:
+    """While others ask, and as long as it has more put down than all of them; the other threads get to run before it."""
+
+    async def go() -> None:
+        loop, flood = flooded(2 * BEGUN + 4)
+        loop.arrive(*flood, Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet"))
+        assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2] * HANDS
+        assert await loop.turn() == ["f1"] and loop.gave_way == [2] * HANDS + [4] * HANDS
+        # As many as one turn takes are no flood.
+        while loop.begun[-1] != f"f{len(flood) - BEGUN - 2}":
+            assert len(await loop.turn()) == 1 and loop.gave_way[-1] == len(loop.begun) - 1
+        last = [f"f{i}" for i in range(len(flood) - BEGUN - 1, len(flood))]
+        assert [await loop.turn(), await loop.turn()] == [last[:-1], last[-1:]]
+        gave_way = len(loop.gave_way)
+        # Nor are many users with many each, nor one that nobody else is there beside.
+        loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(BEGUN + 1) for t in "abc"))
+        assert await loop.turn() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
+        while await loop.turn():
+            pass
+        loop.several = False
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
+        assert len(await loop.turn()) == BEGUN and len(loop.gave_way) == gave_way
+
+    asyncio.run(go())
+
+
+def test_who_asks_for_as_much_as_another_floods_nobody() -> None:
+    async def go() -> None:
+        loop = Loop()
+        loop.several = True
+        loop.arrive(*(Arrived(f"{who}{i}", who, takes=SHARED_TURN_S / 20) for i in range(3 * BEGUN) for who in "ab"))
+        await loop.turn()
+        left = 6 * BEGUN - len(loop.begun)
+        assert left > 2 * BEGUN and len(await loop.turn()) == BEGUN and not loop.gave_way
+        assert [name[0] for name in loop.begun[-BEGUN:]] in (["a", "b"] * (BEGUN // 2), ["b", "a"] * (BEGUN // 2))
+
+    asyncio.run(go())
+
+
+def test_who_comes_anew_is_first() -> None:
+    """Before those who have something put down, and before the flood when it came while that gave way."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.arrive(*flood, Arrived("o0", "other"), Arrived("o1", "other"))
+        assert await loop.turn() == ["o0", "f0", "o1"]
+        loop.arrive(Arrived("o2", "other"), Arrived("q0", "quiet"))
+        loop.meanwhile = [Arrived("late", "late")]
+        assert await loop.turn() == ["o2", "q0", "late", "f1"]
+
+    asyncio.run(go())
+
+
+def test_who_came_anew_takes_the_first_step_of_a_task_before_others_are_begun() -> None:
+    """A list is found at once and given to its client in a task: what is begun in between is in front of it there."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        for name in ("q0", "p0"):
+            loop.going[name] = asyncio.get_running_loop().create_future()
+        loop.arrive(*flood, Arrived("o0", "other"), Arrived("o1", "other"), Arrived("q0", "quiet"), Arrived("p0", "peer"))
+        assert await loop.turn() == ["o0", "q0", "p0"] and loop.gave_way == []
+        assert await loop.turn() == ["f0", "o1"]
+        # While there is one user, nobody gains by it.
+        loop.several = False
+        loop.going["r0"] = asyncio.get_running_loop().create_future()
+        loop.arrive(Arrived("r0", "quiet"))
+        assert "r0" in (begun := await loop.turn()) and len(begun) == BEGUN
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("in_tasks", [False, True])
+def test_who_always_comes_anew_starves_nobody(in_tasks: bool) -> None:
+    """Another credential with each request."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        if in_tasks:
+            loop.going["x"] = asyncio.get_running_loop().create_future()
+        loop.arrive(*flood)
+        for turn in range(len(flood) + 2):
+            loop.arrive(*(Arrived("x", f"{turn} {i}") for i in range(BEGUN)))
+            await loop.turn()
+        assert len([x for x in loop.begun if x != "x"]) > len(flood) // 2
+
+    asyncio.run(go())
+
+
+def test_one_of_a_flood_waits_for_the_one_before() -> None:
+    """For ``HOLD_S`` of its work in a task, and no turn is made for it meanwhile; others are begun."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        ends = loop.going["f0"] = asyncio.get_running_loop().create_future()
+        loop.going["f1"] = asyncio.get_running_loop().create_future()
+        loop.arrive(*flood)
+        assert await loop.turn() == ["f0"]
+        assert [await loop.turn() for _ in range(3)] == [[], [], []] and loop.gave_way == [0] * HANDS
+        loop.arrive(Arrived("q0", "quiet"), Arrived("q1", "quiet"))
+        assert await loop.turn() == ["q0", "q1"]
+        assert await loop.turn() == []
+        ends.set_result(None)
+        await until(lambda: loop.begun[-1] == "f1")
+        assert await loop.turn() == []
+        loop.pass_(HOLD_S)  # f1 goes on and on
+        await until(lambda: len(loop.begun) == len(flood) + 2)
+        assert [x for x in loop.begun if x[0] == "f"] == [x.name for x in flood]
+
+    asyncio.run(go())
+
+
+def test_a_flood_waits_while_a_large_answer_is_given_to_another() -> None:
+    """For ``HOLD_S``, but for all of them no longer than ``LONGEST_S``."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.large = {"q0", "q1", "q2", "q3"}
+        loop.arrive(*flood)
+        assert await loop.turn() == ["f0"]
+        for i in range(3):
+            loop.arrive(Arrived(f"q{i}", "quiet"))
+            assert await loop.turn() == [f"q{i}"]
+            assert [await loop.turn() for _ in range(3)] == [[], [], []]
+            loop.pass_(HOLD_S * 3 / 4)
+        loop.going["f1"] = asyncio.get_running_loop().create_future()
+        loop.pass_(LONGEST_S - HOLD_S * 9 / 4)
+        await until(lambda: loop.begun[-1] == "f1")
+        loop.arrive(Arrived("q3", "quiet"))
+        assert await loop.turn() == ["q3"]
+        loop.going["f1"].set_result(None)
+        assert [await loop.turn() for _ in range(3)] == [[], [], []]
+        loop.going["q3"].cancel()
+        await until(lambda: "f2" in loop.begun)
+        for task in loop.going.values():
+            task.cancel()
+
+    asyncio.run(go())
+
+
+def test_who_floods_lets_others_be_answered_before_it_is_answered_at_length() -> None:
+    """Who came while the answer was made is heard, begun, and given what is his, though that goes on in a task, too."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.large = {"f0", "q0"}
+        loop.arrive(*flood)
+        assert await loop.turn() == ["f0"]
+        loop.meanwhile = [Arrived("q0", "quiet")]
+        await until(lambda: len(loop.steps) == 4)
+        assert loop.steps == ["f0 makes it", "q0 makes it", "q0 gives it", "f0 gives it"] and loop.gave_way == [0] * HANDS + [1] * HANDS
+        for task in loop.going.values():
+            task.cancel()
+        # Alone it does not.
+        loop.several, loop.large = False, {"f1"}
+        await until(lambda: loop.steps[-1] == "f1 gives it")
+        assert len(loop.gave_way) == 2 * HANDS
+        loop.going["f1"].cancel()
+
+    asyncio.run(go())
+
+
+def test_a_turn_that_was_asked_for_before_a_task_was_made_waits_for_its_first_step() -> None:
+    """Who came while the flood gave way had a turn made for him then; in it nothing of the flood is begun before the other is answered."""
+
+    async def go() -> None:
+        loop, flood = flooded()
+        loop.large = {"q0"}
+        loop.arrive(*flood)
+        loop.meanwhile = [Arrived("q0", "quiet")]
+        assert await loop.turn() == ["q0"]
+        await until(lambda: "q0 gives it" in loop.steps)
+        assert loop.begun == ["q0"]
+        loop.going["q0"].cancel()
+        await until(lambda: "f0" in loop.begun)
+
+    asyncio.run(go())
+
+
+def test_who_waits_for_seats_counts_as_what_he_has_to_come() -> None:
+    """A flood that was begun while it was alone, and waits for seats with all but a few: of it no more than one a turn goes there, too."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        for i in range(3 * BEGUN):
+            loop.going[f"f{i}"] = asyncio.get_running_loop().create_future()
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * BEGUN)))
+        assert len(await loop.turn()) == len(await loop.turn()) == BEGUN
+        loop.several = True
+        loop.pass_(HOLD_S)
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * BEGUN, 2 * BEGUN + 4)), Arrived("q0", "quiet"))
+        assert await loop.turn() == ["q0", f"f{2 * BEGUN}"] and loop.gave_way == [2 * BEGUN + 1] * HANDS
+        assert await loop.turn() == []  # what was begun last has HOLD_S
+        # Those that have what they waited for, and those of a time when nobody waits, do not count.
+        for i in range(2 * BEGUN + 1):
+            loop.going[f"f{i}"].set_result(None)
+        await asyncio.sleep(0)
+        assert await loop.turn() == [f"f{2 * BEGUN + i}" for i in (1, 2, 3)]
+
+    asyncio.run(go())
+
+
+def test_one_that_cannot_be_begun_holds_up_no_other() -> None:
+    class Broken(Arrived):
+        @property
+        def scope(self) -> dict[str, Any]:
+            raise ValueError("no scope")
+
+        @scope.setter
+        def scope(self, value: dict[str, Any]) -> None:
+            pass
+
+    async def go() -> None:
+        loop, told = Loop(), list[str]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        loop.arrive(Arrived("a"), Broken("b"), Arrived("c"))
+        assert [await loop.turn(), await loop.turn()] == [["a"], ["c"]] and told == ["no scope"]
+        loop.crowd = 1
+        loop.arrive(Arrived("d"), Broken("e"), Arrived("f"))
+        assert [await loop.turn(), await loop.turn()] == [[], ["d", "f"]] and await loop.turn() == []
+
+    asyncio.run(go())
+
+
+def test_what_is_begun_later_is_answered(tmp_path: Any) -> None:
+    """Through a real listener; a request with a body, too."""
+    asyncio.run(answered(tmp_path))
+
+
+async def answered(tmp_path: Any) -> None:
+    seen: list[str] = []
+
+    def handler(req: Request) -> Response:
+        seen.append(req.path)
+        return Response(200, [], req.path.encode())
+
+    turned, path = Dispatcher(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
+    listener = Listener(App(handler), "", 0, uds=path, turns=turned)
+    listener.start(1)
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            opened = [await asyncio.open_unix_connection(path) for _ in range(2 * BEGUN)]
+            for _, writer in opened:
+                stack.callback(writer.close)
+            for i, (_, writer) in enumerate(opened):
+                writer.write(head("GET" if i % 2 else "POST", f"/{i}", f"Authorization: Bearer t{i % 3}", "Content-Length: 2") + b"{}")
+            for i, (reader, _) in enumerate(opened):
+                assert await answer(reader) == (200, f"/{i}".encode())
+            # A connection goes on.
+            opened[0][1].write(head("GET", "/again"))
+            assert await answer(opened[0][0]) == (200, b"/again")
+    finally:
+        listener.stop()
+        await listener.stopped
+    assert len(seen) == 2 * BEGUN + 1
+
+
+def test_what_comes_by_the_thousand_is_put_down_in_turns() -> None:
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        put_down = loop.turns._put_down
+
+        def slow(*arrived: Any) -> None:
+            loop.pass_(0.001)
+            put_down(*arrived)
+
+        loop.turns._put_down = slow  # type: ignore[method-assign]
+        loop.arrive(*(Arrived(f"{i}", f"t{i}") for i in range(20)))
+        await loop.turn()
+        assert len(loop.turns._come) == 20 - 6  # the one that took the time to its end
+        await until(lambda: len(loop.begun) == 20)
+
+    asyncio.run(go())
+
+
+def test_large_heads_wait_within_a_bound(monkeypatch) -> None:
+    """100 connections of HTTP/2 with 100 requests of 200 kB each made a worker 2.3 GB large, without a credential."""
+    monkeypatch.setattr(dispatch, "HEADS_BYTES", 40_000)
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        first = [Arrived(f"{i}", f"{i}" + "t" * 9000) for i in range(6)]
+        loop.arrive(*first, *(Arrived(f"s{i}", f"{i}" + "t" * 3000) for i in range(6)))
+        socket = Arrived("socket", "t" * 9000)
+        socket.scope["type"] = "websocket"
+        loop.arrive(socket)
+        await until(lambda: len(loop.begun) == 11)
+        assert loop.refused == ["4", "5"] and "socket" in loop.begun
+        # What was begun makes room.
+        loop.arrive(first[0])
+        await until(lambda: len(loop.begun) == 12)
+        assert len(loop.refused) == 2
+
+    asyncio.run(go())
+
+
+def test_what_is_refused_is_answered(tmp_path: Any, monkeypatch) -> None:
+    """Through a real listener; with a body, too."""
+    monkeypatch.setattr(dispatch, "HEADS_BYTES", 0)
+
+    async def go() -> None:
+        turned, path = Dispatcher(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
+        listener = Listener(App(lambda req: Response(200, [], b"")), "", 0, uds=path, turns=turned)
+        listener.start(1)
+        try:
+            for method in ("GET", "POST", "HEAD"):
+                reader, writer = await asyncio.open_unix_connection(path)
+                writer.write(head(method, "/", "Connection: close", "Content-Length: 2", f"X-A: {'a' * 5000}") + b"{}")
+                said = await reader.read()
+                assert said.startswith(b"HTTP/1.1 429 ") and b"retry-after: 1" in said, said
+                assert said.endswith(b"again later.\n") == (method != "HEAD")
+                writer.close()
+        finally:
+            listener.stop()
+            await listener.stopped
+
+    asyncio.run(go())
+
+
+def test_more_is_given_where_it_is_written_at_once() -> None:
+    """And less again where it is not."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        flood = [Unwritten(f"f{i}", "flood") for i in range(10 * MOST)]
+        loop.arrive(*flood)
+        assert len(await turned(loop)) == 2 * BATCH
+        begun = []
+        for passed in [0.0] * 6 + [LATE_S * 2] * 5:
+            loop.pass_(passed)
+            asked(flood)[0].set_result({})
+            begun.append(len(await turned(loop)))
+        # Those since it was asked are told of, and as many as may be given then.
+        assert begun == [3 * BATCH, 6 * BATCH, 12 * BATCH, MOST + 8 * BATCH, MOST, MOST, 8 * BATCH, 4 * BATCH, 2 * BATCH, BATCH, BATCH]
+
+    asyncio.run(go())
+
+
+def asked(requests: list[Unwritten]) -> list[asyncio.Future[dict[str, Any]]]:
+    """What exchanges were asked for and have not told."""
+    return [x for r in requests for x in r.asked if not x.done()]
+
+
+async def turned(loop: Loop) -> list[str]:
+    """What is begun until nothing is."""
+    begun = []
+    for _ in range(100):
+        begun += await loop.turn()
+    return begun
+
+
+def test_no_more_is_begun_than_is_written() -> None:
+    """But for those who come anew: they wait for what was given already, and not for what would be meanwhile."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        flood = [Unwritten(f"f{i}", "flood") for i in range(5 * BATCH)]
+        loop.arrive(*flood)
+        assert len(await turned(loop)) == 2 * BATCH and len(asked(flood)) == 1
+        loop.arrive(*(quiet := [Unwritten("q0", "quiet")]))
+        assert await turned(loop) == ["q0"]
+        loop.pass_(2 * LATE_S)
+        asked(flood)[0].set_result({"type": "http.disconnect"})
+        assert await turned(loop) == [f"f{i}" for i in range(2 * BATCH, 3 * BATCH)] and len(asked(quiet)) == 1
+        # One that is never told of holds nobody up for ever.
+        loop.pass_(2 * LATE_S)
+        loop.turns._behind._come_by()
+        assert len(await turned(loop)) == BATCH
+        loop.pass_(2 * LATE_S)
+        asked(flood)[-1].set_exception(OSError())
+        assert len(await turned(loop)) == BATCH and loop.begun[-1] == flood[-1].name
+
+    asyncio.run(go())
+
+
+def test_who_has_nothing_put_down_is_counted_as_well() -> None:
+    """A flood whose requests come no faster than they are answered here may come faster than they are written."""
+
+    async def go() -> None:
+        loop = Loop()
+        flood = [Unwritten(f"f{i}", "flood") for i in range(30 * BATCH)]
+        for one in flood:
+            loop.arrive(one)
+            await loop.turn()
+        assert len(loop.begun) == 2 * (UNASKED + BATCH) + BEGUN and len(asked(flood)) == 1
+        while left := asked(flood):
+            for one in left:
+                one.set_result({})
+            await turned(loop)
+        assert loop.begun == [x.name for x in flood]
+
+    asyncio.run(go())
+
+
+def test_what_one_user_was_given_lies_before_nobody() -> None:
+    """As long as nobody else asks, and nobody is refused."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.lone = True
+        flood = [Unwritten(f"f{i}", "one") for i in range(10 * MOST)]
+        loop.arrive(*flood[: 5 * MOST])
+        assert len(await loop.turn()) == 5 * MOST and not asked(flood)
+        loop.several = True
+        loop.arrive(*flood[5 * MOST :])
+        assert len(await turned(loop)) < 5 * MOST and len(asked(flood)) == 1
+
+    asyncio.run(go())
+
+
+def test_credentials_that_nobody_knows_count_by_connection() -> None:
+    """Who makes up another one for each request has one turn for all of them, and waits while what was given is written."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd, loop.known = 1, False
+        flood = [Unwritten(f"f{i}", f"token {i}") for i in range(4 * BATCH)]
+        other = [Arrived(f"o{i}", f"another {i}", port=2) for i in range(4)]
+        loop.arrive(*flood, *other, Arrived("q0", "quiet"))
+        assert await loop.turn() == ["f0", "o0", "q0", "f1", "o1", "f2", "o2", "f3"]
+        await turned(loop)
+        # Nobody whose credential is known waits for newcomers, and these for a while.
+        new = [Arrived(f"n{i}", f"new {i}", port=10 + i) for i in range(3 * BATCH)]
+        loop.arrive(*new, Arrived("q1", "quiet"))
+        begun = await turned(loop)
+        assert begun[0] == "q1" and begun[1:] == [x.name for x in new[: BATCH - 1]]
+
+    asyncio.run(go())
+
+
+def test_refusals_wait_while_answers_are_written() -> None:
+    """And are all said, also when nothing else is left."""
+
+    async def go() -> None:
+        loop = Loop()
+        loop.crowd = 1
+        large = dispatch.HEADS_BYTES // (2 * BATCH)
+        flood = [Unwritten(f"f{i}", "flood", large=large) for i in range(6 * BATCH)]
+        loop.arrive(*flood)
+        await turned(loop)
+        assert len(loop.begun) + len(loop.refused) == 2 * BATCH
+        while left := asked(flood):
+            for one in left:
+                one.set_result({})
+            await turned(loop)
+        assert len(loop.begun) == 2 * BATCH - 1 and len(loop.begun) + len(loop.refused) == len(flood)
+
+    asyncio.run(go())
+
+
+def test_an_exchange_that_is_over_tells_whether_what_was_given_is_written(tmp_path: Any, monkeypatch) -> None:
+    """Granian's, also one whose client has gone, and again and again: nothing else goes on here for an hour."""
+    monkeypatch.setattr(writelag, "MOST", BATCH)
+
+    async def go() -> None:
+        turned, path = Dispatcher(asyncio.get_running_loop(), lambda: 1, knows=lambda credential: False), str(tmp_path / "s")
+        listener = Listener(App(lambda req: Response(200, [], req.path.encode())), "", 0, uds=path, turns=turned)
+        listener.start(1)
+        try:
+            for again in range(2):
+                opened = [await asyncio.open_unix_connection(path) for _ in range(5 * BATCH)]
+                for i, (_, writer) in enumerate(opened):
+                    writer.write(head("GET", f"/{i}", "Authorization: Bearer x"))
+                for i, (reader, _) in enumerate(opened):
+                    assert await answer(reader) == (200, f"/{i}".encode()), again
+                for _, writer in opened:
+                    writer.close()
+            assert turned._behind._batch == BATCH and turned._behind.over is not None
+        finally:
+            listener.stop()
+            await listener.stopped
+
+    asyncio.run(go())

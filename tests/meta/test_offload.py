@@ -1,0 +1,245 @@
+"""Work beside the loop: its outcome, its end, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kas.meta import offload
+from kas.meta.errors import ApiError
+from kas.meta.fairqueue import works_for
+from kas.meta.offload import OffloadPool, abandoned, step
+from kas.meta.waiting import awaited, eager
+
+
+class Large:
+    pass
+
+
+def good(x: Large) -> Large:
+    return x
+
+
+def bad(x: Large) -> Large:
+    raise ValueError("no")
+
+
+def test_it_runs_in_another_thread_and_the_small_does_not() -> None:
+    async def go() -> None:
+        assert await OffloadPool().run(threading.get_ident) != threading.get_ident()
+        assert await step(True, threading.get_ident) != threading.get_ident()
+        assert await step(False, threading.get_ident) == threading.get_ident()
+        with pytest.raises(ValueError, match="no"):
+            await step(True, bad, Large())
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("work", [good, bad])
+@pytest.mark.parametrize("way", ["task", "eager"])
+def test_nothing_stays_for_the_collector_of_garbage(work: Callable[[Large], Large], way: str) -> None:
+    """It comes round once in many requests: a body of 3 MB that waits for it is a leak."""
+    pool = OffloadPool()
+
+    @eager
+    async def eagerly(x: Large) -> Any:
+        return await awaited(pool.run(work, x))
+
+    async def one() -> weakref.ref[Large]:
+        x = Large()
+        try:
+            waiting: Awaitable[Any] = pool.run(work, x) if way == "task" else eagerly(x)
+            await waiting
+        except ValueError:
+            pass
+        waiting = asyncio.sleep(0)
+        await waiting
+        found = weakref.ref(x)
+        del x
+        return found
+
+    async def go() -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            left = await asyncio.create_task(one())
+            for _ in range(600):  # the thread lets go a moment later
+                if left() is None:
+                    return
+                await asyncio.sleep(0.1)
+            pytest.fail("it is kept")
+        finally:
+            gc.enable()
+
+    asyncio.run(go())
+
+
+def test_what_was_given_up_is_not_begun() -> None:
+    begun: list[int] = []
+
+    async def go() -> None:
+        pool, block = OffloadPool(threads=1), threading.Event()
+        first = asyncio.create_task(pool.run(block.wait))
+        second = asyncio.create_task(pool.run(begun.append, 1))
+        third = asyncio.create_task(pool.run(begun.append, 2))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        block.set()
+        await asyncio.gather(first, third)
+
+    asyncio.run(go())
+    assert begun == [2]
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    script = """
+import asyncio, os
+from kas.meta.offload import POOL
+assert asyncio.run(POOL.run(sum, [1, 2])) == 3
+pid = os.fork()
+if not pid:
+    os._exit(asyncio.run(asyncio.wait_for(POOL.run(sum, [3, 4]), 60)))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("given", [0, 1, 2])
+def test_where_the_system_gives_no_thread_the_others_do_it(monkeypatch: pytest.MonkeyPatch, given: int) -> None:
+    """Refused while there is none at all, and as ever once there are some again; what nobody waits for is left undone."""
+    start, left, undone = threading.Thread.start, [given], []
+
+    def start_or_not(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    async def go() -> None:
+        pool = OffloadPool()
+        for _ in range(3):
+            monkeypatch.setattr(threading.Thread, "start", start_or_not)
+            if given:
+                assert await pool.run(sum, [1, 2]) == 3
+            else:
+                pool.soon(lambda: undone.append(1))
+                with pytest.raises(ApiError, match="no more threads") as e:
+                    await pool.run(sum, [1, 2])
+                assert (e.value.code, e.value.headers) == (503, {"retry-after": "1"})
+        monkeypatch.undo()
+        assert await asyncio.wait_for(pool.run(sum, [1, 2]), 60) == 3
+        assert pool._wanted == 0 and not undone
+
+    asyncio.run(go())
+
+
+def test_clients_take_turns_and_leave_a_thread_to_others() -> None:
+    done: list[tuple[str, int]] = []
+
+    async def request(pool: OffloadPool, client: str, number: int, steps: int, block: threading.Event) -> None:
+        works_for(client)
+        for _ in range(steps):
+            await pool.run(block.wait)
+            done.append((client, number))
+
+    async def go() -> None:
+        pool, block, free = OffloadPool(threads=2), threading.Event(), threading.Event()
+        free.set()
+        held = [asyncio.create_task(request(pool, "many", i, 1, block)) for i in range(10)]
+        await asyncio.sleep(0)
+        await request(pool, "one", 0, 3, free)
+        assert done == [("one", 0)] * 3, "one of two threads works for somebody else"
+        block.set()
+        await asyncio.gather(*held)
+        assert [number for _, number in done[3:]] == list(range(10))
+
+    asyncio.run(go())
+
+
+def test_what_was_begun_is_finished_first() -> None:
+    """All bodies would be decoded before the first was written."""
+    done: list[int] = []
+
+    async def request(pool: OffloadPool, number: int, block: threading.Event) -> None:
+        works_for("many")
+        await pool.run(block.wait)
+        for _ in range(3):
+            await pool.run(done.append, number)
+
+    async def go() -> None:
+        pool, block = OffloadPool(threads=1), threading.Event()
+        held = [asyncio.create_task(request(pool, i, block)) for i in range(5)]
+        await asyncio.sleep(0)
+        block.set()
+        await asyncio.gather(*held)
+
+    asyncio.run(go())
+    assert done.index(0) < done.index(4) and done.count(0) == 3
+    assert [done.index(i) for i in range(5)] == sorted(done.index(i) for i in range(5)), done
+
+
+def test_work_that_nobody_waits_for_any_more_is_told() -> None:
+    told: list[bool] = []
+
+    async def go() -> None:
+        pool, loop, begun, left = OffloadPool(threads=1), asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def work() -> None:
+            told.append(abandoned())
+            loop.call_soon_threadsafe(begun.set)
+            left.wait()
+            told.append(abandoned())
+
+        task = asyncio.create_task(pool.run(work))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        left.set()
+        assert not await pool.run(abandoned), "the next job of the thread is another one"
+
+    asyncio.run(go())
+    assert told == [False, True] and not abandoned()
+
+
+def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many users somebody is: each of these works until the last of them has had its turn."""
+    monkeypatch.setattr(offload, "SLICE_S", 0.0)
+
+    async def go() -> None:
+        pool, over, began = OffloadPool(threads=2), threading.Event(), list[int]()
+        each = threading.Event()  # of the users has begun: a thread that was given work may get its turn last
+
+        def long(number: int) -> int:
+            began.append(number)
+            if len(began) == 5:
+                each.set()
+            while not over.is_set():
+                assert not abandoned()
+            return number
+
+        def end() -> None:
+            assert each.wait(60)
+            over.set()
+
+        async def one(client: str, work: Callable[[], object]) -> object:
+            works_for(client)
+            return await pool.run(work)
+
+        made = [asyncio.create_task(one(f"user-{i % 5}", partial(long, i))) for i in range(10)]
+        short = asyncio.create_task(one("other", end))
+        assert await asyncio.wait_for(asyncio.gather(*made), 60) == list(range(10)) and await short is None
+        # Of one user what was begun goes first, however often others went before it.
+        assert sorted(began[:5]) == list(range(5)) and pool._held_up == 0
+        assert [t.name for t in threading.enumerate()].count("kas-aside") >= 2 and pool._rota.free == 2
+
+    asyncio.run(go())
