@@ -23,9 +23,9 @@ WOKEN = 32  # of those who wait at a passage, in a turn of the loop: those for w
 
 
 class TimeSlice:
-    """Bounds how long a coroutine that does many small steps keeps the event loop: after each step, ``if time_slice.over: await
-    time_slice.pause()`` lets others run every ``TIME_SLICE_S``. Each turn of the loop resumes one of the paused coroutines, clients in turn,
-    so that a turn stays short however many of them there are."""
+    """Bounds how long a coroutine that does many small steps keeps the event loop: after each step,
+    ``if time_slice.over: await time_slice.pause()`` lets others run every ``TIME_SLICE_S``. Each turn of the loop resumes one of the paused
+    coroutines, clients in turn, so that a turn stays short however many of them there are."""
 
     __slots__ = ("_until",)
 
