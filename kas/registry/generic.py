@@ -210,10 +210,17 @@ class Registry:
 
     def not_stored(self, obj: Obj, revision: int, made: Made | None = None) -> Decoded:
         """``obj`` as the answer to a write that does not store it, under ``revision`` when it has one; ``made`` are its ``forms`` where
-        they are there. Raises 400 for what is nested too deep."""
+        they are there. As what was stored, it has been through the storage's codec (``DryRunnableStorage.copyInto``), which leaves
+        null of an empty list that is always written. Raises 400 for what is nested too deep."""
         if revision:
             obj["metadata"]["resourceVersion"] = str(revision)
-        return Decoded(self.type, obj, revision, (made or self.forms(obj))[1])
+        encoded, text = made or self.forms(obj)
+        if text is None and not self.type.custom:
+            given = obj["metadata"].get("resourceVersion")
+            obj = object_of(build_record(*encoded[:2]))
+            if given:
+                obj["metadata"]["resourceVersion"] = given
+        return Decoded(self.type, obj, revision, text)
 
     # --- committing
 

@@ -246,6 +246,32 @@ def test_a_self_link_is_not_stored(client, namespace):
     assert code == 200 and "selfLink" not in body["metadata"]
 
 
+@pytest.mark.parametrize(
+    ("plural", "body"),
+    [
+        ("apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", {"addressType": "IPv4", "endpoints": [], "ports": []}),
+        ("apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles", {"rules": []}),
+        ("api/v1/namespaces/{}/limitranges", {"spec": {"limits": []}}),
+        ("apis/networking.k8s.io/v1/namespaces/{}/networkpolicies", {"spec": {"podSelector": {"matchExpressions": []}, "ingress": []}}),
+    ],
+)
+def test_a_dry_run_shows_what_the_storage_would_give_back(client, namespace, plural, body):
+    """An empty list that is always written is null there."""
+    path = "/" + plural.format(namespace)
+
+    def shown(code: int, answer: dict) -> tuple:
+        return code, {k: v for k, v in answer.items() if k != "metadata"}
+
+    body = {"metadata": {"name": "o"}, **body}
+    dry = shown(*client("POST", f"{path}?dryRun=All", body))
+    code, made = client("POST", path, body)
+    assert dry == shown(code, made) == shown(201, client("GET", f"{path}/o")[1])
+    body["metadata"]["labels"] = {"a": "b"}
+    code, answer = client("PUT", f"{path}/o?dryRun=All", body)
+    assert (answer["metadata"]["resourceVersion"], answer["metadata"]["labels"]) == (made["metadata"]["resourceVersion"], {"a": "b"})
+    assert shown(code, answer) == shown(*client("PUT", f"{path}/o", body))
+
+
 @pytest.mark.parametrize(("query", "warns"), [("", True), ("?propagationPolicy=Orphan", False), ("?orphanDependents=false", False)])
 def test_deleting_jobs_without_a_word_about_their_pods(client, namespace, query, warns):
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
