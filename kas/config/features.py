@@ -44,7 +44,8 @@ GOVERNED = {
     "DRAResourceClaimGranularStatusAuthorization": "who writes the status of a ResourceClaim needs resourceclaims/binding or /driver",
     "DRAWorkloadResourceClaims": "rules of bootstrap roles",
     "ExtendWebSocketsToKubelet": "exec, attach and port-forward as WebSockets go as they come to kubelets whose nodes declare this feature",
-    "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
+    "GenericWorkload":
+        "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three plug-ins and a controller",
     "HPAScaleToZero": "minReplicas may be 0",
     "InPlacePodVerticalScalingInitContainers": "resources of init containers that are no sidecars may change",
     "KMSv1": "KMS plug-ins of version 1",
