@@ -149,11 +149,6 @@ def test_gated_rules_come_with_their_gate():
     assert names.count("system:cluster-trust-bundle-discovery") == 2
 
 
-def test_there_is_no_role_of_a_controller_that_upstream_does_not_have(entries):
-    """``controller_policy.go``: certificates of Services are another distribution's."""
-    assert not [e.name for e in entries if "service-ca" in e.name]
-
-
 @pytest.mark.parametrize("gate, name", [
     ("ClusterTrustBundle", "kube-apiserver-serving-clustertrustbundle-publisher"),
     ("DRAResourcePoolStatus", "resourcepoolstatusrequest-controller"),
