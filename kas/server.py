@@ -155,7 +155,8 @@ class Server:
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.set(raw)
-        self.own, self.chosen = controllers.own(self.features, raw.enable_priority_and_fairness), controllers.chosen(raw.controllers)
+        self.own = controllers.own(self.features, raw.enable_priority_and_fairness)
+        self.chosen = controllers.chosen(raw.controllers, self.features)
         if raw.service_account_signing_endpoint:  # it signs no tokens without end
             self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]
         leases = options.etcd and raw.endpoint_reconciler_type == "lease"

@@ -40,9 +40,12 @@ GOVERNED = {
     "CoordinatedLeaderElection": "leaders are elected among leasecandidates, once their version is on",
     "CrossNamespaceVolumeDataSource": "claims name a source in another namespace",
     "DRADeviceTaintRules": "rules of bootstrap roles",
+    "DRAResourcePoolStatus": "rules of bootstrap roles",
     "DRAResourceClaimGranularStatusAuthorization": "who writes the status of a ResourceClaim needs resourceclaims/binding or /driver",
+    "DRAWorkloadResourceClaims": "rules of bootstrap roles",
     "ExtendWebSocketsToKubelet": "exec, attach and port-forward as WebSockets go as they come to kubelets whose nodes declare this feature",
-    "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
+    "GenericWorkload":
+        "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three plug-ins and a controller",
     "HPAScaleToZero": "minReplicas may be 0",
     "InPlacePodVerticalScalingInitContainers": "resources of init containers that are no sidecars may change",
     "KMSv1": "KMS plug-ins of version 1",
@@ -71,9 +74,10 @@ GOVERNED = {
     "ServiceAccountNodeAudienceRestriction": "kubelets get tokens only for audiences that a pod's volumes or a role name",
     "ShardedListAndWatch": "shardSelector of lists, watches and deletes of collections; shardInfo of lists",
     "SizeBasedListCostEstimate": "seats of lists by the size of their objects, not by their number alone",
-    "StorageVersionAPI": "StorageVersions tell what each server of the cluster writes and reads; until then it writes nothing",
+    "StorageVersionAPI":
+        "StorageVersions tell what each server of the cluster writes and reads; until then it writes nothing; rules of bootstrap roles",
     "StorageVersionHash": "storageVersionHash in discovery",
-    "StorageVersionMigrator": "storageversionmigrations are served, once their version is on",
+    "StorageVersionMigrator": "storageversionmigrations are served, once their version is on; rules of bootstrap roles",
     "ServiceCIDRStatusFieldWiping": "writes of a ServiceCIDR leave its status as it is",
     "StrictIPCIDRValidation": "addresses with leading zeros and sloppy ranges are refused in old fields, too",
     "StructuredAuthenticationConfigurationEgressSelector": "egressSelectorType of an issuer of an AuthenticationConfiguration",
@@ -86,6 +90,7 @@ GOVERNED = {
     "UnknownVersionInteroperabilityProxy": "requests for what only another API server of the cluster serves are passed on to it",
     "UserNamespacesHostNetworkSupport": "pods with hostNetwork may have users of their own (hostUsers: false)",
     "WatchCacheInitializationPostStartHook": "the health check poststarthook/storage-readiness",
+    "WorkloadWithJob": "rules of bootstrap roles",
     "WatchList": "sendInitialEvents, and initial events of watches that ask for them the old way",
 }
 

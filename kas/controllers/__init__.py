@@ -47,7 +47,10 @@ ALWAYS = {
 }
 FAIRNESS = "priority-and-fairness-config-consumer"
 # Those of a feature gate.
-GATED = {"kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity"}
+GATED = {
+    "kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity",
+    "podgroup-protection-controller": "GenericWorkload",
+}  # fmt: skip
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",
     "garbage-collector-controller": "garbage.GarbageCollector",
@@ -56,9 +59,10 @@ BY_CHOICE = {
     "root-ca-certificate-publisher-controller": "serviceaccounts.RootCA",
     "clusterrole-aggregation-controller": "clusterroles.ClusterRoleAggregation",
     "service-cidr-controller": "servicecidrs.ServiceCIDRs",
-    "persistentvolumeclaim-protection-controller": "storage_protection.ClaimProtection",
-    "persistentvolume-protection-controller": "storage_protection.VolumeProtection",
-    "volumeattributesclass-protection-controller": "storage_protection.ClassProtection",
+    "persistentvolumeclaim-protection-controller": "protection.ClaimProtection",
+    "persistentvolume-protection-controller": "protection.VolumeProtection",
+    "volumeattributesclass-protection-controller": "protection.ClassProtection",
+    "podgroup-protection-controller": "protection.PodGroupProtection",
     "resourcequota-controller": "resourcequota.ResourceQuotas",
     "validatingadmissionpolicy-status-controller": "policystatus.PolicyStatus",
     "certificatesigningrequest-signing-controller": "certificates.Signing",
@@ -126,11 +130,12 @@ class Initializer(NamedTuple):
 def own(gates: Collection[str], fairness: bool = True) -> list[str]:
     """Names of the loops of kube-apiserver itself, without those whose feature gate is not among ``gates``, and without that of
     ``--enable-priority-and-fairness`` where nobody asks FlowSchemas."""
-    return [name for name in ALWAYS if (name not in GATED or GATED[name] in gates) and (fairness or name != FAIRNESS)]
+    return [name for name in ALWAYS if _has_its_gate(name, gates) and (fairness or name != FAIRNESS)]
 
 
-def chosen(given: Sequence[str]) -> list[str]:
-    """The names ``--controllers`` turns on. Raises ValueError for a name nobody has."""
+def chosen(given: Sequence[str], gates: Collection[str] = ()) -> list[str]:
+    """The names ``--controllers`` turns on, without those whose feature gate is not among ``gates``. Raises ValueError for a name nobody
+    has."""
     names = list(BY_CHOICE)
     given = [_known_as(text) for text in given]
     for text in given:
@@ -140,7 +145,11 @@ def chosen(given: Sequence[str]) -> list[str]:
         if len(given) > 1:
             raise ValueError("--controllers: 'none' stands alone")
         return []
-    return [name for name in names if _is_on(name, given)]
+    return [name for name in names if _has_its_gate(name, gates) and _is_on(name, given)]
+
+
+def _has_its_gate(name: str, gates: Collection[str]) -> bool:
+    return name not in GATED or GATED[name] in gates
 
 
 def _known_as(text: str) -> str:

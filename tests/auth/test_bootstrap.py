@@ -149,7 +149,29 @@ def test_gated_rules_come_with_their_gate():
     assert names.count("system:cluster-trust-bundle-discovery") == 2
 
 
-@pytest.mark.parametrize("gate", ["ClusterTrustBundle", "DRADeviceTaintRules", "GenericWorkload", "PodCertificateRequest"])
+@pytest.mark.parametrize("gate, name", [
+    ("ClusterTrustBundle", "kube-apiserver-serving-clustertrustbundle-publisher"),
+    ("DRAResourcePoolStatus", "resourcepoolstatusrequest-controller"),
+    ("GenericWorkload", "podgroup-protection-controller"),
+    ("PodCertificateRequest", "podcertificaterequestcleaner"),
+    ("StorageVersionAPI", "storage-version-garbage-collector"),
+    ("StorageVersionMigrator", "storage-version-migrator-controller"),
+])  # fmt: skip
+def test_a_controller_of_a_gate_has_its_role_with_the_gate(gate, name):
+    """``controller_policy.go``: without it the controller of a kube-controller-manager, which runs with the same gate, is forbidden all."""
+
+    def named(*on):
+        return {e.resource: e.obj for e in bootstrap.system_objects(NOW, on) if e.name == f"system:controller:{name}"}
+
+    assert not named()
+    found = named(gate)
+    assert set(found) == {"clusterroles", "clusterrolebindings"} and found["clusterroles"]["rules"]
+    assert found["clusterrolebindings"]["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}]
+
+
+@pytest.mark.parametrize("gate", [
+    "ClusterTrustBundle", "DRADeviceTaintRules", "DRAWorkloadResourceClaims", "GenericWorkload", "PodCertificateRequest", "WorkloadWithJob",
+])  # fmt: skip
 def test_a_gate_brings_rules_or_roles(gate):
     def policy(*on):
         entries = (e for e in bootstrap.system_objects(NOW, on) if e.group == "rbac.authorization.k8s.io")

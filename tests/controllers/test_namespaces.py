@@ -158,6 +158,9 @@ def test_controllers_are_chosen_by_name():
     assert set(chosen(["*", "-namespace-controller"])) == set(everything) - {"namespace-controller"}
     with pytest.raises(ValueError, match="is not one of"):
         chosen(["nope"])
+    protection = "podgroup-protection-controller"
+    assert chosen(["*", protection]) == everything and chosen(["*"], ["GenericWorkload"]) != everything
+    assert chosen([protection], ["GenericWorkload"]) == [protection]
 
 
 def test_controllers_have_the_names_they_are_chosen_by():

@@ -15,9 +15,9 @@ from kas.auth.credentials import ServiceAccountKeys
 from kas.controllers.client import Client
 from kas.controllers.garbage import GarbageCollector
 from kas.controllers.namespace import NamespaceController
+from kas.controllers.protection import PVC, ClaimProtection
 from kas.controllers.service_repair import ServiceRepair
 from kas.controllers.serviceaccounttokens import TYPE, Tokens
-from kas.controllers.storage_protection import PVC, ClaimProtection
 from kas.kinds.core.service.allocation import ServiceAllocator, port_op, ports
 from kas.meta import clock
 from kas.registry.registries import Registries

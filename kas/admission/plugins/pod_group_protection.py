@@ -12,7 +12,7 @@ FINALIZER = "scheduling.k8s.io/podgroup-protection"
 
 
 class Plugin:
-    """Sees new PodGroups, while the gate GenericWorkload is open. The finalizer is the controller-manager's to take away."""
+    """Sees new PodGroups, while the gate GenericWorkload is open. The finalizer is for ``kas.controllers.protection`` to take away."""
 
     name = "PodGroupProtection"
 

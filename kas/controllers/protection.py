@@ -1,7 +1,8 @@
-"""Lets claims, volumes and volume attribute classes go once nothing uses them (``pkg/controller/volume/{pvc,pv,vac}protection``).
+"""Lets claims, volumes, volume attribute classes and pod groups go once nothing uses them.
 
-Each has a finalizer, by admission or else from here; deleted ones keep it while a pod uses the claim, a claim the volume, or either
-the class.
+``pkg/controller/volume/{pvc,pv,vac}protection``, ``pkg/controller/scheduling/podgroupprotection``. Each has a finalizer, by admission or
+else, but for pod groups, from here; deleted ones keep it while a pod uses the claim, a claim the volume, either the class, or a pod
+that is not over is of the group.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from kas.registry.registries import Registries
 from kas.store import Event, Record
 
 PVC, PV, VAC = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes.io/vac-protection"
+POD_GROUP = "scheduling.k8s.io/podgroup-protection"
 RECHECK_S = 30.0
 REST_TIMES, LONGEST_REST_S = 4, 1.0  # after a look at all that may use something, of what that took
+_POD_GROUP_NAME = re.compile(rb'"podGroupName":"([^"]*)"')
 _CLAIM_NAME = re.compile(rb'"claimName":"([^"]*)"')
 
 
@@ -215,6 +218,55 @@ class ClassProtection(_Together):
                 if b"olumeAttributesClassName" in rec.json:
                     used |= _classes(object_of(rec)) & going.keys()
         return used
+
+
+class PodGroupProtection(_Together):
+    """Lets a PodGroup go once each pod that names it is over or gone. Its finalizer is from admission alone."""
+
+    name = "podgroup-protection-controller"
+    group, resource, finalizer = "scheduling.k8s.io", "podgroups", POD_GROUP
+    user = "podgroup-protection-controller"
+
+    def _more(self) -> list[Reflectors]:
+        pods = self.client.registries.of("", "pods")
+        self.users = [pods]
+        return [self.client.reflector(pods.root, self._pod_events)]
+
+    def _look(self, rec: Record) -> None:
+        if b'"deletionTimestamp":' in rec.json:
+            super()._look(rec)
+
+    def _hold(self, obj: dict[str, Any]) -> bool:
+        return False
+
+    def _pod_events(self, events: Sequence[Event]) -> None:
+        """A pod that went, or is over, may have been the last of its group."""
+        for e in events:
+            rec = e.record or e.previous
+            assert rec is not None  # a deletion brings what was
+            if b'"podGroupName":' in rec.json:
+                pod = object_of(rec)
+                if _group_of(pod) and (e.record is None or _is_over(pod)):
+                    self.queue.add(f"{self.registry.prefix(pod['metadata']['namespace'])}{_group_of(pod)}")
+
+    async def _in_use(self, namespace: str, going: dict[str, dict[str, Any]]) -> set[str]:
+        (pods,) = self.users
+        used, named = set[str](), {name.encode() for name in going}
+        async for rec in self.client.paced(pods.prefix(namespace)):
+            if not named.isdisjoint(_POD_GROUP_NAME.findall(rec.json)):
+                pod = object_of(rec)
+                if not _is_over(pod):
+                    used.add(_group_of(pod))
+        return used & going.keys()
+
+
+def _group_of(pod: dict[str, Any]) -> str:
+    """The name of the PodGroup that a pod is of, "" without one."""
+    return ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName") or ""
+
+
+def _is_over(pod: dict[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _classes(obj: dict[str, Any]) -> set[str]:

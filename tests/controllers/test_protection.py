@@ -1,4 +1,4 @@
-"""What a claim that goes costs beside many pods, and a class beside many volumes."""
+"""What a claim that goes costs beside many pods, and a class beside many volumes; what a pod group waits for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from kas.controllers import storage_protection
-from kas.controllers.storage_protection import PVC, VAC, ClaimProtection, ClassProtection
+from kas.config import features
+from kas.controllers import protection
+from kas.controllers.protection import POD_GROUP, PVC, VAC, ClaimProtection, ClassProtection, PodGroupProtection
 from kas.meta.waiting import TimeSlice
 from tests.controllers.stored import stored
 
 
 def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(storage_protection, "LONGEST_REST_S", 0.0)
+    monkeypatch.setattr(protection, "LONGEST_REST_S", 0.0)
     paused = []
 
     class Over(TimeSlice):
@@ -45,7 +46,7 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
                 return real(prefix)
 
             client.paced = paced  # type: ignore[method-assign]
-            monkeypatch.setattr(storage_protection, "TimeSlice", Over)
+            monkeypatch.setattr(protection, "TimeSlice", Over)
             for name in names:
                 assert await control._sync(f"{control.registry.prefix('n')}{name}") is None
             assert list(control.queue._order) == ["n"]
@@ -61,7 +62,7 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
 
 def test_one_look_at_claims_and_volumes_is_for_all_classes_that_go(tmp_path: Path, monkeypatch: Any) -> None:
     """Each that was deleted went through all of them."""
-    monkeypatch.setattr(storage_protection, "LONGEST_REST_S", 0.0)
+    monkeypatch.setattr(protection, "LONGEST_REST_S", 0.0)
 
     async def run() -> None:
         async with stored(tmp_path) as registries:
@@ -90,5 +91,48 @@ def test_one_look_at_claims_and_volumes_is_for_all_classes_that_go(tmp_path: Pat
             assert looks == 2 * [reg.root for reg in control.users]  # once more when everything is known
             assert list(control.queue._timers) == [control.registry.root + "c4"] and not control._deleted
             control.queue.clear()
+
+    asyncio.run(run())
+
+
+def test_pod_groups_that_go_wait_for_their_pods_that_are_not_over(tmp_path: Path, monkeypatch: Any) -> None:
+    """``podgroupprotection``. Nobody else takes the finalizer away, so they stayed, and their namespaces with them."""
+    monkeypatch.setattr(protection, "LONGEST_REST_S", 0.0)
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            control = PodGroupProtection(registries)
+            control._more()
+            client, group, pods = control.client, "scheduling.k8s.io", registries.of("", "pods")
+            names = {"free": [POD_GROUP, "a/b"], "runs": [POD_GROUP], "over": [POD_GROUP], "stays": [POD_GROUP], "other": []}
+            for name, finalizers in names.items():
+                meta = {"name": name, "namespace": "n", "finalizers": finalizers}
+                spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+                head = {"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha2"}
+                assert await client.create(group, "podgroups", {**head, "metadata": meta, "spec": spec})
+            for name, namespace in (("runs", "n"), ("over", "n"), ("free", "elsewhere")):
+                spec = {"schedulingGroup": {"podGroupName": name}, "containers": [{"name": "c", "image": "i"}]}
+                head = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": namespace}}
+                with features.DEFAULT.overridden(GenericWorkload=True):
+                    assert await client.create("", "pods", {**head, "spec": spec})
+
+            def over(pod: dict[str, Any]) -> bool:
+                pod["status"] = {**(pod.get("status") or {}), "phase": "Failed"}
+                return True
+
+            async def settle() -> dict[str, list[str]]:
+                for key in [f"{control.registry.prefix('n')}{name}" for name in names]:
+                    assert await control._sync(key) is None
+                await control._sync("n")
+                control.queue.clear()
+                left = {name: client.get(group, "podgroups", "n", name) for name in names}
+                return {name: obj["metadata"].get("finalizers", []) for name, obj in left.items() if obj is not None}
+
+            await client.update(pods, "n", "over", over, "status")
+            for name in ("free", "runs", "over"):
+                await client.delete(control.registry, "n", name)
+            assert await settle() == {"free": ["a/b"], "runs": [POD_GROUP], "stays": [POD_GROUP], "other": []}
+            await client.delete(pods, "n", "runs")
+            assert "runs" not in await settle()
 
     asyncio.run(run())
