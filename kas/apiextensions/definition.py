@@ -148,12 +148,14 @@ def schema(record: Stored, version: str) -> Obj:
 
 
 def schema_of(definition: Obj, version: str) -> Obj:
-    """The schema of a version, without what it says to readers, for which the definition is used up; an empty one, which knows no field,
-    where there is none."""
+    """The schema of a version, with pruned defaults and without what it says to readers, for which the definition is used up; an empty one,
+    which knows no field, where there is none."""
+    from kas.apiextensions import schemadefaults  # as all that is of use with objects only
+
     spec = definition["spec"]
     found: Obj = next((v for v in spec.get("versions") or () if v["name"] == version), {})
     validation = found.get("schema") or spec.get("validation") or {}
-    out: Obj = validation.get("openAPIV3Schema") or {}
+    out: Obj = schemadefaults.pruned(validation.get("openAPIV3Schema") or {})
     _lean(out, {})
     return {**out, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else out
 

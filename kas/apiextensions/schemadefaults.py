@@ -1,6 +1,6 @@
 """Defaults in a CustomResourceDefinition's schema: each must be pruned and valid for its place.
 
-Upstream: ``apiextensions-apiserver/pkg/apiserver/schema/defaulting`` (ValidateDefaults).
+Upstream: ``apiextensions-apiserver/pkg/apiserver/schema/defaulting`` (ValidateDefaults, PruneDefaults).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kas.apiextensions.schema import EMBEDDED, Schema
 from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, too_costly
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.types.scheme import Field, prune_value, schema_type
+from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
 
 _META = ("apiVersion", "kind", "metadata")
 # A default is validated by all of the schema below it, so defaults around defaults cost the product of their depth and their size, as they
@@ -33,8 +33,12 @@ class _Place:
 
     def field(self) -> Field:
         """What the default is a value of."""
-        (found,) = schema_type("", {"properties": {"default": self.schema}}).fields
+        (found,) = self.holder().fields
         return found
+
+    def holder(self) -> TypeDesc:
+        """The type of an object whose field ``default`` holds it."""
+        return schema_type("", {"properties": {"default": self.schema}})
 
 
 def _all_places(schema: Schema, path: str) -> Iterator[_Place]:
@@ -49,14 +53,83 @@ def _places(schema: Schema, path: str, steps: tuple[str | int, ...]) -> Iterator
     if isinstance(items, dict):
         yield from _places(items, f"{path}.items", (*steps, 0) if steps else ())
     for name, inner in (schema.get("properties") or {}).items():  # additionalProperties cannot have one
-        inside = bool(steps) or (bool(schema.get(EMBEDDED)) and name in _META)
-        below = (*steps, name) if inside and not inner.get(EMBEDDED) else ()
+        below = _steps_to(name, inner, steps, bool(schema.get(EMBEDDED)))
         yield from _places(inner, field.key(f"{path}.properties", name), below)
 
 
 def unpruned(schema: Schema) -> bool:
-    """Whether some default in the schema holds fields that pruning would drop."""
-    return any(prune_value(p.field(), copy.deepcopy(p.schema["default"])) for p in _all_places(schema, ""))
+    """Whether some default in the schema holds what pruning would drop."""
+    return pruned(schema) is not schema
+
+
+def pruned(schema: Schema) -> Schema:
+    """The schema as it fills in: its defaults without fields that are unknown at their places, and with metadata of embedded objects in its
+    typed form; fields of that without their types, and defaults of which nothing is left, are gone. ``schema`` itself when nothing is."""
+    return _pruned(schema, (), is_root=True)
+
+
+def _pruned(schema: Schema, steps: tuple[str | int, ...], is_root: bool = False) -> Schema:
+    embedded = is_root or bool(schema.get(EMBEDDED))
+    changed: Schema = {}
+    if schema.get("default") is not None:
+        left = _left_of(_Place({**schema, EMBEDDED: True} if is_root else schema, "", steps))
+        if left != schema["default"]:
+            changed["default"] = left
+    for key, step in (("items", 0), ("additionalProperties", "*")):
+        below = schema.get(key)
+        if isinstance(below, dict):
+            changed[key] = _pruned(below, (*steps, step) if steps else ())
+    if schema.get("properties"):
+        properties = schema["properties"]
+        made = {name: _pruned(inner, _steps_to(name, inner, steps, embedded)) for name, inner in properties.items()}
+        if any(made[name] is not inner for name, inner in properties.items()):
+            changed["properties"] = made
+    changed = {key: value for key, value in changed.items() if value is not schema[key]}
+    return {key: value for key, value in {**schema, **changed}.items() if value is not None} if changed else schema
+
+
+def _steps_to(name: str, schema: Schema, steps: tuple[str | int, ...], embedded: bool) -> tuple[str | int, ...]:
+    """Those of the schema of a property, under the ``steps`` of the schema that has it; ``embedded`` says whether that is of an object."""
+    inside = bool(steps) or (embedded and name in _META)
+    return (*steps, name) if inside and not schema.get(EMBEDDED) else ()
+
+
+def _left_of(place: _Place) -> Any:
+    """What pruning leaves of a default; None for nothing."""
+    default = place.schema["default"]
+    if not place.steps and _is_plain(place.schema, default):
+        return default
+    value = copy.deepcopy(default)
+    if not place.steps:
+        embeddedmeta.coerce(place.holder(), {"default": value}, is_root=False, drop=True)
+        prune_value(place.field(), value)
+        return value
+    found: Any = _around(place.steps, value)
+    embeddedmeta.coerce_own(found, drop=True)
+    for step in place.steps:
+        if not found:
+            return None
+        found = found[0] if step == 0 else found.get(step)
+    return found
+
+
+def _is_plain(schema: Schema, value: Any) -> bool:
+    """Whether pruning certainly leaves all of the value: it has neither embedded objects nor fields without a schema."""
+    if isinstance(value, dict):
+        properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
+        below = [(properties.get(key, additional), inner) for key, inner in value.items()]
+        return not schema.get(EMBEDDED) and all(isinstance(s, dict) and _is_plain(s, inner) for s, inner in below)
+    if isinstance(value, list):
+        items = schema.get("items")
+        return isinstance(items, dict) and all(_is_plain(items, item) for item in value)
+    return True
+
+
+def _around(steps: tuple[str | int, ...], value: Any) -> Any:
+    """An object in which the value is where the steps lead to."""
+    for step in reversed(steps):
+        value = [value] if step == 0 else {step: value}
+    return value
 
 
 def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[FieldError]:
@@ -76,7 +149,7 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
             return [*errs, too_costly(run)]
         typed = place.field()
         superfluous = not place.steps and must_be_pruned and prune_value(typed, copy.deepcopy(value))
-        found = _in_metadata(place, copy.deepcopy(value), at) if place.steps else _embedded(place.schema, value, at)
+        found = _in_metadata(place, copy.deepcopy(value), at) if place.steps else _embedded(place, value, at)
         if superfluous:
             errs.append(field.invalid(at, field.in_go_order(value), "must not have unknown fields"))
         if not found:
@@ -107,9 +180,9 @@ def _measure(schema: Schema, sizes: dict[int, int]) -> int:
     return size
 
 
-def _embedded(schema: Schema, value: Any, path: str) -> list[FieldError]:
+def _embedded(place: _Place, value: Any, path: str) -> list[FieldError]:
     """Metadata of objects in the default."""
-    holder = schema_type("", {"properties": {"default": schema}})
+    holder = place.holder()
     try:
         embeddedmeta.coerce(holder, {"default": value}, is_root=False)
     except embeddedmeta.MetadataError as e:
@@ -123,10 +196,7 @@ def _moved(error: FieldError, path: str) -> FieldError:
 
 def _in_metadata(place: _Place, value: Any, path: str) -> list[FieldError]:
     """A default inside metadata is tried in an object around it."""
-    inner = value
-    for step in reversed(place.steps):
-        inner = [inner] if step == 0 else {step: inner}
-    obj = {"apiVersion": "validation/v1", "kind": "Validation", **inner}
+    obj = {"apiVersion": "validation/v1", "kind": "Validation", **_around(place.steps, value)}
     try:
         embeddedmeta.coerce(schema_type("", {}), obj)
         found = embeddedmeta.resource_errors(obj, "")

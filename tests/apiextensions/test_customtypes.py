@@ -1,11 +1,12 @@
 """Custom objects through their type: embedded metadata, sets and maps, rules with what was before, budgets, messages."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
 
 from kas.apiextensions import celrules, customtypes, embeddedmeta, listtypes
-from kas.apiextensions.schemadefaults import default_values
+from kas.apiextensions.schemadefaults import default_values, pruned, unpruned
 from kas.types.scheme import schema_type
 
 TEXT = {"type": "string"}
@@ -225,6 +226,52 @@ def test_rules_are_asked_of_defaults_inside_metadata():
     assert str(error) == (
         's.properties[pod].properties[metadata].properties[name].default: Invalid value: "b": failed rule: self.startsWith(\'a\')'
     )
+
+
+def meta(**properties):
+    return {"type": "object", "properties": {k: {**TEXT, "default": v} for k, v in properties.items()}}
+
+
+WHOLE = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "bogus": "y"}}
+
+
+@pytest.mark.parametrize(("schema", "given", "filled"), [
+    ({**POD, "properties": {"metadata": meta(name="x", bogus="y")}}, {"metadata": {}}, {"metadata": {"name": "x"}}),
+    ({**POD, "properties": {"metadata": {**meta(), "default": {"name": "x", "bogus": "y"}}}}, {}, {"metadata": {"name": "x"}}),
+    ({**POD, "properties": {"metadata": {**meta(), "default": {"bogus": "y"}}}}, {}, {"metadata": {}}),
+    ({**POD, "properties": {"metadata": {"type": "object", "properties": {"finalizers": {"type": "array", "items": TEXT, "default": []}}}}},
+     {"metadata": {}}, {"metadata": {}}),
+    ({**POD, "properties": {"metadata": {"type": "object", "properties": {
+        "deletionGracePeriodSeconds": {"type": "integer", "default": 0},
+        "ownerReferences": {"type": "array", "items": meta(name="o", bogus="y")}}}}},
+     {"metadata": {"ownerReferences": [{}]}}, {"metadata": {"deletionGracePeriodSeconds": 0, "ownerReferences": [{"name": "o"}]}}),
+    ({**POD, "properties": {"kind": {**TEXT, "default": "Pod"}}}, {}, {"kind": "Pod"}),
+    ({"type": "object", "properties": {"pod": {**POD, "default": WHOLE}}}, {},
+     {"pod": {**WHOLE, "metadata": {"name": "x"}}}),
+    ({"type": "object", "properties": {"l": {"type": "array", "items": POD, "default": [WHOLE]}}}, {},
+     {"l": [{**WHOLE, "metadata": {"name": "x"}}]}),
+    ({"type": "object", "additionalProperties": {**POD, "properties": {"metadata": {**meta(), "default": {"name": "x", "labels": 5}}}}},
+     {"k": {}}, {"k": {"metadata": {"name": "x"}}}),
+    ({"type": "object", "additionalProperties": {"type": "object", "properties": {"a": TEXT}, "default": {"a": "x", "b": "y"}}},
+     {"k": None}, {"k": {"a": "x"}}),
+])  # fmt: skip
+def test_defaults_are_pruned_before_they_are_filled_in(schema, given, filled):
+    whole = {"type": "object", "properties": {"spec": schema}}
+    before = copy.deepcopy(whole)
+    made = obj(**given)
+    customtypes.default(schema_type("e.W", pruned(whole)), made)
+    assert made["spec"] == filled
+    assert whole == before
+
+
+def test_a_schema_whose_defaults_lose_nothing_stays_as_it_is():
+    inner = {"type": "object", "properties": {"b": {**TEXT, "default": "c"}}, "default": {"b": "d"}}
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {"e": [1]}}
+    lists = {"type": "array", "items": inner, "default": [{"b": "f"}, {}]}
+    schema = {"type": "object", "properties": {"a": inner, "free": free, "lists": lists}}
+    assert pruned(schema) is schema
+    assert not unpruned(schema)
+    assert unpruned({"type": "object", "properties": {"pod": {**POD, "default": WHOLE}}})
 
 
 @pytest.mark.parametrize(("budget", "ended"), [(10, False), (9, True), (0, True)])

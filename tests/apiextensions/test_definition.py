@@ -82,6 +82,17 @@ def test_a_schema_is_found_in_its_version_or_at_the_top():
     assert definition.schema(Record(open_), "v1")["x-kubernetes-preserve-unknown-fields"] is True
 
 
+def test_a_schema_has_its_defaults_pruned():
+    name = {"type": "string", "default": "x"}
+    pod = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {
+        "metadata": {"type": "object", "properties": {"name": name, "bogus": {"type": "string", "default": "y"}}},
+    }}  # fmt: skip
+    stored = {**STORED, "spec": {**STORED["spec"]}}
+    stored["spec"]["versions"] = [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"pod": pod}}}}]
+    kept = definition.schema(Record(stored), "v1")["properties"]["pod"]["properties"]["metadata"]["properties"]
+    assert kept == {"name": name, "bogus": {"type": "string"}}
+
+
 @pytest.mark.parametrize("value", [SCHEMA, {}, [], [1, [2, "]"]], "a \\\" , }", 12.5, None, True, "\\"])
 def test_members_are_left_out_of_json(value):
     doc = {"a": [{"x": value, "y": 1}, {"x": value}], "x": value, "z": {"not x": "x", "k": ["x", "x:"]}}
