@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from kas.admission import Chain
 from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
 from kas.controllers.graph import FOREGROUND, ORPHAN
@@ -39,9 +40,9 @@ class NamespaceController:
 
     name = "namespace-controller"
 
-    def __init__(self, registries: Registries, aggregator: Aggregator) -> None:
+    def __init__(self, registries: Registries, aggregator: Aggregator, admission: Chain) -> None:
         self._remote = RemoteContent(aggregator)
-        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller")
+        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller", admission)
         self.registry = registries.of("", "namespaces")
         self.queue = WorkQueue(self._sync, self.name)
         self.ending: dict[str, float] = {}  # namespaces being deleted, and the pause before the next pass by itself
@@ -159,14 +160,17 @@ class NamespaceController:
     async def _empty(self, reg: Registry, namespace: str, found: Findings, patient: bool = False) -> None:
         """Deletes all objects of a kind in a namespace and counts those that stay, which they need a reason for unless ``patient``."""
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
-        start, failures = "", list[str]()
+        start, failures, together = "", list[str](), "deletecollection" in r.verbs
         stint = Stint()
         while True:
             page = store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
             todo = [split_key(reg, rec.key)[1] for rec in page.records if not _on_its_way(rec)]
             for i in range(0, len(todo), AT_ONCE):
                 results = await asyncio.gather(
-                    *(self.client.delete(reg, namespace, n, propagationPolicy="Background") for n in todo[i : i + AT_ONCE]),
+                    *(
+                        self.client.delete(reg, namespace, n, of_collection=together, propagationPolicy="Background")
+                        for n in todo[i : i + AT_ONCE]
+                    ),
                     return_exceptions=True,
                 )
                 for e in results:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kas.admission import Chain
 from kas.controllers import ALWAYS, BY_CHOICE, chosen
 from kas.controllers.namespace import NamespaceController
 from kas.controllers.namespace_conditions import Findings, updated
@@ -172,7 +173,7 @@ def test_what_is_on_its_way_is_not_deleted_again(tmp_path: Path) -> None:
     async def run() -> None:
         async with stored(tmp_path) as registries:
             alone: Any = SimpleNamespace(services=SimpleNamespace(remote={}), active=False)
-            control = NamespaceController(registries, alone)
+            control = NamespaceController(registries, alone, Chain([]))
             about = {"name": "n", "finalizers": ["example.com/held"]}
             space = {"kind": "Namespace", "apiVersion": "v1", "metadata": about, "spec": {"finalizers": ["kubernetes"]}}
             await control.client.create("", "namespaces", space)
