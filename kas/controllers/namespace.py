@@ -31,6 +31,7 @@ FINALIZER = "kubernetes"
 AT_ONCE = 64  # deletions in flight; they share group commits
 PAGE = 500
 SOON_S, LATER_S, LATEST_S = 0.05, 1.0, 15.0
+SLOW_S = 1.0  # for a batch that was refused
 REST = 4  # times what a pass took: what stays may be much, and go one by one
 WORKERS = 4
 
@@ -157,28 +158,38 @@ class NamespaceController:
                 longest = max(longest, (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
         return time.time() - datetime.fromisoformat(since).timestamp() < longest
 
+    async def _delete(self, reg: Registry, namespace: str, names: list[str], failures: list[str]) -> bool:
+        """Deletes these objects; what is said of those that are not goes to ``failures``. False when the next pass has to go on, as
+        admission refuses and takes long for it: a webhook that does not answer holds up other namespaces no more often than once."""
+        together = "deletecollection" in reg.resource.verbs
+        for i in range(0, len(names), AT_ONCE):
+            began, said = time.monotonic(), len(failures)
+            results = await asyncio.gather(
+                *(
+                    self.client.delete(reg, namespace, n, of_collection=together, propagationPolicy="Background")
+                    for n in names[i : i + AT_ONCE]
+                ),
+                return_exceptions=True,
+            )
+            for e in results:
+                if isinstance(e, ApiError):
+                    failures.append(e.message)
+                elif isinstance(e, BaseException):
+                    raise e
+            if len(failures) > said and time.monotonic() - began > SLOW_S:
+                return False
+        return True
+
     async def _empty(self, reg: Registry, namespace: str, found: Findings, patient: bool = False) -> None:
         """Deletes all objects of a kind in a namespace and counts those that stay, which they need a reason for unless ``patient``."""
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
-        start, failures, together = "", list[str](), "deletecollection" in r.verbs
+        start, failures = "", list[str]()
         stint = Stint()
         while True:
             page = store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
             todo = [split_key(reg, rec.key)[1] for rec in page.records if not _on_its_way(rec)]
-            for i in range(0, len(todo), AT_ONCE):
-                results = await asyncio.gather(
-                    *(
-                        self.client.delete(reg, namespace, n, of_collection=together, propagationPolicy="Background")
-                        for n in todo[i : i + AT_ONCE]
-                    ),
-                    return_exceptions=True,
-                )
-                for e in results:
-                    if isinstance(e, ApiError):
-                        failures.append(e.message)
-                    elif isinstance(e, BaseException):
-                        raise e
-            if not page.more:
+            in_time = await self._delete(reg, namespace, todo, failures)
+            if not page.more or not in_time:
                 break
             start = page.next_key
             if stint.over:
