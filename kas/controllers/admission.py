@@ -30,6 +30,11 @@ class DeleteAdmission(Attributes):
         self.verb = "delete"
         self._chain = chain
 
+    @property
+    def asks_webhooks(self) -> bool:
+        """Whether other servers are asked about such a delete."""
+        return self._chain.asks_webhooks(self)
+
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
         """Runs the mutating plug-ins in order; what is left of it as an awaitable when one waits."""
         self.old = old

@@ -246,10 +246,19 @@ class Client:
 
     async def delete_with(self, reg: Registry, namespace: str, name: str, options: Obj, asked: str) -> None:
         """Deletes with metav1.DeleteOptions; ``asked`` is the name that admission is told, "" for one of a collection. Raises ApiError."""
-        ctx, admission = self.context(namespace), None
-        if self._admission is not None:
-            admission = DeleteAdmission(self._admission, self._asking, reg.resource, ctx, asked, options)
-        await reg.delete(ctx, name, options, admission)
+        ctx = self.context(namespace)
+        await reg.delete(ctx, name, options, self._asked(reg, ctx, asked, options))
+
+    def asks_webhooks(self, reg: Registry, namespace: str) -> bool:
+        """Whether webhooks are asked about deletes of the kind."""
+        asked = self._asked(reg, self.context(namespace), "", {})
+        return asked is not None and asked.asks_webhooks
+
+    def _asked(self, reg: Registry, ctx: Context, name: str, options: Obj) -> DeleteAdmission | None:
+        """The admission of a delete."""
+        if self._admission is None:
+            return None
+        return DeleteAdmission(self._admission, self._asking, reg.resource, ctx, name, options)
 
     async def warn(self, involved: Obj, reason: str, message: str, component: str) -> None:
         """A warning event about ``involved``, an object reference."""

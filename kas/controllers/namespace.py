@@ -29,11 +29,12 @@ from kas.store import PAGE_BYTES, Event, Record
 
 FINALIZER = "kubernetes"
 AT_ONCE = 64  # deletions in flight; they share group commits
+ASKED_AT_ONCE = 4  # of a namespace, where webhooks are asked: there is room for 68 questions to each, which is for requests, too
 PAGE = 500
 SOON_S, LATER_S, LATEST_S = 0.05, 1.0, 15.0
 SLOW_S = 1.0  # for a batch that was refused
 REST = 4  # times what a pass took: what stays may be much, and go one by one
-WORKERS = 4
+WORKERS = 10  # as upstream: each may have to wait for a webhook that does not answer
 
 
 class NamespaceController:
@@ -162,12 +163,13 @@ class NamespaceController:
         """Deletes these objects; what is said of those that are not goes to ``failures``. False when the next pass has to go on, as
         admission refuses and takes long for it: a webhook that does not answer holds up other namespaces no more often than once."""
         together = "deletecollection" in reg.resource.verbs
-        for i in range(0, len(names), AT_ONCE):
+        at_once = ASKED_AT_ONCE if self.client.asks_webhooks(reg, namespace) else AT_ONCE
+        for i in range(0, len(names), at_once):
             began, said = time.monotonic(), len(failures)
             results = await asyncio.gather(
                 *(
                     self.client.delete(reg, namespace, n, of_collection=together, propagationPolicy="Background")
-                    for n in names[i : i + AT_ONCE]
+                    for n in names[i : i + at_once]
                 ),
                 return_exceptions=True,
             )

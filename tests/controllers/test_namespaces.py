@@ -210,8 +210,8 @@ class Refusing:
 
     name = "Refusing"
 
-    def __init__(self, clock: list[float], seconds: float) -> None:
-        self.clock, self.seconds, self.asked = clock, seconds, 0
+    def __init__(self, clock: list[float], seconds: float, asks_webhooks: bool) -> None:
+        self.clock, self.seconds, self.asks_webhooks, self.asked = clock, seconds, asks_webhooks, 0
 
     def handles(self, a: Attributes) -> bool:
         return a.operation == DELETE
@@ -222,8 +222,12 @@ class Refusing:
         raise a.forbid("no")
 
 
-@pytest.mark.parametrize(("seconds", "asked"), [(0.0, 100), (10.0, namespace.AT_ONCE)])
-def test_a_pass_goes_on_behind_refusals_unless_they_take_long(tmp_path: Path, monkeypatch, seconds: float, asked: int) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "webhook", "asked"), [(0.0, False, 100), (10.0, False, namespace.AT_ONCE), (10.0, True, namespace.ASKED_AT_ONCE)]
+)
+def test_a_pass_goes_on_behind_refusals_unless_they_take_long(
+    tmp_path: Path, monkeypatch, seconds: float, webhook: bool, asked: int
+) -> None:
     """What one webhook that does not answer protects is not asked about object by object while other namespaces wait."""
 
     async def run() -> None:
@@ -231,7 +235,7 @@ def test_a_pass_goes_on_behind_refusals_unless_they_take_long(tmp_path: Path, mo
             alone: Any = SimpleNamespace(services=SimpleNamespace(remote={}), active=False)
             clock = [0.0]
             monkeypatch.setattr(namespace, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
-            refusing = Refusing(clock, seconds)
+            refusing = Refusing(clock, seconds, webhook)
             control = NamespaceController(registries, alone, Chain([refusing]))
             maps = registries.of("", "configmaps")
             for i in range(100):
