@@ -587,7 +587,7 @@ class Server:
         authority: Any = Lazy(self._authority)
         initializer = controllers.Initializer(
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
-            self.authorizer, authority,
+            self.authorizer, authority, self.admission,
         )  # fmt: skip
         from kas.controllers.election import LeaderElection
         from kas.controllers.masterleases import MasterCount, MasterLeases

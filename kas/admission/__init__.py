@@ -113,6 +113,8 @@ class Plugin(Protocol):
     One that has ``of_storage`` (a true class attribute) looks at what upstream's storage does: it is heard when the kind's own rules refuse
     an object, too, and told of before them.
 
+    One that has ``asks_webhooks`` (a true class attribute) waits for other servers, which can be asked so much at a time.
+
     ``guard`` is what upstream's storage asks before it looks at the object at all: behind every ``admit``, before the kind's own rules.
     """
 
@@ -168,6 +170,10 @@ class Chain(InTurn):
 
     def _whole(self, what: str, a: Attributes) -> Timer | None:
         return self._timers("", what, a.operation, False) if self._timers is not None else None
+
+    def asks_webhooks(self, a: Attributes) -> bool:
+        """Whether other servers are asked about such requests."""
+        return any(getattr(p, "asks_webhooks", False) and p.handles(a) for p in self.plugins)
 
     def forget(self, group: str, resource: str) -> None:
         """A resource is no more: definitions that come and go would leave a plan each."""

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from kas.admission import Chain
 from kas.aggregator.aggregator import Aggregator
 from kas.auth.attributes import Authorizer
 from kas.auth.credentials import ServiceAccountKeys
@@ -105,7 +106,7 @@ class Initializer(NamedTuple):
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
     every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
     ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends; the ``authorizer`` says who may
-    do what; the ``authority`` signs certificates that this server trusts."""
+    do what; the ``authority`` signs certificates that this server trusts; the plug-ins of ``admission`` are asked about deletes."""
 
     registries: Registries
     bootstrapper: Bootstrapper
@@ -115,6 +116,7 @@ class Initializer(NamedTuple):
     aggregator: Aggregator
     authorizer: Authorizer
     authority: Authority
+    admission: Chain
 
     def deferred(self, name: str) -> Controller:
         """The controller of that name, which is made when it is to run."""

@@ -1,6 +1,7 @@
 """How a controller reads and writes: the registries directly, as a system user, with managed fields as over HTTP.
 
-Admission does not see these writes: they come from the server itself. Objects are dicts in the storage version.
+Admission does not see these writes, they come from the server itself, but for the deletes of a controller that has been given its chain.
+Objects are dicts in the storage version.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Any
 
 import orjson
 
+from kas.admission import Chain
+from kas.auth.user import AUTHENTICATED, UserInfo, service_account_groups, split_service_account
+from kas.controllers.admission import DeleteAdmission
 from kas.informers import reflector as informers
 from kas.informers.reflector import Handlers, Reflectors
 from kas.meta.errors import ApiError
@@ -67,9 +71,14 @@ class Filling:
 class Client:
     """What one controller sees of the server. ``manager`` is its field manager, ``user`` whom its writes are by."""
 
-    def __init__(self, registries: Registries, manager: str, user: str = "system:kube-controller-manager") -> None:
-        self.registries, self.store, self.manager = registries, registries.store, manager
+    def __init__(
+        self, registries: Registries, manager: str, user: str = "system:kube-controller-manager", admission: Chain | None = None
+    ) -> None:
+        """The plug-ins of ``admission`` are asked about its deletes."""
+        self.registries, self.store, self.manager, self._admission = registries, registries.store, manager, admission
         self._user = {"username": user, "groups": ["system:authenticated"]}
+        account = split_service_account(user)
+        self._asking = UserInfo(user, (*(service_account_groups(account[0]) if account else ()), AUTHENTICATED))
 
     def context(self, namespace: str = "", subresource: str = "") -> Context:
         """What the strategies are told of a write by a controller: now, and the controllers' user."""
@@ -220,17 +229,36 @@ class Client:
             if e.code != NOT_FOUND:
                 raise
 
-    async def delete(self, reg: Registry, namespace: str, name: str, uid: str = "", **options: Any) -> bool:
-        """True when the object was there and was deleted or marked. Another object under the name is left alone."""
+    async def delete(
+        self, reg: Registry, namespace: str, name: str, uid: str = "", of_collection: bool = False, **options: Any
+    ) -> bool:
+        """True when the object was there and was deleted or marked. Another object under the name is left alone. Admission is not told
+        the name of one ``of_collection``, as in requests."""
         if uid:
             options["preconditions"] = {"uid": uid}
         try:
-            await reg.delete(self.context(namespace), name, options)
+            await self.delete_with(reg, namespace, name, options, "" if of_collection else name)
         except ApiError as e:
             if e.code == NOT_FOUND or (e.code == CONFLICT and uid):
                 return False
             raise
         return True
+
+    async def delete_with(self, reg: Registry, namespace: str, name: str, options: Obj, asked: str) -> None:
+        """Deletes with metav1.DeleteOptions; ``asked`` is the name that admission is told, "" for one of a collection. Raises ApiError."""
+        ctx = self.context(namespace)
+        await reg.delete(ctx, name, options, self._asked(reg, ctx, asked, options))
+
+    def asks_webhooks(self, reg: Registry, namespace: str) -> bool:
+        """Whether webhooks are asked about deletes of the kind."""
+        asked = self._asked(reg, self.context(namespace), "", {})
+        return asked is not None and asked.asks_webhooks
+
+    def _asked(self, reg: Registry, ctx: Context, name: str, options: Obj) -> DeleteAdmission | None:
+        """The admission of a delete."""
+        if self._admission is None:
+            return None
+        return DeleteAdmission(self._admission, self._asking, reg.resource, ctx, name, options)
 
     async def warn(self, involved: Obj, reason: str, message: str, component: str) -> None:
         """A warning event about ``involved``, an object reference."""

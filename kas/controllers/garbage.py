@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kas.admission import Chain
 from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
 from kas.controllers.garbage_elsewhere import Elsewhere, Waiting, remember
@@ -33,9 +34,10 @@ class GarbageCollector:
 
     name = "garbage-collector-controller"
 
-    def __init__(self, registries: Registries, aggregator: Aggregator) -> None:
+    def __init__(self, registries: Registries, aggregator: Aggregator, admission: Chain) -> None:
         self._remote = RemoteOwners(aggregator)
-        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:generic-garbage-collector")
+        user = "system:serviceaccount:kube-system:generic-garbage-collector"
+        self.client = Client(registries, "kube-controller-manager", user, admission)
         self.store = registries.store
         self.graph = Graph()
         self.queue = WorkQueue(self._work, self.name)
@@ -230,7 +232,7 @@ class GarbageCollector:
             return
         options = {"preconditions": {"uid": uid, "resourceVersion": str(fresh.revision)}, "propagationPolicy": policy}
         try:
-            await reg.delete(self.client.context(namespace), name, options)
+            await self.client.delete_with(reg, namespace, name, options, name)
         except ApiError as e:
             if e.code == 409:
                 self.queue.add(rec.key)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from kas.admission import Chain
 from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
 from kas.controllers.graph import FOREGROUND, ORPHAN
@@ -28,10 +29,12 @@ from kas.store import PAGE_BYTES, Event, Record
 
 FINALIZER = "kubernetes"
 AT_ONCE = 64  # deletions in flight; they share group commits
+ASKED_AT_ONCE = 4  # of a namespace, where webhooks are asked: there is room for 68 questions to each, which is for requests, too
 PAGE = 500
 SOON_S, LATER_S, LATEST_S = 0.05, 1.0, 15.0
+SLOW_S = 1.0  # for a batch that was refused
 REST = 4  # times what a pass took: what stays may be much, and go one by one
-WORKERS = 4
+WORKERS = 10  # as upstream: each may have to wait for a webhook that does not answer
 
 
 class NamespaceController:
@@ -39,9 +42,9 @@ class NamespaceController:
 
     name = "namespace-controller"
 
-    def __init__(self, registries: Registries, aggregator: Aggregator) -> None:
+    def __init__(self, registries: Registries, aggregator: Aggregator, admission: Chain) -> None:
         self._remote = RemoteContent(aggregator)
-        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller")
+        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller", admission)
         self.registry = registries.of("", "namespaces")
         self.queue = WorkQueue(self._sync, self.name)
         self.ending: dict[str, float] = {}  # namespaces being deleted, and the pause before the next pass by itself
@@ -156,6 +159,29 @@ class NamespaceController:
                 longest = max(longest, (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
         return time.time() - datetime.fromisoformat(since).timestamp() < longest
 
+    async def _delete(self, reg: Registry, namespace: str, names: list[str], failures: list[str]) -> bool:
+        """Deletes these objects; what is said of those that are not goes to ``failures``. False when the next pass has to go on, as
+        admission refuses and takes long for it: a webhook that does not answer holds up other namespaces no more often than once."""
+        together = "deletecollection" in reg.resource.verbs
+        at_once = ASKED_AT_ONCE if self.client.asks_webhooks(reg, namespace) else AT_ONCE
+        for i in range(0, len(names), at_once):
+            began, said = time.monotonic(), len(failures)
+            results = await asyncio.gather(
+                *(
+                    self.client.delete(reg, namespace, n, of_collection=together, propagationPolicy="Background")
+                    for n in names[i : i + at_once]
+                ),
+                return_exceptions=True,
+            )
+            for e in results:
+                if isinstance(e, ApiError):
+                    failures.append(e.message)
+                elif isinstance(e, BaseException):
+                    raise e
+            if len(failures) > said and time.monotonic() - began > SLOW_S:
+                return False
+        return True
+
     async def _empty(self, reg: Registry, namespace: str, found: Findings, patient: bool = False) -> None:
         """Deletes all objects of a kind in a namespace and counts those that stay, which they need a reason for unless ``patient``."""
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
@@ -164,17 +190,8 @@ class NamespaceController:
         while True:
             page = store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
             todo = [split_key(reg, rec.key)[1] for rec in page.records if not _on_its_way(rec)]
-            for i in range(0, len(todo), AT_ONCE):
-                results = await asyncio.gather(
-                    *(self.client.delete(reg, namespace, n, propagationPolicy="Background") for n in todo[i : i + AT_ONCE]),
-                    return_exceptions=True,
-                )
-                for e in results:
-                    if isinstance(e, ApiError):
-                        failures.append(e.message)
-                    elif isinstance(e, BaseException):
-                        raise e
-            if not page.more:
+            in_time = await self._delete(reg, namespace, todo, failures)
+            if not page.more or not in_time:
                 break
             start = page.next_key
             if time_slice.over:

@@ -21,7 +21,7 @@ from kas.meta.names import is_valid_path_segment_name
 from kas.meta.offload import POOL
 from kas.meta.stored import object_of, object_to_replace
 from kas.registry import deletion, pipeline
-from kas.registry.admission import Encoded, Forms, Made
+from kas.registry.admission import Admission, Encoded, Forms, Made
 from kas.registry.deletion import Deletion
 from kas.registry.lines import Lines
 from kas.registry.requests import UNCOUNTED, Pages, Requests, StorageMetrics
@@ -151,9 +151,10 @@ class Registry:
         write.large = write.pure = aside
         return await write.run()
 
-    async def delete(self, ctx: Context, name: str, options: Obj) -> None:
-        """Deletes without admission, with metav1.DeleteOptions. Raises 404 and 409."""
-        await Delete(self, ctx, name, options).run()
+    async def delete(self, ctx: Context, name: str, options: Obj, admission: Admission | None = None) -> None:
+        """Deletes with metav1.DeleteOptions; ``admission`` sees the object in the storage version. Raises 404 and 409, and what admission
+        refuses with."""
+        await Delete(self, ctx, name, options, None, admission).run()
 
     # --- what kinds may do in their own way on delete
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kas.admission import Chain
 from kas.controllers import garbage, garbage_elsewhere
 from kas.controllers.client import Client
 from kas.controllers.garbage import GarbageCollector
@@ -31,7 +32,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[
     def play(story: Callable[..., Awaitable[None]]) -> None:
         async def run() -> None:
             async with stored(tmp_path) as registries, asyncio.timeout(60):
-                await story(Client(registries, "test"), GarbageCollector(registries, NOBODY_ELSE))
+                await story(Client(registries, "test"), GarbageCollector(registries, NOBODY_ELSE, Chain([])))
 
         asyncio.run(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kas.controllers import ALWAYS, BY_CHOICE, chosen
+from kas.admission import DELETE, Attributes, Chain
+from kas.controllers import ALWAYS, BY_CHOICE, chosen, namespace
 from kas.controllers.namespace import NamespaceController
 from kas.controllers.namespace_conditions import Findings, updated
 from tests.controllers.stored import stored
@@ -175,7 +177,7 @@ def test_what_is_on_its_way_is_not_deleted_again(tmp_path: Path) -> None:
     async def run() -> None:
         async with stored(tmp_path) as registries:
             alone: Any = SimpleNamespace(services=SimpleNamespace(remote={}), active=False)
-            control = NamespaceController(registries, alone)
+            control = NamespaceController(registries, alone, Chain([]))
             about = {"name": "n", "finalizers": ["example.com/held"]}
             space = {"kind": "Namespace", "apiVersion": "v1", "metadata": about, "spec": {"finalizers": ["kubernetes"]}}
             await control.client.create("", "namespaces", space)
@@ -202,5 +204,49 @@ def test_what_is_on_its_way_is_not_deleted_again(tmp_path: Path) -> None:
             gone: Any = SimpleNamespace(key="/registry/configmaps/n/a", record=None)
             control._content_events([gone])
             assert after == [("n", 7.0)]
+
+    asyncio.run(run())
+
+
+class Refusing:
+    """A chain's plug-in that refuses every delete after ``seconds`` of ``clock``."""
+
+    name = "Refusing"
+
+    def __init__(self, clock: list[float], seconds: float, asks_webhooks: bool) -> None:
+        self.clock, self.seconds, self.asks_webhooks, self.asked = clock, seconds, asks_webhooks, 0
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation == DELETE
+
+    def validate(self, a: Attributes) -> None:
+        self.asked += 1
+        self.clock[0] += self.seconds
+        raise a.forbid("no")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "webhook", "asked"), [(0.0, False, 100), (10.0, False, namespace.AT_ONCE), (10.0, True, namespace.ASKED_AT_ONCE)]
+)
+def test_a_pass_goes_on_behind_refusals_unless_they_take_long(
+    tmp_path: Path, monkeypatch, seconds: float, webhook: bool, asked: int
+) -> None:
+    """What one webhook that does not answer protects is not asked about object by object while other namespaces wait."""
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            alone: Any = SimpleNamespace(services=SimpleNamespace(remote={}), active=False)
+            clock = [0.0]
+            monkeypatch.setattr(namespace, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+            refusing = Refusing(clock, seconds, webhook)
+            control = NamespaceController(registries, alone, Chain([refusing]))
+            maps = registries.of("", "configmaps")
+            for i in range(100):
+                meta = {"name": f"c{i}", "namespace": "n"}
+                await control.client.create("", "configmaps", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta})
+            found = Findings()
+            await control._empty(maps, "n", found)
+            assert refusing.asked == asked
+            assert found.remaining == {"configmaps.": 100} and found.failures == ['configmaps "Unknown" is forbidden: no']
 
     asyncio.run(run())

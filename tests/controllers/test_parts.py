@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kas import kinds
+from kas.admission import Chain
 from kas.auth.credentials import ServiceAccountKeys
 from kas.controllers.client import Client
 from kas.controllers.garbage import GarbageCollector
@@ -67,7 +68,7 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
             registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
             try:
                 async with asyncio.timeout(60):
-                    await story(Client(registries, "test"), services, lambda controller: controller(registries, ALONE))
+                    await story(Client(registries, "test"), services, lambda controller: controller(registries, ALONE, Chain([])))
             finally:
                 store.close()
 

@@ -31,6 +31,7 @@ class WebhookPlugin:
     name: str
     resource: str
     kind: str
+    asks_webhooks = True
     manifests: Manifests | None = None
 
     def __init__(

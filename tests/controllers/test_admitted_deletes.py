@@ -1,0 +1,66 @@
+"""What the controllers delete is seen by admission, as the requests of a kube-controller-manager are: it may be protected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controllers.waiting import until
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture
+def protected(call) -> Iterator[str]:
+    """Config maps that are labelled so are deleted by no controller while this stands; the binding's path."""
+    rule = {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule], "objectSelector": {"matchLabels": {"protected": "yes"}}},
+        "matchConditions": [{"name": "controllers", "expression": "'system:serviceaccounts:kube-system' in request.userInfo.groups"}],
+        "validations": [{"expression": "false", "messageExpression": "'kept from ' + request.userInfo.username"}],
+    }
+    assert call("POST", POLICIES, {"metadata": {"name": "protect"}, "spec": spec})[0] == 201
+    binding = {"metadata": {"name": "protect"}, "spec": {"policyName": "protect", "validationActions": ["Deny"]}}
+    assert call("POST", BINDINGS, binding)[0] == 201
+    yield f"{BINDINGS}/protect"
+    call("DELETE", f"{BINDINGS}/protect")
+    call("DELETE", f"{POLICIES}/protect")
+
+
+def config_map(name: str, **meta: object) -> dict:
+    return {"metadata": {"name": name, "labels": {"protected": "yes"}, **meta}}
+
+
+def test_what_a_policy_protects_outlives_the_deletion_of_its_namespace(call, protected):
+    path = "/api/v1/namespaces/guarded"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "guarded"}})
+    assert call("POST", f"{path}/configmaps", config_map("kept"))[0] == 201
+    call("DELETE", path)
+
+    def failure() -> str:
+        found = call("GET", path)[1].get("status", {}).get("conditions", [])
+        return next((c["message"] for c in found if c["reason"] == "ContentDeletionFailed"), "")
+
+    until(lambda: "kept from system:serviceaccount:kube-system:namespace-controller" in failure())
+    assert call("GET", f"{path}/configmaps/kept")[0] == 200
+    call("DELETE", protected)
+    until(lambda: call("GET", path)[0] == 404)
+
+
+def test_what_a_policy_protects_outlives_its_owner(call, protected):
+    path = "/api/v1/namespaces/default/configmaps"
+    owner = call("POST", path, {"metadata": {"name": "owner"}})[1]
+    ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    free = {"metadata": {"name": "free", "ownerReferences": [ref]}}
+    assert call("POST", path, config_map("dependent", ownerReferences=[ref]))[0] == 201
+    assert call("POST", path, free)[0] == 201
+    call("DELETE", f"{path}/owner?propagationPolicy=Foreground")
+    until(lambda: call("GET", f"{path}/free")[0] == 404)
+    # Its dependent blocks nobody, and is looked at again and again.
+    until(lambda: call("GET", f"{path}/owner")[0] == 404)
+    assert call("GET", f"{path}/dependent")[0] == 200
+    call("DELETE", protected)
+    until(lambda: call("GET", f"{path}/dependent")[0] == 404)
