@@ -133,6 +133,9 @@ def test_schemas_say_how_lists_merge_and_what_is_required(v2, core):
     assert spec["x-kubernetes-patch-merge-key"] == "port" and spec["x-kubernetes-patch-strategy"] == "merge"
     port = core["components"]["schemas"]["io.k8s.api.core.v1.ServicePort"]
     assert port["required"] == ["port"]
+    # In the order of the fields, as upstream's generator writes it, not of the alphabet: clients tell missing fields in it.
+    webhook = v2["definitions"]["io.k8s.api.admissionregistration.v1.MutatingWebhook"]
+    assert webhook["required"] == ["name", "clientConfig", "sideEffects", "admissionReviewVersions"]
     assert port["properties"]["protocol"]["default"] == "TCP" and "UDP" in port["properties"]["protocol"]["enum"]
     assert port["properties"]["targetPort"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}]
 
