@@ -327,6 +327,7 @@ def part(crd):
 def test_custom_resources_have_a_document_of_their_own(extended, server):
     document = json.loads(extended.v3("apis/example.com/v1").body)
     assert {"/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/status", "/apis/example.com/v1/widgets"} <= set(document["paths"])
+    assert document["info"] == {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"} and document["components"].keys() == {"schemas"}
     schemas = document["components"]["schemas"]
     spec = schemas["com.example.v1.Widget"]["properties"]["spec"]
     assert spec["properties"]["size"] == {"type": "integer", "minimum": 1, "default": 2}
