@@ -123,6 +123,8 @@ def test_actions_and_kinds_are_marked(core):
     assert patch["x-kubernetes-group-version-kind"] == {"group": "", "kind": "Pod", "version": "v1"}
     assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
     assert {"dryRun", "fieldValidation", "force"} <= {p["name"] for p in patch["parameters"]}
+    for plural in ("componentstatuses", "nodes"):  # the one that cannot be watched, and another
+        assert "application/json;stream=watch" in core["paths"][f"/api/v1/{plural}"]["get"]["responses"]["200"]["content"]
     eviction = core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/eviction"]["post"]
     assert eviction["x-kubernetes-group-version-kind"]["group"] == "policy"
 
