@@ -124,7 +124,7 @@ def serve(args: Sequence[str]) -> int:
 
         print(usage(columns()), end="")
         return 0
-    if asked.get("version", "false") != "false":
+    if asked.get("version") in ("true", "raw"):
         return _version(asked["version"])
     from kas.preflight import preflight
     from kas.supervisor import run

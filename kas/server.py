@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kas import __version__, controllers, kinds
+from kas import KUBERNETES_VERSION, controllers, kinds
 from kas._fastpath import PartOf
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
@@ -478,7 +478,7 @@ class Server:
         virtual = self.virtual
         versions = [*discovery.builtin_versions(self.served, self.scheme.groups), *(virtual.versions() if virtual is not None else ())]
         parts = virtual.parts() if virtual is not None else []
-        version = f"v{__version__}"
+        version = KUBERNETES_VERSION.rpartition(".")[0]  # what is emulated, as upstream's documents say
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
             lambda: [*versions, *self.custom.versions()],

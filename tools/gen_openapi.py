@@ -161,7 +161,7 @@ class Generator:
             out = {"type": "object"}
             if fields:
                 out["properties"] = {f["json"]: self.property(t, f) for f in fields}
-            required = sorted({f["json"] for f in fields if f.get("required")})
+            required = list(dict.fromkeys(f["json"] for f in fields if f.get("required")))  # in the order of Go's struct, as upstream
             if required:
                 out["required"] = required
         if isinstance(t.get("gvk"), list):

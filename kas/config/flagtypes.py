@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kas import KUBERNETES_VERSION
 from kas.meta import duration
 from kas.meta.records import NamedTuple
 
@@ -19,6 +20,9 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _INT = re.compile(r"[+-]?(0[xX](_?[0-9a-fA-F])+|0[bB](_?[01])+|0[oO]?(_?[0-7])+|0|[1-9](_?[0-9])*)", re.ASCII)
 _FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]+)?", re.ASCII)
+# Of apimachinery's util/version: the numbers and what follows them, and that in its parts.
+_VERSION = re.compile(r"v([0-9]+(?:\.[0-9]+)*)(.*)", re.ASCII)
+_PRE_RELEASE = re.compile(r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?\s*", re.ASCII)
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -252,8 +256,34 @@ def _port(text: str, _: Any) -> int:
 
 
 def _version(text: str, _: Any) -> str:
-    """"true", "false" or "raw", and what stands for them. Upstream also takes a version to show in the place of its own."""
+    """"true", "false" or "raw", and what stands for them; or the version to report, from its "v" on (component-base's ``verflag``)."""
+    if text.startswith("v"):
+        _reportable(text)
+        return text
     return text if text == "raw" else _show_bool(parse_bool(text))
+
+
+def _reportable(text: str) -> None:
+    """Raise ValueError unless ``text`` is a semantic version of this release, as component-base's ``SetDynamicVersion``."""
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"could not parse {quote(text)} as version")
+    numbers, extra = found[1].split("."), found[2]
+    if len(numbers) != 3:
+        raise ValueError(f"illegal version string {quote(text)}")
+    _no_leading_zeros(numbers, text)
+    suffix = _PRE_RELEASE.fullmatch(extra)
+    if suffix is None:
+        raise ValueError(f"could not parse pre-release/metadata ({extra}) in version {quote(text)}")
+    _no_leading_zeros([part for part in (suffix[1] or "").split(".") if part.isdecimal()], text)
+    if found[1] != KUBERNETES_VERSION:
+        raise ValueError(f"version {quote(text)} must match major/minor/patch of default version {quote(f'v{KUBERNETES_VERSION}')}")
+
+
+def _no_leading_zeros(components: list[str], version: str) -> None:
+    for one in components:
+        if one[0] == "0" and one != "0":
+            raise ValueError(f"illegal zero-prefixed version component {quote(one)} in {quote(version)}")
 
 
 def _show_bool(value: Any) -> str:

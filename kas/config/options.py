@@ -225,6 +225,7 @@ class Options:
     tracing_config_file: str
     unsafe_no_fsync: bool
     v: int
+    version: str
     vmodule: str
     workers: int
 

@@ -36,6 +36,7 @@ def enabled_versions(scheme: Any, config: Mapping[str, str]) -> Enabled:
 
     Raises ValueError with upstream's text for keys that name nothing known.
     """
+    config = completed(config)
     versions = {(r.group, r.version) for r in scheme.resources if r.served_by_default}
     known = {(r.group, r.version) for r in scheme.resources}
     wrong = problems(scheme, config)
@@ -100,13 +101,28 @@ def _parts(key: str) -> tuple[tuple[str, str], str]:
     return (group, version), "/".join(resource)
 
 
+def completed(config: Mapping[str, str]) -> dict[str, str]:
+    """The flag's keys as kube-apiserver completes them before it looks at them (``pkg/controlplane/apiserver/options``): ``v1`` and
+    ``api/v1``, the older names of the core group's version, are ``/v1``, with a resource behind them too, which is dropped; ``api/legacy``
+    means nothing any more."""
+    out = {}
+    for key, value in config.items():
+        older = key.removeprefix("api/")
+        if older == "v1" or older.startswith("v1/"):
+            out["/v1"] = value
+        elif key != "api/legacy":
+            out[key] = value
+    return out
+
+
 def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
     """What is wrong with keys and values of the flag, with upstream's texts."""
+    config = completed(config)
     if config == {"api/all": "false"}:  # nothing would be served
         return ["invalid runtime-config with only api/all=false"]
     keys = [key for key in config if key not in _CLASSES]
     for key in keys:
-        if key.count("/") not in (1, 2):  # upstream's help says "v1" of the core group, and its server refuses it
+        if key.count("/") not in (1, 2):
             return [f"runtime-config invalid key {key}"]
     known = {(r.group, r.version) for r in scheme.resources}
     groups = {group for group, _ in known}

@@ -45,7 +45,7 @@ def version_info() -> dict[str, str]:
     oldest_major, oldest_minor = capabilities.CURRENT.compatible or (major, int(minor) - 1)
     return {
         "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": str(oldest_major),
-        "minCompatibilityMinor": str(oldest_minor), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40,
+        "minCompatibilityMinor": str(oldest_minor), "gitVersion": capabilities.CURRENT.git_version, "gitCommit": "0" * 40,
         "gitTreeState": "clean", "buildDate": BUILD_DATE, "goVersion": "go1.26.6", "compiler": "gc",
         "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
     }  # fmt: skip

@@ -53,16 +53,17 @@ class ZPages:
         up = int(time.monotonic() - self._up_since)
         emulated = KUBERNETES_VERSION.rpartition(".")[0]
         paths = sorted([*self.paths, *self._others])
-        language = version_info()["goVersion"]
+        info = version_info()
+        language, binary = info["goVersion"], info["gitVersion"].removeprefix("v")
         value = {
             "startTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)), "uptimeSeconds": up, "goVersion": language,
-            "binaryVersion": KUBERNETES_VERSION, "emulationVersion": emulated, "paths": paths,
+            "binaryVersion": binary, "emulationVersion": emulated, "paths": paths,
         }  # fmt: skip
         started = time.strftime("%a %b %e %H:%M:%S UTC %Y", time.gmtime(self._began))
         lines = [
             f"\n{COMPONENT} statusz", _WARNING, "", f"Started: {started}",
             f"Up: {up // 3600} hr {up // 60 % 60:02d} min {up % 60:02d} sec", f"Go version: {language}",
-            f"Binary version: {KUBERNETES_VERSION}", f"Emulation version: {emulated}",
+            f"Binary version: {binary}", f"Emulation version: {emulated}",
             f"Paths: {' '.join(paths)}", f"kas version: {__version__}",
         ]  # fmt: skip
         return _page(req, "Statusz", value, "\n".join(lines) + "\n")

@@ -49,7 +49,7 @@ def test_every_row_says_what_it_does():
 
 def test_options_declare_what_works():
     declared = set(get_type_hints(Options)) - {"given"}
-    works = {f.attribute for f in FLAGS if f.effect.kind == "works"} - {"help", "version"}
+    works = {f.attribute for f in FLAGS if f.effect.kind == "works"} - {"help"}
     assert declared == works
 
 
@@ -58,7 +58,7 @@ def test_what_works_is_read_somewhere():
     files = [p for p in (ROOT / "kas").rglob("*.py") if p.name not in ("options.py", "validation.py") and p.parent.name != "flags"]
     text = "\n".join(p.read_text() for p in files) + (ROOT / "kas/config/options.py").read_text().partition("class Completed")[2]
     read_ = set(re.findall(r"\.([a-z_0-9]+)\b", text))
-    works = [flag for flag in FLAGS if flag.effect.kind == "works" and flag.name not in ("help", "version")]
+    works = [flag for flag in FLAGS if flag.effect.kind == "works" and flag.name != "help"]
     assert [flag.name for flag in works if flag.attribute not in read_] == []
 
 

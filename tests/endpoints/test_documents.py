@@ -82,6 +82,7 @@ def test_openapi_has_entity_tags_and_hashed_addresses(client):
 def test_openapi_is_given_in_parts(client):
     """As Go's http.ServeContent gives it: what is not compressed, by Range, unless If-Range names another document."""
     v3 = client("GET", "/openapi/v3")[1]["paths"]["apis/apps/v1"]["serverRelativeURL"]
+    assert client("GET", "/openapi/v2")[1]["info"] == client("GET", v3)[1]["info"] == {"title": "Kubernetes", "version": "1.36"}
     for path in ("/openapi/v2", v3):
         whole = client.raw("GET", path)
         size, tag = len(whole.content), whole.headers["etag"]

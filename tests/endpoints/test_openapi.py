@@ -123,6 +123,8 @@ def test_actions_and_kinds_are_marked(core):
     assert patch["x-kubernetes-group-version-kind"] == {"group": "", "kind": "Pod", "version": "v1"}
     assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
     assert {"dryRun", "fieldValidation", "force"} <= {p["name"] for p in patch["parameters"]}
+    for plural in ("componentstatuses", "nodes"):  # the one that cannot be watched, and another
+        assert "application/json;stream=watch" in core["paths"][f"/api/v1/{plural}"]["get"]["responses"]["200"]["content"]
     eviction = core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/eviction"]["post"]
     assert eviction["x-kubernetes-group-version-kind"]["group"] == "policy"
 
@@ -133,6 +135,9 @@ def test_schemas_say_how_lists_merge_and_what_is_required(v2, core):
     assert spec["x-kubernetes-patch-merge-key"] == "port" and spec["x-kubernetes-patch-strategy"] == "merge"
     port = core["components"]["schemas"]["io.k8s.api.core.v1.ServicePort"]
     assert port["required"] == ["port"]
+    # In the order of the fields, as upstream's generator writes it, not of the alphabet: clients tell missing fields in it.
+    webhook = v2["definitions"]["io.k8s.api.admissionregistration.v1.MutatingWebhook"]
+    assert webhook["required"] == ["name", "clientConfig", "sideEffects", "admissionReviewVersions"]
     assert port["properties"]["protocol"]["default"] == "TCP" and "UDP" in port["properties"]["protocol"]["enum"]
     assert port["properties"]["targetPort"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}]
 
@@ -324,6 +329,7 @@ def part(crd):
 def test_custom_resources_have_a_document_of_their_own(extended, server):
     document = json.loads(extended.v3("apis/example.com/v1").body)
     assert {"/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/status", "/apis/example.com/v1/widgets"} <= set(document["paths"])
+    assert document["info"] == {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"} and document["components"].keys() == {"schemas"}
     schemas = document["components"]["schemas"]
     spec = schemas["com.example.v1.Widget"]["properties"]["spec"]
     assert spec["properties"]["size"] == {"type": "integer", "minimum": 1, "default": 2}

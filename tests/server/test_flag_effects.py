@@ -39,6 +39,7 @@ def flagged(tmp_path_factory):
         "--allow-metric-labels=apiserver_request_total,verb=LIST",
         "--strict-transport-security-directives=max-age=31536000,includeSubDomains", "-v=1", "--profiling",
         "--history-max-size=1", "--enable-garbage-collector=false", "--min-compatibility-version=1.34", "--permit-port-sharing",
+        "--version=v1.36.2-custom.1",
     )  # fmt: skip
     directory = tmp_path_factory.mktemp("kas")
     with socket.socket() as other:  # of a server that shares its port
@@ -62,6 +63,14 @@ def test_the_debug_socket_serves_profiles_and_nothing_else(flagged):
             s.sendall(f"{method} {at} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
             asked[at] = s.makefile("rb").readline().split()[1]
     assert asked == {"/debug/pprof/heap": b"200", "/debug/flags/v": b"200", "/api": b"404", CONFIG_MAPS: b"404"}
+
+
+def test_the_version_to_report_is_told(flagged, connect):
+    """As upstream's test-cmd.sh asks of it; everything else goes by the release."""
+    ask = connect(flagged)
+    assert ask("GET", "/version")[1]["gitVersion"] == "v1.36.2-custom.1"
+    assert 'git_version="v1.36.2-custom.1"' in ask.raw("GET", "/metrics").text
+    assert "Binary version: 1.36.2-custom.1\n" in ask.raw("GET", "/statusz", Accept="text/plain").text
 
 
 def test_the_oldest_compatible_version_is_told(flagged, connect):

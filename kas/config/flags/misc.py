@@ -52,5 +52,6 @@ MISC = (
 
 GLOBAL = (
     Flag("help", "bool", False, "Print this and exit.", short="h"),
-    Flag("version", "version[=true]", "", "Print the versions and exit; =raw prints all that is known of them."),
+    Flag("version", "version[=true]", "", "Print the versions and exit; =raw prints all that is known of them; =v1.36.2-… is "
+         "the version to report, with what follows the last number."),
 )

@@ -263,17 +263,17 @@ class OpenAPI:
         group, version = self._paths[path]
 
         def build() -> bytes:
-            more: list[Piece] = []
-            found: list[Operation] = []
+            if version and (group, version) not in self._served:  # upstream's documents of definitions do not mention their own discovery
+                more = [self._piece(part, "v3", content_type) for part in self._parts[group, version]]
+                return pieces.gzipped("v3", v3.document_of_definitions(self._needed((), more)), more, content_type == JSON)
             if (group, version) in self._served:  # what definitions add to such a version only v2 shows
                 found = [*version_operations(group, version), *(o for s in self._served[group, version] for o in operations(s))]
-            elif version:  # upstream's documents of definitions do not mention their own discovery
-                more = [self._piece(part, "v3", content_type) for part in self._parts[group, version]]
             elif group:
                 found = list(group_operations(group))
             else:
                 found = [o for o in self._roots if o.path == f"/{path}/"]
-            return pieces.gzipped("v3", v3.document(found, self._needed(found, more)), more, content_type == JSON)
+            document = v3.document(found, self._needed(found, ()), self._server_version)
+            return pieces.gzipped("v3", document, (), content_type == JSON)
 
         return self._kept(path, content_type, build)
 

@@ -161,7 +161,7 @@ class _Builder:
         s, kind = self.s, self.s.kind
         names = dict(self.namespace)
         if "list" in s.verbs:
-            streams = ENCODINGS + STREAMS if "watch" in s.verbs else ENCODINGS
+            streams = ENCODINGS + STREAMS  # whether it can be watched or not, as upstream's installer says of each list
             text = f"list or watch objects of kind {kind}" if "watch" in s.verbs else f"list objects of kind {kind}"
             yield self.make(
                 self.collection, "get", "list", "list", self.scope + kind, text, s.list_type, produces=streams,

@@ -58,11 +58,11 @@ def shown(definitions: dict[str, Schema]) -> dict[str, Schema]:
     return {name: to_v3(name, schema) for name, schema in definitions.items()}
 
 
-def document(operations: Iterable[Operation], definitions: dict[str, Schema]) -> dict[str, Any]:
+def document(operations: Iterable[Operation], definitions: dict[str, Schema], server_version: str) -> dict[str, Any]:
     """The whole document as a dict; ``definitions`` are those to publish, in v2 form."""
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "unversioned"},
+        "info": {"title": "Kubernetes", "version": server_version},
         "paths": path_items(operations),
         "components": {
             "schemas": shown(definitions),
@@ -71,3 +71,9 @@ def document(operations: Iterable[Operation], definitions: dict[str, Schema]) ->
             },
         },
     }
+
+
+def document_of_definitions(definitions: dict[str, Schema]) -> dict[str, Any]:
+    """A document for what CustomResourceDefinitions bring to it, with the built-in ``definitions`` that it takes, in v2 form."""
+    info = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}  # apiextensions-apiserver's builder says no more of itself
+    return {"openapi": "3.0.0", "info": info, "paths": {}, "components": {"schemas": shown(definitions)}}
