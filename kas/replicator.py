@@ -188,7 +188,7 @@ def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
         except Unavailable as e:
             if not patient and time.monotonic() >= until:
                 raise
-            log.warning("the replica is made anew once etcd answers: %s", e)
+            log.warning("the replica is rebuilt once etcd answers: %s", e)
             time.sleep(AGAIN_S)
 
 
@@ -220,7 +220,7 @@ class Cluster:
         try:
             self.replicator.run()
         except Lost as e:
-            log.error("the replica of etcd is made anew: %s", e)
+            log.error("the replica of etcd is rebuilt: %s", e)
             disown(self._path)  # a cluster that went back may have caught up when it is looked at again
             return EXIT_LOST
         finally:
@@ -245,7 +245,7 @@ def _begin_all(all_: Sequence[Cluster], report: int, alone: bool, patient: bool)
         except Corrupt as e:
             if alone:
                 raise
-            log.error("the replica of etcd is made anew: %s", e)
+            log.error("the replica of etcd is rebuilt: %s", e)
             return EXIT_LOST
         except StoreError as e:
             os.write(report, f"{'--etcd-servers' if followed is all_[0] else '--etcd-servers-overrides'}: {e}".encode())

@@ -418,7 +418,7 @@ class _Supervisor:
             for s in sockets.values():
                 s.close()
             if index not in self.owed:
-                _say(self.options, f"{e}; {Worker(index, -1, -1, {}).name} is missing until one can")
+                _say(self.options, f"{e}; {Worker(index, -1, -1, {}).name} is missing until one can be started")
             self.owed.add(index)
             return
         self.owed.discard(index)
@@ -629,12 +629,12 @@ class _Supervisor:
         try:
             bury(self.options.run_dir, w.index)
         except OSError as e:  # a full disk: what it said of itself counts until the one in its place says something
-            _say(self.options, f"the gauges of {w.name} stay for now: {e}")
+            _say(self.options, f"the gauges of {w.name} could not be removed yet: {e}")
 
     def _renew(self) -> None:
         """The replica is made anew: who reads the one there is ends first, then everything begins as at the start."""
         if not self.renewing:
-            _say(self.options, "the replica of etcd cannot be continued; the workers end and begin anew")
+            _say(self.options, "the replica of etcd cannot be continued; the workers are restarted")
             self.renewing = self.renewed = True
             self._signal_all(signal.SIGKILL)
         if not self.workers:

@@ -244,7 +244,7 @@ async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRe
         except (Full, Damaged) as e:
             if not server.options.etcd or not server.bootstrapped():
                 raise
-            log.warning("the bootstrap objects are those of an earlier start until etcd takes writes: %s", e)
+            log.warning("bootstrap objects of an earlier start are used until etcd accepts writes: %s", e)
             return [("bootstrap objects", OWED_S, Owed(server).pay)]
         except (Unavailable, Unknown) as e:
             if not server.options.etcd or stop.is_set():
@@ -254,7 +254,7 @@ async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRe
             before, away = away, sealed is not None and any(check() for check in sealed.checks().values())
             if sealed is None or not (before or away) or stop.is_set():  # one that has just come back is asked once more
                 raise
-            log.warning("the bootstrap objects are looked at once the plug-in that seals them answers: %s", e)
+            log.warning("the bootstrap objects are checked once the plug-in that seals them answers: %s", e)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await stop.wait()
@@ -294,7 +294,7 @@ def _open(options: Completed, shared: Shared, others: Sequence[Shared], ask: int
     """The store of ``--storage-backend``. ``others`` are for the clusters of ``--etcd-servers-overrides``."""
     raw, size = options.raw, mappable(options.store_max_size, 1 + len(others))
     if size < options.store_max_size:
-        log.warning("start: addresses are limited, so the store's file ends at %d MiB and not where --store-max-size says", size >> 20)
+        log.warning("start: the address space is limited, so the store's file is limited to %d MiB instead of --store-max-size", size >> 20)
     if options.etcd:
         from kas.replicator import open_etcd_store
 
@@ -494,7 +494,7 @@ async def _answered(waiting: WaitGroup, leaving: Collection[Response], end: floa
         if took or len(waiting.serving) > len(leaving):
             moved = time.monotonic()
         elif time.monotonic() - moved >= patience_s:
-            log.warning("shutdown: %d unfinished answers are cut, of which nobody has taken anything for %g s", len(leaving), patience_s)
+            log.warning("shutdown: %d unfinished answers are cut, whose clients have read nothing for %g s", len(leaving), patience_s)
             return False
     return True
 

@@ -193,7 +193,7 @@ class LogFile:
                 elif self._compress and path.suffix != ".gz":
                     _gzip(path)
         except OSError as e:
-            log.error("audit: the files rotated away could not be put in order: %s", e)
+            log.error("audit: rotated files could not be compressed or removed: %s", e)
 
     def _backups(self) -> list[Path]:
         """The files that were rotated away, newest first."""

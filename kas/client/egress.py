@@ -73,7 +73,7 @@ def _via(connection: Obj, name: str, metrics: DialMetrics) -> Via | None:
     uds, tcp = _part(transport, "uds"), _part(transport, "tcp")
     if protocol == GRPC:
         if importlib.util.find_spec("grpc") is None:
-            why = "proxyProtocol GRPC needs the extra kas[egress]: pip install 'kas[egress]'"
+            why = "proxyProtocol GRPC needs the extra kas[egress]: pip install '.[egress]' in a clone of kas"
             raise ConfigurationError(f"--egress-selector-config-file: {why}")
         return KonnectivityProxy(metrics, str((uds or {})["udsName"]))
     if uds is not None or tcp is None:

@@ -39,7 +39,7 @@ class ReloadingTLS:
             try:
                 self._look()
             except OSError as e:
-                log.warning("what TLS needs cannot be read: %s", e)
+                log.warning("the files for TLS cannot be read: %s", e)
         return self._context
 
     def _look(self) -> None:
@@ -55,7 +55,7 @@ class ReloadingTLS:
                 context = self._make(*contents)
             except ValueError as e:
                 if contents != self._refused:
-                    log.warning("%s cannot be used, and what was read before is: %s", ", ".join(self._files), e)
+                    log.warning("%s cannot be used, the previous contents stay in use: %s", ", ".join(self._files), e)
                 self._refused = contents
                 return
             self._contents, self._context = contents, context

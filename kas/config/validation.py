@@ -90,7 +90,7 @@ def pipes(o: Options) -> list[str]:
             except (OSError, ValueError):  # which is told by who opens it
                 continue
             if pipe:
-                out.append(f"--{name}: {path} is a pipe, and it has to be a file: it is read more than once")
+                out.append(f"--{name}: {path} is a pipe, but must be a file, because it is read more than once")
     return out
 
 
@@ -271,7 +271,7 @@ def _ports(o: Options) -> Iterator[str]:
 def _names(o: Options) -> Iterator[str]:
     for name in o.tls_san:
         if not (address.is_address(name) or address.is_host_name(name)):
-            yield f"--tls-san: {quote(name)} is neither a name of DNS nor an address"
+            yield f"--tls-san: {quote(name)} is neither a DNS name nor an IP address"
 
 
 def data_directory(text: str) -> Path:
@@ -283,11 +283,11 @@ def _data_dir(o: Options) -> Iterator[str]:
     try:
         str(data_directory(o.data_dir)).encode()  # as the store and the kubeconfig name it
     except RuntimeError:
-        yield f"--data-dir: {quote(o.data_dir)} begins with a home that nobody has: HOME is not set, or no such user is known"
+        yield f"--data-dir: {quote(o.data_dir)} begins with an unknown home directory: HOME is not set, or there is no such user"
     except OSError as e:
-        yield f"--data-dir: {quote(o.data_dir)} is below the working directory: {e.strerror}"
+        yield f"--data-dir: {quote(o.data_dir)} is relative to the working directory, which cannot be found: {e.strerror}"
     except UnicodeEncodeError:
-        yield f"--data-dir: {quote(o.data_dir)} is not a path in UTF-8"
+        yield f"--data-dir: {quote(o.data_dir)} is not a valid UTF-8 path"
 
 
 def _storage(o: Options) -> Iterator[str]:
@@ -317,7 +317,7 @@ def _storage(o: Options) -> Iterator[str]:
             if why := overrides.server_mistake(server):
                 yield f"--{flag}: {why}"
         if not _installed("google", "google.protobuf"):
-            yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
+            yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install '.[etcd]' in a clone of kas"
 
 
 def _watch_cache_sizes(sizes: Sequence[str]) -> Iterator[str]:
@@ -429,7 +429,7 @@ def _identity(o: Options) -> Iterator[str]:
                 "`--service-account-signing-endpoint` (They are mutually exclusive)"
             )
         if importlib.util.find_spec("grpc") is None:
-            yield "--service-account-signing-endpoint needs the extra kas[signer]: pip install 'kas[signer]'"
+            yield "--service-account-signing-endpoint needs the extra kas[signer]: pip install '.[signer]' in a clone of kas"
     if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
         yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
     yield from _jwks_uri(o.service_account_jwks_uri)

@@ -164,7 +164,7 @@ class Gate:
             if self._accepted(self._there):
                 self._stuck_since = self._there = None
                 return
-            log.error("connections have waited for %d s and are not accepted: this worker ends", STUCK_S)
+            log.error("connections have waited for %d s without being accepted: this worker ends", STUCK_S)
             self._stuck_since = sys.maxsize
             self._give_up()
 
@@ -175,7 +175,7 @@ class Gate:
 
     def _turn(self) -> None:
         self.shut = not self.shut
-        log.warning("%s connections are let in: %d descriptors may be open", "no new" if self.shut else "new", self._most)
+        log.warning("%s connections are accepted: %d descriptors may be open", "no new" if self.shut else "new", self._most)
         self._filter(self.shut)
 
     def _filter(self, shut: bool) -> None:

@@ -107,7 +107,7 @@ class MessageLimit:
                     s.shutdown(socket.SHUT_RDWR)
                     ended += 1
         if ended:
-            log.warning("%d WebSockets with messages that did not end were ended", ended)
+            log.warning("%d WebSockets with unfinished messages were closed", ended)
         return ended
 
 

@@ -135,7 +135,7 @@ class MetricsEndpoint:
             await self.dump()  # what is shown outlives this worker
         except OSError as e:  # a full disk, of which the numbers tell
             written = False
-            log.warning("the numbers for other workers were not written: %s", e)
+            log.warning("the metrics for other workers were not written: %s", e)
         read = await registry.paced(collected=written, own=True)
         return await asyncio.to_thread(self._body, name, read, registry.shown, form, gzip)
 

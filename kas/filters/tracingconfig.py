@@ -31,7 +31,7 @@ class TracingSettings(NamedTuple):
 def load(path: str) -> TracingSettings:
     """The file's settings. Raises ConfigurationError."""
     if importlib.util.find_spec("grpc") is None:
-        raise ConfigurationError("--tracing-config-file needs the extra kas[tracing]: pip install 'kas[tracing]'")
+        raise ConfigurationError("--tracing-config-file needs the extra kas[tracing]: pip install '.[tracing]' in a clone of kas")
     try:
         said = of_kind(_named(parse(_read(path))), KINDS, SCHEME)
     except _Unreadable as e:

@@ -193,7 +193,7 @@ class InformerFactory:
             try:
                 begin()
             except StoreError as e:
-                log.warning("what is derived from stored objects is not made before somebody asks: %s", e)
+                log.warning("state derived from stored objects is built on first use: %s", e)
 
     def follow(self, group: str, resource: str, target: Target) -> Callable[[], None]:
         """See ``Informers``."""

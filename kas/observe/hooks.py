@@ -94,7 +94,7 @@ class Hooks:
             os.replace(new, self._path)
         except OSError as e:  # a full disk must not end the loops that this is about
             if not self._untold:
-                log.warning("the other workers are not told yet of a loop that failed or runs again: %s", e)
+                log.warning("the other workers do not know yet of a controller that failed or runs again: %s", e)
             self._untold = True
         else:
             self._untold = False

@@ -39,3 +39,8 @@ def test_no_document_sends_anybody_to_another_kas():
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.*")):
         if path.name != "CHANGELOG.md" and path.parent.name != "__pycache__":
             assert re.findall(r"pip install \W?kas\b", path.read_text()) == [], path
+
+
+def test_no_message_sends_anybody_to_another_kas():
+    wrong = [str(path) for path in (ROOT / "kas").rglob("*.py") if re.search(r"pip install \W?kas\b", path.read_text())]
+    assert wrong == []

@@ -64,7 +64,7 @@ def test_files_are_no_pipes(tmp_path):
     os.mkfifo(pipe := tmp_path / "pipe")
     for flag in ("token-auth-file", "authorization-config", "egress-selector-config-file", "audit-policy-file", "oidc-ca-file"):
         o = Options({flag: str(pipe), "goaway-chance": 1.0})
-        assert validate(o) == [f"--{flag}: {pipe} is a pipe, and it has to be a file: it is read more than once"]
+        assert validate(o) == [f"--{flag}: {pipe} is a pipe, but must be a file, because it is read more than once"]
         assert preflight(o) == []
     for flag in ("service-account-key-file", "tls-sni-cert-key"):
         (why,) = validate(Options({flag: [f"/gone,{pipe}:a,b" if "sni" in flag else str(pipe)]}))

@@ -123,4 +123,4 @@ def test_a_replica_with_what_was_filled_in_is_used_again(etcd: Etcd, tmp_path) -
     with KasServer(tmp_path, *flags(etcd)) as kas:
         http = HTTP(kas)
         assert http("GET", widgets.path("a"))[1]["spec"] == {"color": "red", "size": 1}
-        assert "thrown away" not in kas.output
+        assert "is discarded" not in kas.output

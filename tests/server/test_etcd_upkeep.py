@@ -174,7 +174,7 @@ def test_a_server_starts_though_etcd_takes_no_writes(etcd: Etcd, server: KasServ
         client.call(ALARM, pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, memberID=member, alarm=alarm))
         flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.9")
         with KasServer(tmp_path / "second", *flags) as second:
-            until(lambda: "the bootstrap objects are those of an earlier start until etcd takes writes" in second.output)
+            until(lambda: "bootstrap objects of an earlier start are used until etcd accepts writes" in second.output)
             call = Client(second)
             assert call("GET", f"{CONFIG_MAPS}/goes-{alarm}")[0] == 200
             assert "[-]poststarthook" not in call.raw("GET", "/livez?verbose").text

@@ -95,8 +95,8 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
     for flag in FLAGS:
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
-    assert "--secure-port port TLS port; 'auto' = a free one, 0 = off, where another port serves. (default 6443)" in words
-    assert "No effect: what serves requests is one thread, which waits for no lock." in words
+    assert "--secure-port port TLS port; 'auto' = a free one, 0 = off (needs another port). (default 6443)" in words
+    assert "No effect: one thread serves requests and waits for no lock." in words
     assert "One value: kas behaves as one version of Kubernetes, the one it prints." in words
 
 
@@ -172,7 +172,7 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
 
 def test_a_directory_of_certificates_that_cannot_be_made(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    done = serve("--data-dir", str(tmp_path / "d"), "--cert-dir", str(tmp_path / "file" / "certs"))
+    done = serve("--data-dir", str(tmp_path / "d"), "--secure-port", "auto", "--cert-dir", str(tmp_path / "file" / "certs"))
     assert done.returncode == 1
     assert done.stderr == f"kas: error creating self-signed certificates: mkdir {tmp_path}/file/certs: not a directory\n"
 
@@ -259,7 +259,7 @@ def test_too_few_addresses_are_refused(tmp_path: Path):
 
 def test_as_few_addresses_as_allowed_are_enough(tmp_path: Path):
     with KasServer(tmp_path, "--unsafe-no-fsync", workers=2, prefix=["sh", "-c", 'ulimit -v 2200000; exec "$@"', "sh"]) as server:
-        wait_for(lambda: "the store's file ends at 562 MiB" in server.output, "what is told")
+        wait_for(lambda: "the store's file is limited to 562 MiB" in server.output, "what is told")
         headers = {"Authorization": f"Bearer {server.token}"}
         for path in ["/openapi/v2", "/api/v1/pods", "/metrics"] * 5:
             assert requests.get(server.url + path, headers=headers, verify=str(server.ca), timeout=60).status_code == 200
@@ -392,7 +392,8 @@ def test_a_working_directory_that_is_gone(tmp_path: Path):
     command = f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m kas.cli serve --secure-port auto"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False, env=env)
-    assert (done.returncode, done.stderr) == (1, 'kas: --data-dir: "kas-data" is below the working directory: No such file or directory\n')
+    says = 'kas: --data-dir: "kas-data" is relative to the working directory, which cannot be found: No such file or directory\n'
+    assert (done.returncode, done.stderr) == (1, says)
 
 
 def test_a_damaged_authority_is_not_replaced_unasked(tmp_path: Path, kas_server):
@@ -539,7 +540,7 @@ def test_a_server_ends_though_a_client_does_not_read_its_list(kas_server, connec
         s.sendall(ask)
         assert s.recv(1) == b"H"
         assert server.stop() == 0
-    assert "1 unfinished answers are cut, of which nobody has taken anything for 2 s" in server.output
+    assert "1 unfinished answers are cut, whose clients have read nothing for 2 s" in server.output
 
 
 def test_connections_that_are_kept_end_without_an_error(kas_server):

@@ -149,7 +149,7 @@ def test_a_worker_for_whom_there_is_no_process_is_tried_again(monkeypatch, capfd
         supervisor._spawn(0)
         supervisor._spawn(0)
         assert supervisor.owed == {0} and not supervisor.workers and opened() <= held
-    assert capfd.readouterr().err == f"kas: {why}; worker 0 is missing until one can\n"
+    assert capfd.readouterr().err == f"kas: {why}; worker 0 is missing until one can be started\n"
     monkeypatch.setattr(os, "fork", lambda: 4242)
     supervisor._spawn(0)
     assert not supervisor.owed and supervisor.workers[4242].index == 0

@@ -114,7 +114,7 @@ def test_what_is_refused_is_left_to_the_commits(
     with caplog.at_level(logging.WARNING, "kas.store"):
         write(store, grow(store), 300)
     assert store.count("/registry/a/") > 300
-    assert [r.message for r in caplog.records] == ["no room is put ahead in the data file any more: [Errno 5] Input/output error"]
+    assert [r.message for r in caplog.records] == ["the data file is no longer extended ahead of commits: [Errno 5] Input/output error"]
     assert opened(tmp_path)
     store.close()
     assert opened(tmp_path) == []

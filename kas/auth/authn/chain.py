@@ -216,7 +216,7 @@ class Bundle:
                     self.generation += 1
                     log.info("loaded the certificate authorities of %s anew", ", ".join(self._files))
             except (OSError, ValueError) as e:
-                log.error("certificate authorities of %s are as they were: %s", ", ".join(self._files), e)
+                log.error("the certificate authorities of %s are unchanged: %s", ", ".join(self._files), e)
         return self
 
     def _stamp(self) -> list[tuple[int, int, int]]:

@@ -42,6 +42,6 @@ class Failures:
         except OSError as e:
             if self._wrong != str(e):
                 self._wrong = str(e)
-                log.warning("failed handshakes were not told to workers: %s", e)
+                log.warning("failed handshakes were not reported to workers: %s", e)
             return
         self._told, self._wrong = count, ""

@@ -103,7 +103,7 @@ class Contexts:
             if files not in self._last:
                 raise
             self._wrong = True
-            log.error("the serving certificates are as they were: %s: %s", files, e)
+            log.error("the serving certificates are unchanged: %s: %s", files, e)
             made = self._last[files]
         return made
 

@@ -528,7 +528,7 @@ class _Server:
         except StoreError as e:
             if self.foreign != str(e):
                 self.foreign = str(e)
-                log.warning("it is not asked: %s", e)
+                log.warning("an etcd server is not used: %s", e)
             raise
         self.foreign = ""
 

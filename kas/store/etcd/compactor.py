@@ -68,7 +68,7 @@ class Compactor:
             return 0
         except Denied:
             self._denied = True
-            log.warning("etcd's user may not compact its history, which takes the role root: that is left to others")
+            log.warning("etcd's user may not compact the history, which needs the role root: compaction is left to others")
             return 0
         return before
 

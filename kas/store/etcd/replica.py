@@ -78,6 +78,6 @@ def disown(path: Path) -> None:
 def discard(path: Path, why: str) -> None:
     """Throws the copy away."""
     if path.exists():
-        log.warning("the replica in %s is thrown away: %s", path, why)
+        log.warning("the replica in %s is discarded: %s", path, why)
         disown(path)  # first: half a copy must not be taken for one
         shutil.rmtree(path)

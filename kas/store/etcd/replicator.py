@@ -199,7 +199,7 @@ class Replicator:
         and not all of them. The next one is to be asked then."""
         if answer.header.cluster_id == known.cluster_id or not self._client.has(known.cluster_id):
             return False
-        log.warning("%s is a server of another cluster than the others, and is passed over", self._client.asked)
+        log.warning("%s belongs to another cluster than the other servers and is skipped", self._client.asked)
         return True
 
     def _note_of(self, answer: pb.RangeResponse) -> Note:
@@ -330,7 +330,7 @@ class Replicator:
             except Full as e:
                 # What comes later may be deletes, but revisions keep their order; what is left then fits into a new one.
                 disown(self._path)
-                log.warning("following etcd: %s; the replica is made anew by the next start, or when a new one has room", e)
+                log.warning("following etcd: %s; the replica is rebuilt at the next start, or when a new one has room", e)
                 self._look_for_room()
             except StoreError as e:
                 log.warning("following etcd: %s", e)
@@ -384,7 +384,7 @@ class Replicator:
         if self._hearing:  # it is not etcd that hangs
             return
         if asked and now - asked > SILENT_S and stream is not None:
-            log.warning("etcd says nothing on the watch for %g s", SILENT_S)
+            log.warning("etcd has sent nothing on the watch for %g s", SILENT_S)
             self._asked_at = 0.0
             stream.cancel()
         elif not asked and now - self.synced_at > SILENT_S:

@@ -489,11 +489,11 @@ class EtcdStore(LMDBStore):
             raised = await self._raised(status)
             full = "NOSPACE" in raised
             if full and not self._full:
-                log.warning("etcd is full: it refuses writes until it was compacted and defragmented, and its NOSPACE alarm disarmed")
+                log.warning("etcd is full: it refuses writes until it is compacted and defragmented and its NOSPACE alarm is disarmed")
             self._full = "database space exceeded" if full else ""
             damaged = "CORRUPT" in raised
             if damaged and not self._damaged:
-                log.warning("members of etcd hold different data: it refuses writes until its CORRUPT alarm was disarmed")
+                log.warning("members of etcd hold different data: etcd refuses writes until its CORRUPT alarm is disarmed")
             self._damaged = "etcdserver: corrupt cluster" if damaged else ""
             self._probe_failed = ""
             if self._lags():

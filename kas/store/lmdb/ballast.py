@@ -40,7 +40,7 @@ def no_room(env: Env, file: str) -> bool:
     except OSError as e:
         return e.errno in _NO_ROOM
     except StoreError as e:  # nobody can begin a write
-        log.warning("whether there is room for the store is not known: %s", e)
+        log.warning("cannot find out whether the disk has room for the store: %s", e)
     return False
 
 

@@ -205,7 +205,7 @@ class Committer:
             if self._no_room():
                 return Batch(units, error=Full("writing: No space left on device"))
             if not self._failed:
-                log.error("the disk of the store fails: %s", e)
+                log.error("writing to the store's disk failed: %s", e)
             self._failed, self._failed_at = str(e), time.monotonic()
             return Batch(units, error=e)
         except Exception as e:

@@ -49,7 +49,7 @@ class Preallocation:
                 if not more:
                     os.fdatasync(self._fd)
             except (OSError, StoreError) as e:
-                log.warning("no room is put ahead in the data file any more: %s", e)
+                log.warning("the data file is no longer extended ahead of commits: %s", e)
                 self._close()
 
     def close(self) -> None:

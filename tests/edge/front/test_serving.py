@@ -51,7 +51,7 @@ def test_a_serving_certificate_changes_on_disk(world, kas_server):
 
         until(lambda: shows(new), "the new certificate")
         (world.directory / "serving.crt").write_text("nothing")
-        until(lambda: "serving certificates are as they were" in world.server.output, "the complaint")
+        until(lambda: "serving certificates are unchanged" in world.server.output, "the complaint")
         assert shows(new)
         newest = world.issue_serving().cert.serial_number
         os.kill(world.server.front_pid(), signal.SIGHUP)
@@ -87,7 +87,7 @@ def test_the_client_ca_changes_on_disk(world, kas_server):
         (world.directory / "ca.crt").write_bytes(other.pem)
         until(lambda: ask(s)[0] == 401, "the end of the first authority")
         (world.directory / "ca.crt").write_text("nothing")
-        until(lambda: "are as they were" in world.server.output, "the complaint")
+        until(lambda: "are unchanged" in world.server.output, "the complaint")
         assert ask(t)[1]["username"] == "joe" and ask(s)[0] == 401
         renewed = world.issue_serving().cert.serial_number
 

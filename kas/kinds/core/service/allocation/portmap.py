@@ -77,7 +77,7 @@ class PortMap:
         except TransformError as e:
             if not e.revision:  # sealed, and nobody here can open it
                 raise
-            log.warning("%s; it is made anew of what Services hold", e)
+            log.warning("%s; it is rebuilt from the Services", e)
             return self._write(e.revision, wanted)
         leaked = bits & ~wanted
         self._leaks = {i: self._leaks.get(i, 0) + 1 for i in range(leaked.bit_length()) if leaked >> i & 1}
