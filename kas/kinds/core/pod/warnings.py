@@ -19,7 +19,7 @@ from kas.meta.ipchecks import ip_warnings
 
 Obj = Mapping[str, Any]
 _Port = tuple[Any, ...]  # its definition, its order, and where it stands
-MOST_PORT_WARNINGS = 1_000  # of the square of their number; 4 KiB of warnings are told
+MOST_WARNINGS = 1_000  # about ports, or files, which may be the square of their number; 4 KiB are told
 DEPRECATED_NODE_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
@@ -103,7 +103,7 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "", passed: bool | None = N
             if legacy:
                 out += _profile_warnings(container, annotations, context, at_notes, bool(prefix))
             out += _container_warnings(container, at)
-        out += islice(_port_warnings(spec, at_spec), MOST_PORT_WARNINGS)
+        out += islice(_port_warnings(spec, at_spec), MOST_WARNINGS)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
@@ -163,7 +163,8 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
             out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
         out += deprecated_volumes(volume, f"{path}[{i}]", _LATE_VOLUMES)
     for volume in volumes:
-        out += _overlapping_files(volume)
+        if len(out) < MOST_WARNINGS:
+            out += islice(_overlapping_files(volume), MOST_WARNINGS)
     return out
 
 
@@ -186,8 +187,8 @@ def _overlapping_files(volume: Obj) -> Iterator[str]:
         source = volume.get(key)
         if source is not None and source.get("items"):
             shown = _named(kind, (source.get(label) or "") if label else None)
-            yield from _overlaps(_files(source, ""), [], f"{name} ({shown})")
-    taken: list[_File] = []
+            yield from _overlaps(_files(source, ""), _Taken(), f"{name} ({shown})")
+    taken = _Taken()
     files: list[_File] = []
     for source in (volume.get("projected") or {}).get("sources") or ():
         if all(part is None for part in source.values()):
@@ -212,18 +213,37 @@ def _projected_files(source: Obj) -> Iterator[list[_File]]:
         yield [(bundle.get("path") or "", _named("ClusterTrustBundle", bundle.get("signerName") or "" if named is None else named))]
 
 
-def _overlaps(files: list[_File], taken: list[_File], where: str) -> Iterator[str]:
-    """Of each of ``files`` with those in ``taken``, which they join."""
+class _Taken:
+    """A place where files are, by the parts of their paths: those that are there and those below it, each with its order."""
+
+    __slots__ = ("below", "here", "parts")
+
+    def __init__(self) -> None:
+        self.parts: dict[str, _Taken] = {}
+        self.here: list[tuple[int, _File]] = []
+        self.below: list[tuple[int, _File]] = []
+
+
+def _overlaps(files: list[_File], taken: _Taken, where: str) -> Iterator[str]:
+    """Of each of ``files`` with those in ``taken``, which they join. Those that overlap are found by the parts of the path, all at once."""
 
     def shown(path: str, owner: str) -> str:
         return f"{go_quote(path)} ({owner})" if owner else go_quote(path)
 
     for path, owner in files:
         path = path.rstrip("/")
-        for other, of_other in taken if path else ():
-            if other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
-                yield f"{where}: overlapping paths: {shown(path, owner)} with {shown(other, of_other)}"
-        taken.append((path, owner))
+        if not path:
+            continue
+        at, way = taken, list[_Taken]()
+        for part in path.split("/"):
+            way.append(at)
+            at = at.parts.setdefault(part, _Taken())
+        for _, (other, of_other) in merge(*(above.here for above in way if above.here), at.here, at.below, key=itemgetter(0)):
+            yield f"{where}: overlapping paths: {shown(path, owner)} with {shown(other, of_other)}"
+        entry = (len(taken.below), (path, owner))
+        at.here.append(entry)
+        for above in way:
+            above.below.append(entry)
 
 
 def _list_warnings(spec: Obj, path: str) -> Iterator[str]:
