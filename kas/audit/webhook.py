@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kas.audit.backend import AuditError
 from kas.audit.event import Entry
+from kas.client.pool import LARGE, sending
 from kas.client.webhook import Webhook, WebhookError
 
 HEAD, TAIL = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[', b"]}\n"
@@ -30,6 +31,8 @@ class WebhookBackend:
 
     async def process(self, entries: Sequence[Entry]) -> None:
         """Returns when the backend has taken the list. Raises AuditError."""
+        if sum(len(entry.line) for entry in entries) >= LARGE and (passage := sending.passage).full:
+            await passage.passed()
         try:
             await self._webhook.send(_event_list(entries), len)
         except WebhookError as e:

@@ -21,6 +21,7 @@ from kas.observe import tracing
 
 cdef enum:
     READ = 16384
+    PIECE = 65536
     WEIGHT = 3
 
 cdef object _SPAN = tracing.CURRENT
@@ -153,14 +154,14 @@ cdef class Wire:
         return not self._ended and not len(self._got)
 
     cdef int _write(self, bytes data) except -1:
-        cdef Py_ssize_t written, n = PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t written = 0, n = PyBytes_GET_SIZE(data)
         if self._tls is None:
             self._transport.write(data)
             return 0
-        written = self._tls.write(data)
-        while written < n:  # a record at a time
-            written += self._tls.write(memoryview(data)[written:])
-        self._transport.write(self._sealing.read())
+        while written < n:
+            # Of what is large a piece is sealed in memory that the one before it has left.
+            written += self._tls.write(memoryview(data)[written : written + PIECE] if written or n > PIECE else data)
+            self._transport.write(self._sealing.read())
         return 0
 
     def data_received(self, bytes data not None):

@@ -83,7 +83,7 @@ class Deleter:
     @staticmethod
     async def options(req: Request, served: Served) -> dict[str, Any]:
         """The DeleteOptions of body and query; what the kind warns about is added to the answer. Raises ApiError for wrong ones."""
-        options = await step(len(req.body) >= LARGE, delete_options, req)
+        options = await step(respond.long_to_read(req), delete_options, req)
         for text in served.registry.strategy.warnings_on_delete(options):
             req.warn(text)
         return options

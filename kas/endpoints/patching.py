@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import orjson
-
 from kas._codecs import go_numbers
 from kas.admission import UPDATE
 from kas.endpoints import managedfields, respond
@@ -20,7 +18,7 @@ from kas.endpoints.codec import another_kind, bound_parts
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
-from kas.meta import errors, field, gojson
+from kas.meta import errors, field, gojson, largejson
 from kas.meta.errors import ApiError
 from kas.meta.offload import LARGE, POOL, TURN
 from kas.meta.records import NamedTuple
@@ -149,11 +147,11 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
         try:
             try:
                 patched = jsonpatch.apply(doc, operations)
-            except jsonpatch.ApplyError:
-                if served.type.custom:
+            except jsonpatch.ApplyError as e:
+                if served.type.custom or isinstance(e, jsonpatch.TooMuchCopiedError):
                     raise
                 # The served text says null where a list or map that Go always writes is unset, and operations find that.
-                texts.document = orjson.loads(encode_json(served.type, doc))
+                texts.document = largejson.parse(encode_json(served.type, doc))
                 patched = jsonpatch.apply(texts.document, operations)
         except jsonpatch.ApplyError:
             raise unprocessable() from None
@@ -301,7 +299,7 @@ class _Texts:
         try:
             for operation in self.operations:
                 _same(operation.get("value"), operation.get("value"), as_is)
-            _same(self.document, orjson.loads(encode_json(self.served.type, self.document)), as_is)
+            _same(self.document, largejson.parse(encode_json(self.served.type, self.document)), as_is)
             as_is.pop(id(patched), None)  # the document itself is always entered
             return _text(_in_order(patched, as_is), as_it_is=True)
         except RecursionError:

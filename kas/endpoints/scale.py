@@ -18,7 +18,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, check_name, options_dict
 from kas.kinds.autoscaling.scale import validate_scale
 from kas.meta import errors
-from kas.meta.offload import LARGE, TURN, step
+from kas.meta.offload import TURN, step
 from kas.meta.selectors import format_label_selector
 from kas.patch.fieldmanager import Schema, builtin, to_parent, to_scale, update
 from kas.registry.strategy import Context, Obj
@@ -122,7 +122,7 @@ class Scale:
         o = write_options(req.params, "UpdateOptions")
         scaled = self.scaled(served)
         try:
-            given = await step(len(req.body) >= LARGE, decode_body, req, SCALE, field_validation=o.field_validation)
+            given = await step(respond.long_to_read(req), decode_body, req, SCALE, field_validation=o.field_validation)
         except errors.ApiError as e:
             raise scaled.unreadable(e) from None
         assert given is not None
@@ -143,7 +143,7 @@ class Scale:
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         write: _ScaleUpdate
         if kind == APPLY_PATCH:
-            write = _Apply(served, self.scaled(served), ctx, name, admission, await step(len(req.body) >= LARGE, Applied, req, o))
+            write = _Apply(served, self.scaled(served), ctx, name, admission, await step(respond.long_to_read(req), Applied, req, o))
         else:
             write = _Patch(req, served, self.scaled(served), ctx, name, admission, kind, o)
         return await self._write(req, served, write)

@@ -85,7 +85,7 @@ class Served(Version):
 
     def large(self, req: Request) -> bool:
         """Whether a write is worked on beside the loop."""
-        return self.costly or (len(req.body) >= LARGE_YAML and respond.large(req))
+        return self.costly or ((len(req.body) >= LARGE_YAML or b"*" in req.body) and respond.large(req))
 
     def merge_schema(self) -> Schema:
         """The merge schema of server-side apply."""

@@ -162,6 +162,15 @@ def shortened(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... ({len(text)} characters)"
 
 
+def _told(e: FieldError) -> str:
+    """What is told of an error without its path. Of a long text no more is quoted: of megabytes that is one step of the interpreter's."""
+    if isinstance(e.value, str) and len(e.value) > MAX_TEXT:
+        begun = type(e)(e.type, e.field, e.value[:MAX_TEXT], "").error_body()
+        if len(begun) > MAX_TEXT:
+            return f"{begun[:MAX_TEXT]}... ({len(e.value)} characters)"
+    return shortened(e.error_body())
+
+
 def printed(errors: Sequence[FieldError]) -> tuple[list[tuple[FieldError, str]], str]:
     """The field errors that are told, each with its text without the path, and what is said of the rest ("" for nothing)."""
     out: list[tuple[FieldError, str]] = []
@@ -169,9 +178,9 @@ def printed(errors: Sequence[FieldError]) -> tuple[list[tuple[FieldError, str]],
     for e in errors:
         if len(out) >= MAX_CAUSES or size >= MAX_PRINTED:
             return out, f"and {len(errors) - len(out)} more"
-        text = e.error_body()
+        text = _told(e)
         size += len(text) + len(e.field)
-        out.append((e, shortened(text)))
+        out.append((e, text))
     return out, ""
 
 

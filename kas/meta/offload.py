@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from traceback import clear_frames
 from typing import Any, ParamSpec, TypeVar
 
 from kas._codecs import outweighs
@@ -96,6 +97,8 @@ class _Job:
                 self.result = self.work()
             except BaseException as e:  # the root of the job: whoever waits for it gets the error
                 self.error = e
+                if isinstance(e, ApiError):
+                    _let_go(e)
             finally:
                 _DOING.job = None
 
@@ -109,6 +112,15 @@ class _Job:
             future.set_exception(error)
         else:
             future.set_result(result)
+
+
+def _let_go(refusal: BaseException) -> None:
+    """Lets go of what is held by the frames that an answer came through, and the errors it was made of: else large objects go in the loop,
+    in one step."""
+    error: BaseException | None = refusal
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 class _Doing(threading.local):

@@ -16,6 +16,7 @@ import orjson
 from kas._codecs import write_json
 from kas.meta import gojson
 from kas.meta.field import go_quote
+from kas.meta.largejson import parse
 from kas.meta.offload import TURN
 from kas.patch import literals
 from kas.patch.longlist import LONG, LongList
@@ -24,6 +25,8 @@ MAX_OPERATIONS = 10_000
 # Bytes of JSON that copy operations may add; the request body's own limit.
 MAX_COPY_BYTES = 3 * 1024 * 1024
 COPIED_BYTES = 25  # of empty maps, in a microsecond
+# Maps and lists that they may add: three megabytes of those take 250 where a text takes three.
+MAX_COPIED_CONTAINERS = 100_000
 
 Operation = dict[str, Any]
 MEMBERS = frozenset({"op", "path", "from", "value"})
@@ -47,6 +50,10 @@ class TooManyOperationsError(ValueError):
 
 class ApplyError(ValueError):
     """An operation does not apply: 422."""
+
+
+class TooMuchCopiedError(ApplyError):
+    """Copies add more than they may, whatever the document is."""
 
 
 class TestFailedError(ApplyError):
@@ -167,7 +174,7 @@ class _Run:
     def __init__(self, document: Any, max_copy_bytes: int) -> None:
         self.root = document
         self.owned: dict[int, Any] = {}
-        self.max_copy_bytes, self.copied = max_copy_bytes, 0
+        self.max_copy_bytes, self.copied, self.copied_containers = max_copy_bytes, 0, 0
         self.given = False  # whether a value of the patch is in the document, as it was written there
 
     def own(self, value: Any) -> Any:
@@ -181,6 +188,15 @@ class _Run:
         # Kept alive here, so that its id stays its own.
         self.owned[id(copy)] = copy
         return copy
+
+    def count(self, value: Any, text: bytes) -> None:
+        """What is copied now, and its text. Raises TooMuchCopiedError."""
+        found = text.count(b"{") + text.count(b"[")
+        if self.copied_containers + found > MAX_COPIED_CONTAINERS:
+            found = _containers(value)  # some of those stand in texts
+        self.copied_containers += found
+        if self.copied_containers > MAX_COPIED_CONTAINERS:
+            raise TooMuchCopiedError(f"Unable to complete the copy, which adds more than {MAX_COPIED_CONTAINERS} maps and lists")
 
     def find(self, path: str) -> tuple[Any, str]:
         """The container that holds the last part of ``path``, ours to change, and that part; (None, "") when there is none."""
@@ -340,6 +356,17 @@ def _apply_move(run: _Run, operation: Operation) -> None:
         raise ApplyError(f"error in move for path: '{path}': {e}") from None
 
 
+def _containers(value: Any) -> int:
+    """How many maps and lists a value has, itself among them."""
+    found, left = 0, [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, CONTAINERS):
+            found += 1
+            left.extend(one.values() if isinstance(one, dict) else one)
+    return found
+
+
 def _apply_copy(run: _Run, operation: Operation) -> None:
     source = _pointer_of(operation, "copy", "from")
     container, key = run.find(source)
@@ -354,14 +381,18 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
     if container is None:
         raise ApplyError(f"copy operation does not apply: doc is missing destination path: {path}: missing value")
     # A copy of its own: the original may be changed later and the two must not be one.
-    copy = orjson.loads(orjson.dumps(value, default=list)) if isinstance(value, CONTAINERS) else value  # list: of a LongList
+    copy = value
+    if isinstance(value, CONTAINERS):
+        text = orjson.dumps(value, default=list)  # list: of a LongList
+        TURN.spend(len(text) // COPIED_BYTES)  # a few of these double what is there again and again
+        run.count(value, text)
+        copy = parse(text)
     size = len(write_json(copy)) if value is not None else 0
     run.copied += size
     if run.copied > run.max_copy_bytes:
-        raise ApplyError(
+        raise TooMuchCopiedError(
             f"Unable to complete the copy, the accumulated size increase of copy is {run.copied}, exceeding the limit {run.max_copy_bytes}"
         )
-    TURN.spend(size // COPIED_BYTES)  # a few of these double what is there again and again
     try:
         _add(container, key, copy)
     except _Fault as e:

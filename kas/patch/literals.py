@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kas._codecs import write_json
+from kas._codecs import parse_in_pieces, write_json
 from kas.meta import utf8
 from kas.patch.longlist import LongList
 
@@ -32,8 +32,9 @@ def read(text: bytes) -> Any:
     if b"\\" in text:
         text = text.replace(rb"\\", _BACKSLASH).replace(rb"\"", _QUOTE).replace(b"\\", rb"\\")
         text = text.replace(_BACKSLASH, rb"\\\\").replace(_QUOTE, rb"\\\"")
-    number = Number if len(text) <= MOST_EXACT else None
-    return json.loads(utf8.text(text), parse_int=number if b"-0" in text else None, parse_float=number)
+    if len(text) <= MOST_EXACT:
+        return json.loads(utf8.text(text), parse_int=Number if b"-0" in text else None, parse_float=Number)
+    return parse_in_pieces(text, lambda piece: json.loads(utf8.text(piece)))
 
 
 def says(literal: Any, value: Any) -> bool:

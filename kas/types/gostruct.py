@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -170,9 +171,19 @@ def sorted_map(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if value is None else {k: value[k] for k in sorted(value)}
 
 
+_INDENTED = json.JSONEncoder(indent=1, ensure_ascii=False)
+
+
 def _lines(value: Any) -> list[str]:
-    text = json.dumps(value, indent=1, ensure_ascii=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").split("\n")
+    """One by one: of a pod with thousands of volumes the whole text has 50 MB, each step through which keeps the interpreter's lock."""
+    out, line = list[str](), list[str]()
+    for piece in chain(_INDENTED.iterencode(value), ("\n",)):
+        end, newline, begun = piece.partition("\n")  # in texts it is escaped
+        line.append(end)
+        if newline:
+            out.append("".join(line).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+            line = [begun]
+    return out
 
 
 def spec_diff(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:

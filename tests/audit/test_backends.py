@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import count
+from types import SimpleNamespace
 
 import orjson
 import pytest
 
+from kas.audit import webhook
 from kas.audit.backend import AuditError, Truncate, Union
 from kas.audit.batch import ENDED, MAX_UNDER_WAY, Batch
+from kas.client.pool import LARGE
 from kas.meta.buckets import Buckets
+from kas.meta.waiting import Passage
 from kas.observe.metrics import Registry
 from tests.audit.entries import entry
 
@@ -319,3 +324,25 @@ def test_waiting_backends_are_heard_too():
         assert good.closed
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_lists_that_are_large_are_put_together_in_turns_of_their_own(monkeypatch):
+    now, turns = count(), []
+    monkeypatch.setattr(webhook, "sending", SimpleNamespace(passage=Passage(lambda: next(now))))
+    large = entry(userAgent="x" * LARGE)
+
+    class Sending:
+        async def send(self, data, read) -> None:
+            turns.append(turn)
+
+    async def main() -> None:
+        nonlocal turn
+        backend = webhook.WebhookBackend(Sending())
+        lists = [asyncio.ensure_future(backend.process([large])) for _ in range(3)]
+        while not all(task.done() for task in lists):
+            turn += 1
+            await asyncio.sleep(0)
+
+    turn = 0
+    asyncio.run(main())
+    assert len(set(turns)) == 3

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
+from kas.client import pool as pools
+from kas.client.exchange import exchange
 from kas.client.http import BackendError, Target, request_head
-from kas.client.pool import IDLE_S, MAX_IDLE, Pool
+from kas.client.pool import IDLE_S, LARGE, MAX_IDLE, Pool
+from kas.meta.waiting import Passage
 
 KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/x\r\nRetry-After: 7\r\n\r\nok"
 
@@ -191,3 +196,62 @@ def test_dialling_elsewhere():
             await post(Pool(fail), target, b"", 10)
 
     play(story, KEPT)
+
+
+@pytest.fixture
+def one_a_turn(monkeypatch):
+    """Whatever passes takes all of its turn of the loop; gives the turns in which questions were put."""
+    now, turns = count(), []
+    monkeypatch.setattr(pools, "sending", SimpleNamespace(passage=Passage(lambda: next(now))))
+
+    class Noted:
+        def __init__(self, connection) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name):
+            return getattr(self._connection, name)
+
+        def post(self, *args):
+            turns.append(asyncio.get_running_loop().turn)
+            return self._connection.post(*args)
+
+    async def noted(*args, **more):
+        return Noted(await exchange(*args, **more))
+
+    monkeypatch.setattr(pools, "exchange", noted)
+    return turns
+
+
+class Ways(Pool):
+    """One whose connections are ``ways`` while there are some."""
+
+    ways = ()
+
+    def take(self):
+        return self.ways.pop() if self.ways else None
+
+
+def counts_turns():
+    """The running loop has the number of its ``turn``."""
+    loop = asyncio.get_running_loop()
+
+    def turn():
+        loop.turn += 1
+        loop.call_soon(turn)
+
+    loop.turn = 0
+    turn()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_large_questions_begin_in_turns_of_their_own(one_a_turn, kept):
+    """Audit events by the 256 MiB go so, in 4 MiB each: with one after another in the same turn the loop was held for 0.2 s."""
+
+    async def story(backend, pool, target):
+        counts_turns()
+        if kept:
+            pool.ways = [await pools.exchange(target) for _ in range(5)]
+        await asyncio.gather(*(post(pool, target, bytes(LARGE), 1) for _ in range(5)))
+        assert len(set(one_a_turn)) == 5
+
+    play(story, KEPT, pool=Ways())

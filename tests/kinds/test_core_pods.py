@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from kas.config import features
+from kas.kinds.core.pod import warnings as pod_warnings
 from kas.kinds.core.pod.defaults import image_pull_policy
 from kas.kinds.core.pod.qos import quality_of_service
 from kas.kinds.core.pod.strategy import assign
@@ -245,3 +246,32 @@ def test_graceful_deletion_period():
     options = {}
     strategy.check_graceful_delete(None, {"spec": {"terminationGracePeriodSeconds": 30, "nodeName": "n"}}, options)
     assert options == {"gracePeriodSeconds": 30}
+
+
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [
+        (lambda i: {"containerPort": 1, "hostPort": 1 + i}, 0),
+        (lambda i: {"containerPort": 1, "hostPort": 5, "hostIP": f"1.2.{i // 256}.{i % 256}"}, 0),
+        (lambda i: {"containerPort": 1}, pod_warnings.MOST_WARNINGS),
+    ],
+)
+def test_ports_are_not_each_held_against_all_others(monkeypatch, port, told):
+    """60,000 of one number, which differ in their hostPort, kept a thread for an hour; alike, they were warned about until memory ended."""
+    looks, address = [], pod_warnings._address
+    monkeypatch.setattr(pod_warnings, "_address", lambda p: looks.append(0) or address(p))
+    spec = {"containers": [{"ports": [port(i) for i in range(3000)]}]}
+    assert len(pod_warnings.pod_warnings({}, spec, passed=False)) == told
+    assert len(looks) < 5 * 3000
+
+
+def test_files_are_not_each_held_against_all_others(monkeypatch):
+    """10,000 of one source and as many of another, none in the place of another, kept a thread for more than a minute."""
+    looks, merge = [], pod_warnings.merge
+    monkeypatch.setattr(pod_warnings, "merge", lambda *lists, key: merge(*(looks.append(len(x)) or x for x in lists), key=key))
+    items = [{"key": "k", "path": f"p{i}"} for i in range(2000)]
+    below = [{"key": "k", "path": f"p{i}/x"} for i in range(0, 2000, 500)]
+    sources = [{"secret": {"name": "s", "items": items}}, {"configMap": {"name": "c", "items": below}}]
+    found = pod_warnings.pod_warnings({}, {"volumes": [{"name": "v", "projected": {"sources": sources}}]}, passed=False)
+    assert len(found) == 4 and all("overlapping paths" in text for text in found)
+    assert sum(looks) < 100

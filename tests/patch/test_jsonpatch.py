@@ -77,8 +77,12 @@ def test_limits():
     assert str(e.value) == "The allowed maximum operations in a JSON patch is 10000, got 10001"
     bomb = [{"op": "copy", "from": "/a", "path": f"/a/{i}"} for i in range(64)]
     told = r"^Unable to complete the copy, the accumulated size increase of copy is \d+, exceeding the limit 3145728$"
-    with pytest.raises(jp.ApplyError, match=told):
+    with pytest.raises(jp.TooMuchCopiedError, match=told):
+        run({"a": {"x": "y" * 100}}, *bomb)
+    with pytest.raises(jp.TooMuchCopiedError, match="adds more than 100000 maps and lists"):
         run({"a": {}}, *bomb)
+    braces = "{" * jp.MAX_COPIED_CONTAINERS
+    assert run({"a": {"x": braces}}, {"op": "copy", "from": "/a", "path": "/b"})["b"] == {"x": braces}
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", '"x"', "[", ""])

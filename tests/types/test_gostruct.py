@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import orjson
 import pytest
 
 from kas.meta import field
+from kas.types import gostruct
 from kas.types.gostruct import MAX_DIFF_LINES, diff, render, render_list, served, sorted_map, spec_diff
 from kas.types.scheme import BUILTIN
 
@@ -97,3 +100,12 @@ def test_a_long_difference_is_one_change():
     assert changed == ['-  "name": "n1000",', '-  "value": 1000', '+  "name": "x",', '+  "value": -1']
     assert diff(old, old) == ""
     assert len(diff(old, [{"other": i} for i in range(2000)]).split("\n")) <= MAX_DIFF_LINES + 10
+
+
+def test_lines_are_made_one_by_one(monkeypatch):
+    """The whole text, of a pod with thousands of volumes 50 MB, kept the interpreter's lock for 50 ms a step."""
+    value = {"a": [{}, [], {"b\n": "<&>\n", "c": [None, 1.5, True, ["\u2028"]]}], "d": "", "e": {"f": {"g": []}}}
+    text = json.dumps(value, indent=1, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    monkeypatch.setattr(json.JSONEncoder, "encode", None)
+    assert gostruct._lines(value) == text.split("\n")
+    assert gostruct._lines("<") == ['"\\u003c"']

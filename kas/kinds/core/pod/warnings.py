@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from kas.kinds.core.claims import claim_spec_warnings
@@ -15,6 +18,8 @@ from kas.meta.field import go_quote
 from kas.meta.ipchecks import ip_warnings
 
 Obj = Mapping[str, Any]
+_Port = tuple[Any, ...]  # its definition, its order, and where it stands
+MOST_WARNINGS = 1_000  # about ports, or files, which may be the square of their number; 4 KiB are told
 DEPRECATED_NODE_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
@@ -98,7 +103,7 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "", passed: bool | None = N
             if legacy:
                 out += _profile_warnings(container, annotations, context, at_notes, bool(prefix))
             out += _container_warnings(container, at)
-        out += _port_warnings(spec, at_spec)
+        out += islice(_port_warnings(spec, at_spec), MOST_WARNINGS)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
@@ -158,7 +163,8 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
             out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
         out += deprecated_volumes(volume, f"{path}[{i}]", _LATE_VOLUMES)
     for volume in volumes:
-        out += _overlapping_files(volume)
+        if len(out) < MOST_WARNINGS:
+            out += islice(_overlapping_files(volume), MOST_WARNINGS)
     return out
 
 
@@ -181,8 +187,8 @@ def _overlapping_files(volume: Obj) -> Iterator[str]:
         source = volume.get(key)
         if source is not None and source.get("items"):
             shown = _named(kind, (source.get(label) or "") if label else None)
-            yield from _overlaps(_files(source, ""), [], f"{name} ({shown})")
-    taken: list[_File] = []
+            yield from _overlaps(_files(source, ""), _Taken(), f"{name} ({shown})")
+    taken = _Taken()
     files: list[_File] = []
     for source in (volume.get("projected") or {}).get("sources") or ():
         if all(part is None for part in source.values()):
@@ -207,18 +213,37 @@ def _projected_files(source: Obj) -> Iterator[list[_File]]:
         yield [(bundle.get("path") or "", _named("ClusterTrustBundle", bundle.get("signerName") or "" if named is None else named))]
 
 
-def _overlaps(files: list[_File], taken: list[_File], where: str) -> Iterator[str]:
-    """Of each of ``files`` with those in ``taken``, which they join."""
+class _Taken:
+    """A place where files are, by the parts of their paths: those that are there and those below it, each with its order."""
+
+    __slots__ = ("below", "here", "parts")
+
+    def __init__(self) -> None:
+        self.parts: dict[str, _Taken] = {}
+        self.here: list[tuple[int, _File]] = []
+        self.below: list[tuple[int, _File]] = []
+
+
+def _overlaps(files: list[_File], taken: _Taken, where: str) -> Iterator[str]:
+    """Of each of ``files`` with those in ``taken``, which they join. Those that overlap are found by the parts of the path, all at once."""
 
     def shown(path: str, owner: str) -> str:
         return f"{go_quote(path)} ({owner})" if owner else go_quote(path)
 
     for path, owner in files:
         path = path.rstrip("/")
-        for other, of_other in taken if path else ():
-            if other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
-                yield f"{where}: overlapping paths: {shown(path, owner)} with {shown(other, of_other)}"
-        taken.append((path, owner))
+        if not path:
+            continue
+        at, way = taken, list[_Taken]()
+        for part in path.split("/"):
+            way.append(at)
+            at = at.parts.setdefault(part, _Taken())
+        for _, (other, of_other) in merge(*(above.here for above in way if above.here), at.here, at.below, key=itemgetter(0)):
+            yield f"{where}: overlapping paths: {shown(path, owner)} with {shown(other, of_other)}"
+        entry = (len(taken.below), (path, owner))
+        at.here.append(entry)
+        for above in way:
+            above.below.append(entry)
 
 
 def _list_warnings(spec: Obj, path: str) -> Iterator[str]:
@@ -265,41 +290,74 @@ def _env_warnings(items: list[dict[str, Any]], path: str) -> Iterator[str]:
         seen.add(name)
 
 
+class _SamePort:
+    """The definitions of one port and protocol so far, each with its order, for those that one more is warned about with: not all of them
+    are looked at, as a pod may have 60,000 that differ in their hostPort, or hostIP."""
+
+    def __init__(self) -> None:
+        self._all: list[_Port] = []
+        self._by_host: dict[int, list[_Port]] = {}
+        self._by_address: dict[tuple[int, str], list[_Port]] = {}
+
+    def like(self, port: Obj) -> Iterator[tuple[_Port, str]]:
+        """Those, in their order, and how they are alike."""
+        ip, host = _address(port)
+        if not host:
+            among: Iterable[_Port] = self._all
+        else:
+            of_host = (
+                merge(self._by_address.get((host, ip), ()), self._by_address.get((host, ""), ()), key=itemgetter(1)) if ip
+                else self._by_host.get(host, ())
+            )  # fmt: skip
+            among = merge(self._by_host.get(0, ()), of_host, key=itemgetter(1))
+        for other in among:
+            other_ip, other_host = _address(other[0])
+            if ip == other_ip and host == other_host:
+                yield other, "duplicate"
+            else:
+                yield other, "dangerously ambiguous" if host and other_host else "overlapping"
+
+    def add(self, entry: _Port) -> None:
+        ip, host = _address(entry[0])
+        self._all.append(entry)
+        self._by_host.setdefault(host, []).append(entry)
+        self._by_address.setdefault((host, ip), []).append(entry)
+
+
+def _address(port: Obj) -> tuple[str, int]:
+    return port.get("hostIP") or "", port.get("hostPort") or 0
+
+
 def _port_warnings(spec: Obj, path: str) -> Iterator[str]:
-    found = [
+    ports = (
         (port, kind, ci, pi)
         for kind in ("initContainers", "containers", "ephemeralContainers")
         for ci, container in enumerate(spec.get(kind) or ())
         for pi, port in enumerate(container.get("ports") or ())
-    ]
-    by_number: dict[tuple, list[tuple]] = {}
-    by_name: dict[str, tuple] = {}
+    )
+    found: list[_Port] = [(port, i, *place) for i, (port, *place) in enumerate(ports)]
+    by_number: dict[tuple[int, str], _SamePort] = {}
+    by_name: dict[str, _Port] = {}
 
-    def at(entry: tuple) -> str:
-        return f"{path}.{entry[1]}[{entry[2]}].ports[{entry[3]}]"
+    def at(entry: _Port) -> str:
+        return f"{path}.{entry[2]}[{entry[3]}].ports[{entry[4]}]"
 
     for entry in found:
         port = entry[0]
-        ip, host = port.get("hostIP") or "", port.get("hostPort") or 0
+        ip, host = _address(port)
         if ip and not host:
             shown = f"{{Name:{port.get('name') or ''} HostPort:0 ContainerPort:{port.get('containerPort') or 0} "
             yield f"{at(entry)}: hostIP set without hostPort: {shown}Protocol:{port.get('protocol') or ''} HostIP:{ip}}}"
-        others = by_number.setdefault((port.get("containerPort") or 0, port.get("protocol") or ""), [])
-        for other in others:
-            other_ip, other_host = other[0].get("hostIP") or "", other[0].get("hostPort") or 0
-            if ip == other_ip and host == other_host:
-                yield f"{at(entry)}: duplicate port definition with {at(other)}"
-            elif not host or not other_host:
-                yield f"{at(entry)}: overlapping port definition with {at(other)}"
-            elif host == other_host and (not ip) != (not other_ip):
-                yield f"{at(entry)}: dangerously ambiguous port definition with {at(other)}"
-        others.append(entry)
+        same = by_number.setdefault((port.get("containerPort") or 0, port.get("protocol") or ""), _SamePort())
+        for other, how in same.like(port):
+            yield f"{at(entry)}: {how} port definition with {at(other)}"
+        same.add(entry)
     for entry in found:
         name = entry[0].get("name")
         if not name:
             continue
         first = by_name.setdefault(name, entry)
-        if first[1:3] != entry[1:3]:
+        if first[2:4] != entry[2:4]:
             known = at(first)
             text = f"duplicate port name {go_quote(name)} with {known}"
             yield f"{at(entry)}: {text}, services and probes that select ports by name will use {known}"
