@@ -332,6 +332,21 @@ def test_store_parses_no_object():
         assert not any(name.split(".")[0] in ("orjson", "json", "msgspec") for name, _ in imported(path)), path
 
 
+def test_no_pattern_repeats_a_group_possessively():
+    """``re`` before Python 3.11.5 matches what such a pattern does not describe (gh-106052), also atomic groups; possessive repeats of one
+    character class are sound."""
+    possessive = re.compile(r"(?<!\()\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
+    assert possessive.search(r"[a-z]++(?:-++[a-z]++)*+") and not possessive.search(r"[a-z][-a-z]*+(?<!-)[!$&'()*+]")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted(KAS.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+        if possessive.search(node.value if isinstance(node.value, str) else node.value.decode("latin-1"))
+    ]
+    assert found == []
+
+
 def test_ruff_is_clean():
     need.module("ruff")
     done = subprocess.run([sys.executable, "-m", "ruff", "check", "."], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -38,20 +38,21 @@ def _matcher(pattern: str) -> Callable[[str], object]:
     return re.compile(pattern, re.ASCII).fullmatch
 
 
-# The patterns above are upstream's, for its RE2, and stand in messages. A backtracking engine would take quadratic time and
-# worse on their nested repeats; these are the same languages with possessive repeats, which never go back.
-_LINEAR_LABEL = r"[a-z0-9]++(?:-++[a-z0-9]++)*+"
-_LINEAR_SUBDOMAIN = rf"{_LINEAR_LABEL}(?:\.{_LINEAR_LABEL})*+"
-_LINEAR_UNDERSCORE = r"_?[a-z0-9]++(?:[-_]++[a-z0-9]++)*+"
-_LINEAR_KEY = r"[A-Za-z0-9]++(?:[-_.]++[A-Za-z0-9]++)*+"
+# The patterns above are upstream's, for its RE2, and appear in messages. A backtracking engine takes quadratic time and worse on their
+# nested repeats. These describe the same languages by the characters allowed and by what may not stand side by side: one possessive
+# repeat of a character class never backtracks. (A possessive repeat of a group would, wrongly, before Python 3.11.5: gh-106052.)
+_LINEAR_LABEL = r"[a-z0-9][-a-z0-9]*+(?<!-)"
+_LINEAR_SUBDOMAIN = r"(?![^/]*(?:\.[-.]|-\.))[a-z0-9][-a-z0-9.]*+(?<![-.])"
+_LINEAR_UNDERSCORE_SUBDOMAIN = r"(?!.*(?:\.(?!_?[a-z0-9])|[-_]\.))_?[a-z0-9][-_a-z0-9.]*+(?<![-_.])"
+_LINEAR_KEY = r"[A-Za-z0-9][-A-Za-z0-9_.]*+(?<![-_.])"
 
 _match_label = _matcher(_LINEAR_LABEL)
 _match_subdomain = _matcher(_LINEAR_SUBDOMAIN)
-_match_underscore_subdomain = _matcher(rf"{_LINEAR_UNDERSCORE}(?:\.{_LINEAR_UNDERSCORE})*+")
-_match_dns1035 = _matcher(r"[a-z][a-z0-9]*+(?:-++[a-z0-9]++)*+")
+_match_underscore_subdomain = _matcher(_LINEAR_UNDERSCORE_SUBDOMAIN)
+_match_dns1035 = _matcher(r"[a-z][-a-z0-9]*+(?<!-)")
 _match_label_key = _matcher(_LINEAR_KEY)
 # A whole qualified name of proper lengths, so that the usual key costs one match.
-_match_qualified_name = _matcher(rf"(?:(?=[^/]{{1,253}}/){_LINEAR_SUBDOMAIN}/)?+(?=[^/]{{1,63}}\Z){_LINEAR_KEY}")
+_match_qualified_name = _matcher(rf"(?:(?=[^/]{{1,253}}/){_LINEAR_SUBDOMAIN}/)?(?=[^/]{{1,63}}\Z){_LINEAR_KEY}")
 _match_c_identifier = _matcher(_C_IDENTIFIER)
 _match_config_map_key = _matcher(_CONFIG_MAP_KEY)
 # What neither is too long nor begins with a dot, so that the usual key costs one match.

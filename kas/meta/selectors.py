@@ -402,7 +402,7 @@ def parse_label_selector(text: str) -> LabelSelector:
     return _remembered_label_selector(text)
 
 
-_PLAIN_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?+"
+_PLAIN_WORD = r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}+(?<![-_.])"
 # A term as nearly all are: a key without a prefix, alone or compared with one value.
 _PLAIN_TERM = re.compile(rf"({_PLAIN_WORD})(?:(!=|==?)({_PLAIN_WORD})?)?")
 

@@ -368,11 +368,11 @@ def _conversion_error(value: Any, target: Type) -> EvaluationError:
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 # Digits, with Go's underscores between them. What has been read as digits stays so: a text of digits that is no number would be read anew
 # from each of them.
-_DIGITS = r"[0-9]++(?:_[0-9]++)*+"
+_DIGITS = r"[0-9][0-9_]*+(?<!_)"
 _NUMBER = re.compile(
-    rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z"
+    rf"(?!.*__)[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z"
 )
-_HEX_NUMBER = re.compile(r"[+-]?0[xX](?:_?[0-9a-fA-F])*+\.?(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*+)?[pP][+-]?[0-9](?:_?[0-9])*\Z")
+_HEX_NUMBER = re.compile(r"(?!.*__)[+-]?0[xX][0-9a-fA-F_]*+(?<!_)\.?(?:[0-9a-fA-F][0-9a-fA-F_]*+(?<!_))?[pP][+-]?[0-9](?:_?[0-9])*\Z")
 
 
 @LIB("int", *(plain(f"{n}_to_int64", [t], INT) for n, t in
