@@ -11,7 +11,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, RANGE
 from kas.store.etcd.client import Client as EtcdClient
 from kas.testing.server import KasServer
+from tests import processes
 from tests.conftest import Client
 from tests.etcd import Cluster, Etcd
 from tests.robustness.links import Link, Linked, ways
@@ -141,10 +141,7 @@ class Several(Recorder):
 
 def children(server: KasServer, name: str) -> list[int]:
     """Of a server: its "kas-replicator", or its workers ("python", whatever the interpreter is called)."""
-    # Without a child there is nothing to show, and an error.
-    out = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(server.pid)], capture_output=True, text=True, check=False).stdout
-    found = [line.split(None, 1) for line in out.splitlines()]
-    return [int(pid) for pid, comm in found if (comm == "kas-replicator") is (name == "kas-replicator")]
+    return [pid for pid, comm in processes.children(server.pid).items() if (comm == "kas-replicator") is (name == "kas-replicator")]
 
 
 class Faults:

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from tests import pki
 from tests.conftest import Client
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
+from tests.processes import children
 from tests.types.protobufs import field, parts
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -236,14 +236,13 @@ def test_fields_of_a_newer_version_in_json_outlive_writes(etcd: Etcd, tmp_path: 
     outside.close()
 
 
-def _children(server: KasServer) -> dict[int, str]:
-    out = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(server.pid)], capture_output=True, text=True, check=True).stdout
-    return {int(line.split(None, 1)[0]): line for line in out.splitlines()}
+def _replicators(server: KasServer) -> list[int]:
+    return [pid for pid, name in children(server.pid).items() if name == "kas-replicator"]
 
 
 def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
     one, two = (Client(server) for server in pair)
-    (replicator,) = [pid for pid in _children(pair[0]) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+    (replicator,) = _replicators(pair[0])
     os.kill(replicator, signal.SIGKILL)
     made = two("POST", CONFIG_MAPS, config_map("meanwhile"))[1]
     until(lambda: one("GET", f"{CONFIG_MAPS}/meanwhile")[0] == 200)
@@ -254,7 +253,7 @@ def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
 def test_a_replicator_that_does_not_run_is_replaced(etcd: Etcd, tmp_path: Path) -> None:
     """Else every write would wait for a replica that does not follow, for ever."""
     with KasServer(tmp_path, *flags(etcd), "--worker-timeout=3s") as server:
-        (stuck,) = [pid for pid in _children(server) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+        (stuck,) = _replicators(server)
         os.kill(stuck, signal.SIGSTOP)
         until(lambda: not Path(f"/proc/{stuck}").exists())
         until(lambda: Client(server)("POST", CONFIG_MAPS, {"metadata": {"generateName": "follows-"}})[0] == 201)
@@ -263,7 +262,7 @@ def test_a_replicator_that_does_not_run_is_replaced(etcd: Etcd, tmp_path: Path) 
 
 def test_a_refusal_that_comes_of_an_old_replica_is_taken_back(pair) -> None:
     one, two = (Client(server) for server in pair)
-    (replicator,) = [pid for pid in _children(pair[1]) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+    (replicator,) = _replicators(pair[1])
 
     def behind(change: Callable[[], object], ask: Callable[[], tuple[int, dict]]) -> tuple[int, dict]:
         """What the second server answers while its replica does not show a change of the first, at first."""
@@ -298,7 +297,7 @@ def test_reads_go_to_etcd_when_the_replica_does_not_follow(pair, etcd: Etcd) -> 
     maps, scalers = f"{space}/configmaps", "/apis/autoscaling/{}/namespaces/beside/horizontalpodautoscalers"
     assert one("POST", maps, config_map("gone"))[0] == 201
     assert two("GET", f"{maps}/gone")[0] == 200
-    (replicator,) = [pid for pid in _children(pair[1]) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+    (replicator,) = _replicators(pair[1])
     os.kill(replicator, signal.SIGSTOP)
     try:
         assert one("DELETE", f"{maps}/gone")[0] == 200
@@ -498,9 +497,9 @@ def test_the_replicator_ends_last(tmp_path: Path) -> None:
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
         # A first start has one more, which makes the key of tokens.
         until((server.data_dir / "pki" / "sa.key").exists)
-        until(lambda: [time.sleep(0.2), len(_children(server))][1] == 2)
-        (replicator,) = [pid for pid in _children(server) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
-        (worker,) = (pid for pid in _children(server) if pid != replicator)
+        until(lambda: [time.sleep(0.2), len(children(server.pid))][1] == 2)
+        (replicator,) = _replicators(server)
+        (worker,) = (pid for pid in children(server.pid) if pid != replicator)
         os.kill(worker, signal.SIGSTOP)
         pending = Path(f"/proc/{worker}/status")
         until(lambda: "(stopped)" in pending.read_text())  # of two signals that wait SIGTERM would be taken first
@@ -657,5 +656,5 @@ def test_as_few_addresses_as_allowed_are_enough(etcd: Etcd, tmp_path: Path) -> N
     few = ["sh", "-c", 'ulimit -v 2200000; exec "$@"', "sh"]
     with KasServer(tmp_path, *flags(etcd), "--etcd-prefix=/few", prefix=few) as server:
         assert Client(server)("POST", CONFIG_MAPS, config_map("few"))[0] == 201
-        until(lambda: "the store's file ends at 562 MiB" in server.output)
+        until(lambda: "the store's file is limited to 562 MiB" in server.output)
     assert "Traceback" not in server.output and "new thread" not in server.output

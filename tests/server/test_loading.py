@@ -13,6 +13,7 @@ import pytest
 
 from kas.edge import granianparts
 from kas.testing.server import KasServer
+from tests.processes import children
 from tests.server.test_processes import wait_for
 
 # Whether granian was built with an allocator that understands what it is asked.
@@ -86,10 +87,6 @@ def shared_kib(pid: int) -> int:
     """Of a process' own pages, those that another has too."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Shared_Dirty:"))
-
-
-def children(pid: int) -> list[int]:
-    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 def members(session: int) -> list[int]:
