@@ -1,4 +1,4 @@
-"""An in-process server without sockets: the chain is called directly, so that what is measured is our own code."""
+"""An in-process server without sockets. The handler chain is called directly, so that only kas' own code is measured."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class InProcess:
         return result if isinstance(result, Response) else self.loop.run_until_complete(result)
 
     def body(self, answer: Response) -> bytes:
-        """What ``call`` answered, to its end: long lists are made while they are sent."""
+        """Returns the whole body of an answer of ``call``. Long lists are encoded while they are sent."""
         if answer.stream is None:
             if answer.finish is not None:
                 answer.finish()

@@ -1,11 +1,16 @@
-"""Many definitions in one server: how long it takes to start with them, and what each costs in memory, idle, used and deleted.
+"""Measures a server with many definitions: how long it takes to start, and what each definition costs in memory.
 
-``python bench/custom_resources.py [--definitions 2000] [--properties 200]`` makes a data directory, creates the definitions
-through the API, restarts the server, and prints JSON: start to ready in seconds with and without them, MiB of memory per definition while
-nobody uses it and once an object of each was written, and MiB in all once a hundredth of them was used and all were deleted, with what is
-left of those; and of each document about them, compressed, its size and the CPU of all processes that its first reader costs (``again``:
-after one definition more). ``--real`` does another thing: MiB in all once one, and then all, of the definitions of real projects that the
-tests have were made, listed and deleted, and before the deletion.
+``python bench/custom_resources.py [--definitions 2000] [--properties 200]`` makes a data directory, creates the definitions through the
+API, restarts the server and prints JSON:
+
+- seconds from start to ready, with and without the definitions
+- MiB of memory per definition while it is unused, and after an object of each was written
+- MiB in total after a hundredth of the definitions were used and all were deleted, with what is left of those
+- for each document about them: its compressed size, and the CPU of all processes that its first reader costs (``again``: after one more
+  definition)
+
+``--real`` measures something else: MiB in total after one, and then all, of the definitions of real projects in the tests were created,
+listed and deleted, and before the deletion.
 """
 
 from __future__ import annotations

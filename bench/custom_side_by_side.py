@@ -1,11 +1,11 @@
-"""What custom resources cost a server's machine, beside another server: as ``bench/end_to_end.py``, over TLS and from outside.
+"""Compares custom resources on kas and another server, over TLS and from outside, as ``bench/end_to_end.py`` does.
 
     .venv/bin/python bench/custom_side_by_side.py --url https://127.0.0.1:6443 --token FILE --ca FILE --pids 123,456 [--only get,create]
 
-The other server may be one that serves definitions and their objects only, as upstream's ``apiextensions-apiserver`` does; it has to have a
-namespace ``default``, and none of the definitions. Rows whose name begins with ``ruled`` and ``wide`` are of objects with 200 fields, in a
-schema with and without three rules; those of the others have what a small ConfigMap has, in a schema that says so. Without another server
-kas is measured alone.
+The other server may serve definitions and their objects only, as upstream's ``apiextensions-apiserver`` does. It needs a namespace
+``default`` and must not have the definitions. Rows whose name begins with ``ruled`` and ``wide`` are of objects with 200 fields, in a
+schema with and without three rules. The objects of the other rows are as large as a small ConfigMap, in a schema that describes them.
+Without another server only kas is measured.
 """
 
 from __future__ import annotations

@@ -1,24 +1,25 @@
 # ruff: noqa: E501 — the lines of the C program are C.
-"""What a server costs its machine: requests/s, latency and server CPU per request, over TLS, measured from outside.
+"""Measures what a server costs its machine: requests per second, latency and server CPU per request, over TLS, from outside.
 
     .venv/bin/python bench/end_to_end.py [--quick] [--only get,list-500] [--json FILE]
     .venv/bin/python bench/end_to_end.py --kubeconfig FILE --pids 123,456      # side by side with another server
     .venv/bin/python bench/end_to_end.py --url https://127.0.0.1:6443 --token FILE --ca FILE
 
-Starts ``kas serve`` with one worker on CPU 0 (where ``taskset`` exists) and loads it with a C client of 64 keep-alive connections, one
-request in flight on each, pinned to the last CPU. CPU is the time of the server's processes over the run (the client's TLS
-handshakes included), divided by the requests; of a watch row, by the events delivered (its writes included). The client is compiled on the fly and needs a C compiler and OpenSSL's headers (Debian: gcc, libssl-dev). ``busy`` is the share
-of a CPU the client itself used: near 1 the client was the limit, not the server.
+Starts ``kas serve`` with one worker on CPU 0 (where ``taskset`` exists). A C client with 64 keep-alive connections, pinned to the last
+CPU, keeps one request in flight on each. The CPU figure is the time of the server's processes over the run (the client's TLS handshakes
+included), divided by the requests; for a watch row, by the events delivered (its writes included). The client is compiled on the fly and
+needs a C compiler and OpenSSL's headers (Debian: gcc, libssl-dev). ``busy`` is the share of a CPU that the client used: near 1, the
+client was the limit, not the server.
 
-With another server (an administrator's kubeconfig, or its URL with files of a token and a CA) every row is run on both in turn, a slice
-on kas, a slice on the other, ``--rounds`` times over, so that both meet the same moods of the machine; both figures are printed as the
-clock gave them, and their ratio. CPU of the other server is known when it runs on this machine and ``--pids`` names its processes (for
-kube-apiserver, those of etcd, too); pin them to CPU 0 as kas is, and start them without limits of requests in flight. Without ``--pids``
-the requests a second are compared. The namespace ``bench`` is made there and filled; it must not exist before.
+With another server (an administrator's kubeconfig, or its URL with files of a token and a CA), every row runs on both in turn, a slice on
+kas, a slice on the other, ``--rounds`` times, so that both see the same variations of the machine. Both figures are printed unscaled,
+with their ratio. The CPU of the other server is known if it runs on this machine and ``--pids`` names its processes (for kube-apiserver,
+also those of etcd). Pin them to CPU 0 as kas is, and start them without limits of requests in flight. Without ``--pids`` only requests
+per second are compared. The namespace ``bench`` is created and filled on the other server; it must not exist before.
 
-Machines that others use too change their speed within seconds. While a row runs, another process on the server's CPU takes the time of a
-fixed piece of Python twelve times a second; ``loop`` is its mean. ``scaled`` is the CPU time divided by it, times 500 µs, which the piece
-takes on an idle core of 2.5 GHz: of two rows measured at different times compare these.
+A machine that is also used by others changes its speed within seconds. While a row runs, another process on the server's CPU times a
+fixed piece of Python twelve times a second; ``loop`` is the mean. ``scaled`` is the CPU time divided by it, times 500 µs, which the piece
+takes on an idle core of 2.5 GHz. Compare ``scaled`` when two rows were measured at different times.
 """
 
 from __future__ import annotations

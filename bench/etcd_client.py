@@ -1,6 +1,6 @@
-"""What etcd itself takes for the transaction of a create: a compiled client for it, as lean as the one that asks kas.
+"""Measures what etcd alone needs for the transaction of a create, with a compiled client as lean as the one that loads kas.
 
-One connection, as a worker of kas has it, with so many transactions on their way at once; at full speed, or so many a second.
+The client uses one connection, as a kas worker does, with a fixed number of transactions in flight, at full speed or at a fixed rate.
 """
 
 from __future__ import annotations

@@ -1,20 +1,22 @@
-"""What one tenant's flood costs another one: latency of a quiet tenant alone, and beside one that asks for ten times its share of seats.
+"""Measures what one tenant's flood costs another: the latency of a quiet tenant alone, and beside a flood.
 
     .venv/bin/python bench/fair_share.py [--seconds 4] [--rounds 3] [--off] [--workers 1]
     .venv/bin/python bench/fair_share.py --burst [--seats 600]
 
-Both are users of the level ``global-default``; the flood keeps ten times half of the level's seats waiting, the quiet one asks for one
-thing at a time. In each round the quiet tenant is measured alone and then beside the flood, so that both meet the same mood of the machine;
-the ratio of the medians of their p99 is what counts. ``--off`` shows the same with max-in-flight instead. Server on CPU 0, clients on the
-last one, as in ``end_to_end.py``. Both clients have a real-time priority where that is allowed: the quiet tenant's the higher one, because
-it would wait for the flood's otherwise, which is not the server's doing; the flood's, because with other programs on its CPU it asks so
-slowly that the server waits for it, and what is measured is no flood. ``busy`` says how much of a CPU the server had beside it: well below
-1 the ratio means nothing. The server has the highest of the ordinary priorities, where that is allowed, so that other programs of the
-machine take little from it: alone it hardly meets them, beside a flood, when it is never idle, it would all the time.
+Both tenants are users of the level ``global-default``. The flood keeps ten times half of the level's seats waiting; the quiet tenant
+sends one request at a time. In each round the quiet tenant is measured alone and then beside the flood, so that both see the same
+variations of the machine; the result is the ratio of the medians of their p99. ``--off`` shows the same with max-in-flight instead. The
+server runs on CPU 0 and the clients on the last CPU, as in ``end_to_end.py``.
 
-``--burst`` counts CPU time of the server instead, so that other users of the machine matter less (Linux): while the worker is stopped
-the flood sends one GET on each connection and the quiet tenant one behind them all; what the worker spends until the quiet one has its
-answer is told, beside the same without the flood.
+Where that is allowed, both clients have a real-time priority. The quiet tenant's is higher, because it would otherwise wait for the
+flood's client, which says nothing about the server. The flood has one because other programs on its CPU would slow it down until the
+server waits for it, and then there is no flood. ``busy`` is the share of a CPU that the server used beside the flood; well below 1, the
+ratio means nothing. The server has the highest ordinary priority, where allowed, so that other programs take little time from it: alone
+it hardly competes with them, but beside a flood, when it is never idle, it would.
+
+``--burst`` counts the server's CPU time instead, so that other users of the machine matter less (Linux). While the worker is stopped, the
+flood sends one GET on each connection and the quiet tenant one behind them all. The CPU that the worker spends until the quiet tenant has
+its answer is printed, next to the figure without the flood.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
-"""Instructions a request, counted by callgrind: a number that no other process on the machine changes.
+"""Counts the instructions of a request with callgrind, a figure that no other process on the machine changes.
 
     .venv/bin/python bench/instructions.py [--only get,create] [--requests 160]
 
-The whole chain of an in-process server, without granian and TLS: filters, endpoint, admission, the store with its threads, synced to disk.
-Requests run 16 at a time (lists 4), as many before the count as in it; ``watched`` is an update that 16 watches are told of,
-``update-lease`` what a kubelet does to its Lease, ``…-same`` an update or apply that changes nothing, ``403`` a GET
-without a credential, ``401`` one with a token of 12 kB that nobody knows. ``create-asked`` and ``create-unasked`` run one at a time: dry
-runs of creates that a webhook of another process is asked about over TLS, and that its selector does not want.
-Needs valgrind with its vgdb (Debian: valgrind).
+Runs the whole chain of an in-process server, without granian and TLS: filters, endpoint, admission, and the store with its threads,
+synced to disk. Requests run 16 at a time (lists 4), and as many run before the count as in it. Needs valgrind with its vgdb (Debian:
+valgrind).
 
-Two runs differ by a few hundredths: how writes share a commit, and the order in which threads come, are not the same. Lists give way by
-the clock, and take more on a machine that is busy.
+- ``watched`` is an update that 16 watches receive; ``update-lease`` is what a kubelet does to its Lease.
+- ``…-same`` is an update or apply that changes nothing.
+- ``403`` is a GET without a credential, ``401`` one with an unknown token of 12 kB.
+- ``create-asked`` and ``create-unasked`` run one at a time: dry runs of creates for which a webhook in another process is called over
+  TLS, and of creates that its selector excludes.
+
+Two runs differ by a few hundredths, because writes share commits differently and threads run in another order. Lists yield by the clock,
+so that they take more on a busy machine.
 """
 
 from __future__ import annotations

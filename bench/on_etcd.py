@@ -1,26 +1,28 @@
-"""What etcd as the store costs: kas on an etcd of its own beside kas on LMDB, one worker each, slice about slice.
+"""Measures what etcd as the store costs: kas on an etcd of its own beside kas on LMDB, one worker each, slice by slice.
 
     .venv/bin/python bench/on_etcd.py [--seconds 4] [--rounds 4] [--only create,get] [--pods 2000]
 
-For each row and side: requests a second, CPU a request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU of kas on etcd
-by that on LMDB; where both run the same code it is the noise of the machine. Behind a create stands what etcd itself takes for one: the
-same transaction by a client without kas, as many at once, in slices between the others; its ``ratio`` is that of p99. How long creates
-take is measured in slices of their own, whose first fifth is not counted on any side: what measures the machine's speed beside the others
-runs on kas' processor, and on none of etcd's. Both clients are compiled, one process each, on the last processor (``etcd_client.py``);
-etcd has all but kas', whoever asks: what differs between the two sides is kas.
+For each row and side it prints requests per second, CPU per request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU
+of kas on etcd divided by that on LMDB; where both run the same code, it is the noise of the machine.
 
-That is etcd at its full speed, and another load than kas'. So ``paced`` is as many a second
-as kas made in its slice, of up to eight writers; ``create-rate`` sends a fixed number a second through kas and, at the same moments, as
-many without it, and says how long each took from when it was due, and ``create-turn`` makes one create, one transaction and so on, over one
-connection each; their ``ratio`` is that of p99 (and of p50), too, and both are asked by this Python, which is slower than etcd.
-What of that is the disk's differs from machine to machine by more than a hundred: ``--sync-ms`` makes etcd's as slow as wanted (etcd's
-documents want 99 of 100 syncs within 10 ms).
-``event`` is what a watcher more costs: what 100 of them cost more than one, whose write each change is, too.
+Below the rows of a create (``bare``) is what etcd itself takes for one: the same transaction by a client without kas, as many at once, in
+slices between the others; its ``ratio`` is that of p99. Create latencies are measured in slices of their own, whose first fifth is not
+counted on any side. The process that measures the machine's speed runs on kas' processor and on none of etcd's. Both clients are
+compiled, one process each, on the last processor (``etcd_client.py``); etcd has all processors but kas', whichever client asks, so that
+the difference between the two sides is kas.
 
-Then (``rate``, ``turn``) those; a call through the client for etcd beside one through grpcio (a transaction that creates 1.5 kB; CPU of
-the caller, and how long it took without kas); when a watcher of another kas server sees a change, counted from etcd's answer to who made
-it; and what three servers that are watched cost beside one. ``--only`` knows these five as rate, turn, calls, seen and spread.
-The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
+That is etcd at its full speed, which is another load than kas'. So ``paced`` is as many per second as kas made in its slice, from up to
+eight writers. ``create-rate`` sends a fixed number per second through kas and, at the same moments, as many without it, and reports how
+long each took from when it was due. ``create-turn`` makes one create, one transaction and so on, over one connection each. Their
+``ratio`` is that of p99 (and of p50) too, and both are sent by this Python process, which is slower than etcd. The disk's part differs
+from machine to machine by more than a hundredfold: ``--sync-ms`` makes etcd's syncs as slow as wanted (etcd's documentation asks for 99
+of 100 syncs within 10 ms). ``event`` is what one more watcher costs: the difference between 100 watchers and one, both of which include
+the write of each change.
+
+Then come those two (``rate``, ``turn``); a call through kas' etcd client beside one through grpcio (a transaction that creates 1.5 kB;
+CPU of the caller, and the latency without kas); when a watcher of another kas server sees a change, counted from etcd's answer to the
+writer; and what three watched servers cost beside one. ``--only`` knows these five as rate, turn, calls, seen and spread. The load, CPU 0
+for kas and ``scaled`` are those of ``end_to_end.py``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Where a cluster of 10,000 nodes and 500,000 pods would stand on kas and etcd, and what breaks first: a model with measured constants.
+"""Models a cluster of 10,000 nodes and 500,000 pods on kas and etcd, and what fails first, with measured constants.
 
     .venv/bin/python bench/scale_model.py                               # the model, with the constants below
     .venv/bin/python bench/scale_model.py --nodes 5000 --pods 150000 --servers 3 --workers 4
     .venv/bin/python bench/scale_model.py --measure [--objects 50000] [--watches 500] [--events 500]    # the constants, here; needs etcd
 
-``--measure`` fills an etcd with pods, starts ``kas serve`` on it with an empty replica and with a kept one, opens watches of one node each
-and of all, writes to etcd and reads the CPU of each process. Times are CPU where not said otherwise; the clock's stand beside them.
-The model multiplies; it knows nothing of queues, so a part is called full at 70 % of a core or of its bound.
+``--measure`` fills an etcd with pods, starts ``kas serve`` on it with an empty replica and with an existing one, opens watches of one
+node each and of all, writes to etcd and reads the CPU of each process. Times are CPU unless stated otherwise, with wall-clock times next
+to them. The model multiplies and knows nothing of queues, so it calls a part full at 70 % of a core or of its limit.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a start of ``kas serve`` costs, and what a server holds that nobody has asked anything.
+"""Measures what a start of ``kas serve`` costs, and what a server holds before its first request.
 
     .venv/bin/python bench/start.py [--rounds 4] [--workers 1,2]
 
-All on CPU 0 (where ``taskset`` exists), without ``--controllers``, which look around once the server is ready. CPU of all processes from
-exec to the line that says ready, those that have ended included (the child that makes certificates; with several workers the one that
-forked them); the cheapest of the rounds. *first* starts make certificates and the objects every cluster has, *later* ones find them.
-Memory is looked at six seconds after the ready line of the last round: PSS counts a page that several processes have as a part of one in
-each, whoever they belong to, and *anonymous* is what of it no file is behind.
+Everything runs on CPU 0 (where ``taskset`` exists), without ``--controllers``, which only start working once the server is ready. The
+figure is the CPU of all processes from exec to the ready line, including those that have ended (the child that makes certificates and,
+with several workers, the one that forked them); the minimum of the rounds. A *first* start makes certificates and the objects that every
+cluster has; a *later* one finds them. Memory is read six seconds after the ready line of the last round: PSS counts a page that several
+processes share as a fraction in each, and *anonymous* is the part of it without a file behind it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the pure functions of the API layer cost. Run with ``pytest bench/test_api.py --benchmark-enable``."""
+"""Benchmarks of the pure functions of the API layer. Run with ``pytest bench/test_api.py --benchmark-enable``."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""What the audit log costs a request beyond none. Run with ``pytest bench/test_audit.py --benchmark-enable``."""
+"""Measures what the audit log adds to a request. Run with ``pytest bench/test_audit.py --benchmark-enable``."""
 
 from __future__ import annotations
 

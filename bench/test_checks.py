@@ -1,4 +1,7 @@
-"""Checks, and the rules they spare a valid object: ``pytest bench/test_checks.py --benchmark-enable``."""
+"""Measures the compiled checks and the validation rules that they spare a valid object.
+
+Run with ``pytest bench/test_checks.py --benchmark-enable``.
+"""
 
 from __future__ import annotations
 

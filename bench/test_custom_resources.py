@@ -1,7 +1,7 @@
-"""Custom resources beside ConfigMaps of the same size, through the whole chain: in-process, one request at a time.
+"""Compares custom resources with ConfigMaps of the same size through the whole chain: in-process, one request at a time.
 
-The rows of a table are to be compared with one another: ``builtin`` is a ConfigMap, ``free`` a definition without a schema, ``plain`` one
-with 200 fields, ``ruled`` one with three rules in CEL besides.
+Compare the rows of a table with one another: ``builtin`` is a ConfigMap, ``free`` a definition without a schema, ``plain`` one with 200
+fields, and ``ruled`` one with three CEL rules as well.
 """
 
 from __future__ import annotations

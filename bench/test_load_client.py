@@ -1,4 +1,4 @@
-"""The load client of ``end_to_end``: whoever it speaks as, it is answered. No measurement."""
+"""Checks that the load client of ``end_to_end`` is answered with every kind of credential. This measures nothing."""
 
 from __future__ import annotations
 

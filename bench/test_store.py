@@ -1,4 +1,7 @@
-"""Store benchmarks. Run: ``python -m pytest bench/test_store.py --benchmark-enable``. Data: 5,000 pods of 6.9 KB, 100 labels."""
+"""Store benchmarks. Run with ``python -m pytest bench/test_store.py --benchmark-enable``.
+
+The data is 5,000 pods of 6.9 KB with 100 labels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs of kas._codecs on a 6.5 KB pod and a 1.5 KB ConfigMap: ``pytest bench/test_types.py --benchmark-enable``."""
+"""Codecs of kas._codecs on a 6.5 KB pod and a 1.5 KB ConfigMap. Run with ``pytest bench/test_types.py --benchmark-enable``."""
 
 from __future__ import annotations
 

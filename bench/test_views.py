@@ -1,6 +1,6 @@
-"""Tables, discovery and OpenAPI: what list requests of kubectl and the first request of a client cost.
+"""Tables, discovery and OpenAPI: what kubectl's list requests and a client's first request cost.
 
-Run: pytest bench/test_views.py --benchmark-enable --benchmark-only
+Run with ``pytest bench/test_views.py --benchmark-enable --benchmark-only``.
 """
 
 from __future__ import annotations

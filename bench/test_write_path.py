@@ -1,6 +1,6 @@
-"""The writing verbs through the whole chain, stored and answered: in-process, one request at a time.
+"""Measures the write verbs through the whole chain, stored and answered: in-process, one request at a time.
 
-One at a time means that every write waits for its own commit and two changes of thread; with many clients at once both are shared.
+So every write waits for its own commit and two thread switches; with many clients at once, both are shared.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a validating webhook costs: CPU of the server for a create that one is asked about, and for one that none is, in turns.
+"""Measures what a validating webhook costs: server CPU for a create that calls it, and for one that does not, in turns.
 
-``python bench/webhook_cost.py [--requests 50] [--rounds 80]`` prints JSON: microseconds of CPU a create (a dry run, so that no disk takes
-part), the least and the median over the rounds, and what the webhook adds: the difference of the least, and the median of the differences
-within a round, so that a machine that is slower for a while counts little. The webhook is in this process, not the server's, over TLS, and
-its connection stays open; the two kinds of create differ by a label only, which the webhook's selector wants.
+``python bench/webhook_cost.py [--requests 50] [--rounds 80]`` prints JSON: microseconds of CPU for a create (a dry run, so that no disk
+is involved), the minimum and the median over the rounds, and what the webhook adds: the difference of the minima, and the median of the
+differences within a round, so that a machine that is slower for a while has little effect. The webhook runs in this process, not in the
+server's, over TLS, on a connection that stays open. The two kinds of create differ only by a label that the webhook's selector requires.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a small cluster's clients do all day: mostly reads, some writes, and informers that watch. Started by ``run.py``."""
+"""Simulates the clients of a small cluster: mostly reads, some writes, and watching informers. Started by ``run.py``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KasUser(HttpUser):
         self.client.headers["Authorization"] = "Bearer " + os.environ["KAS_TOKEN"]
 
     def ask(self, method: str, path: str, name: str, ok: tuple[int, ...] = (200,), **kw):
-        """One request; an answer whose status is not in ``ok`` counts as an error, with the server's message."""
+        """Sends one request. A response whose status is not in ``ok`` counts as an error, with the server's message."""
         with self.client.request(method, path, name=name, catch_response=True, timeout=30, **kw) as answer:
             if answer.status_code in ok:
                 answer.success()
@@ -38,7 +38,7 @@ class KasUser(HttpUser):
 
 
 class Reader(KasUser):
-    """kubectl, dashboards, controllers that look things up."""
+    """kubectl, dashboards and controllers that read."""
 
     weight = 5
     wait_time = between(0.02, 0.1)
@@ -67,7 +67,7 @@ class Reader(KasUser):
 
 
 class Writer(KasUser):
-    """Controllers and pipelines: the life of objects, and changes to ones that others change too."""
+    """Controllers and pipelines: object lifecycles, and updates to objects that other clients update as well."""
 
     weight = 3
     wait_time = between(0.05, 0.2)
@@ -81,7 +81,7 @@ class Writer(KasUser):
 
     @task(3)
     def update_shared(self) -> None:
-        """Read, change, replace; somebody else may have been faster, which is an answer and no error."""
+        """Reads, changes and replaces an object. A conflict with another client is an expected response, not an error."""
         path = f"{CONFIGMAPS}/shared-{random.randrange(100)}"
         read = self.ask("GET", path, "get configmap")
         if read.status_code == 200:
@@ -114,7 +114,7 @@ class Writer(KasUser):
 
     @task(1)
     def refused(self) -> None:
-        """What clients get wrong is part of the mix: it must be refused, and cheaply."""
+        """Sends an invalid request, which is part of the mix: it must be refused cheaply."""
         self.ask("POST", PODS, "create an invalid pod", ok=(422,), json={"metadata": {"name": "bad"}, "spec": {"containers": []}})
 
 

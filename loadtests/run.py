@@ -1,7 +1,7 @@
-"""Loads a server of its own for a bounded time and says PASS or FAIL: ``make load`` (ARGS="--users 100 --seconds 60").
+"""Loads a server of its own for a limited time and prints PASS or FAIL: ``make load`` (ARGS="--users 100 --seconds 60").
 
-Fails when more than ``--max-errors`` percent of the requests are answered otherwise than they should be, when the 99th percentile of
-the requests that are not watches passes ``--max-p99`` milliseconds, when the server panics, or when it does not end cleanly.
+Fails if more than ``--max-errors`` percent of the requests get a wrong answer, if the 99th percentile of the requests other than watches
+exceeds ``--max-p99`` milliseconds, if the server panics, or if it does not stop cleanly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMESPACE = "load"
 
 
 def prepare(server: KasServer) -> None:
-    """The objects that readers find: 100 ConfigMaps and 200 pods."""
+    """Creates the objects for readers: 100 ConfigMaps and 200 pods."""
     context = ssl.create_default_context(cafile=server.ca)
     # An opener without proxies: the server is on this machine whatever the environment says about the rest of the world.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
@@ -46,7 +46,7 @@ def prepare(server: KasServer) -> None:
 
 
 def load(server: KasServer, args: argparse.Namespace, directory: Path) -> dict[str, dict[str, str]]:
-    """Runs locust; its statistics by request name (``Aggregated`` is the sum)."""
+    """Runs locust and returns its statistics by request name (``Aggregated`` is the sum)."""
     out = directory / "locust"
     command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless", "--only-summary", "--skip-log-setup"]
     command += [
@@ -78,7 +78,7 @@ def load(server: KasServer, args: argparse.Namespace, directory: Path) -> dict[s
 
 
 def verdict(rows: dict[str, dict[str, str]], args: argparse.Namespace) -> tuple[list[str], str]:
-    """(what is wrong, one line of numbers)."""
+    """Returns (faults, one line of figures)."""
     total = rows["Aggregated"]
     requests, errors = int(total["Request Count"]), int(total["Failure Count"])
     # A watch lasts as long as it was asked to; its duration is no latency.

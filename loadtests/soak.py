@@ -1,9 +1,9 @@
-"""Attacks and normal work side by side, for a bounded time, on a server of its own: ``make soak ARGS="--minutes 30"``.
+"""Runs attacks and normal work side by side on a server of its own: ``make soak ARGS="--minutes 30"``.
 
-Normal work: bystanders that GET, writers that keep book of what was acknowledged, watchers that check what watches promise, kubectl and an
-operator written with kopf where they are installed. Attacks, one after the other: bodies that stall, large bodies of all sorts, silent
-connections, noise. Fails when a bystander's request is not answered with what it asked for, an acknowledged write is lost, a watch repeats,
-loses or reorders, the server panics or a process is replaced, or memory and descriptors do not stay flat.
+Normal work: bystanders that GET, writers that record what was acknowledged, watchers that check the guarantees of watches, and, if
+installed, kubectl and an operator written with kopf. Attacks, one after the other: stalled bodies, large bodies of all kinds, silent
+connections, noise. The run lasts for a limited time. It fails if a bystander's request is not answered correctly, an acknowledged write
+is lost, a watch repeats, loses or reorders an event, the server panics, a process is replaced, or memory or descriptors do not stay flat.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes bootstrap.json: the constant objects a server creates at its first start. Run by tables.py.
+"""Writes bootstrap.json: the constant objects that a server creates at its first start. Run by tables.py.
 
-The facts are rbac-bootstrap.json, flowcontrol-bootstrap.json, bootstrap-objects.json and resources.json. Objects are written in their
-final form and key order, managedFields included; ``@uid`` and ``@now`` stand for what only the start knows.
+Reads the facts rbac-bootstrap.json, flowcontrol-bootstrap.json, bootstrap-objects.json and resources.json. Objects are written in their
+final form and key order, managedFields included. ``@uid`` and ``@now`` stand for values that are known only at the start.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-# Lists and structs that are owned as a whole.
+# Lists and structs that a field manager owns as a whole.
 ATOMIC = {"rules", "subjects", "roleRef", "clusterRoleSelectors", "cidrs"}
-# Structs that are there even in an empty object: owning a field in them is not owning them.
+# Structs that are present even in an empty object: owning a field in one does not mean owning the struct.
 ALWAYS_THERE = {("metadata",), ("spec",), ("spec", "priorityLevelConfiguration")}
 
 DESCRIPTIONS = {
@@ -42,7 +42,7 @@ def entry(manager: str, api_version: str, fields: dict[str, Any], operation: str
 
 
 def finished(obj: dict[str, Any], manager: str, generation: int = 0, more: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    """The object as it will be stored."""
+    """Returns the object as it will be stored."""
     meta = obj["metadata"]
     owned = {k: v for k, v in meta.items() if k in ("labels", "annotations")}
     body = {k: v for k, v in obj.items() if k not in ("kind", "apiVersion", "metadata", "status")}

@@ -17,7 +17,7 @@ OUT = ROOT / "docs" / "flags.md"
 
 
 def text() -> str:
-    """The whole page."""
+    """Yields the lines of the page."""
     return "\n".join(_lines()) + "\n"
 
 

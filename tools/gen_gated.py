@@ -1,6 +1,7 @@
-"""Writes gated.json: for every kind that is stored, the paths of fields behind feature gates that can be off. Run by tables.py.
+"""Writes gated.json: the paths of fields behind feature gates that can be off. Run by tables.py.
 
-A path is a list of field names, "[]" for each item of a list and "{}" for each value of a map; "!x" at its end is for values other than x.
+There is one list of paths for every kind that is stored. A path is a list of field names, with "[]" for each item of a list and "{}" for
+each value of a map. "!x" at its end means values other than x.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 CORE, APPS = "io.k8s.api.core.v1.", "io.k8s.api.apps.v1."
-# The facts name a gate that is called otherwise, and leave out fields whose gate is told in words.
+# A gate that the facts call by another name, and fields whose gate the facts leave out because upstream describes it in prose.
 CALLED = {"PodCertificateProjection": "PodCertificateRequest"}
 FURTHER = {
     (CORE + "Lifecycle", "stopSignal"): ["ContainerStopSignals"],
@@ -19,12 +20,13 @@ FURTHER = {
     (APPS + "DeploymentStatus", "terminatingReplicas"): ["DeploymentReplicaSetTerminatingReplicas"],
     (APPS + "ReplicaSetStatus", "terminatingReplicas"): ["DeploymentReplicaSetTerminatingReplicas"],
 }
-# Restart policies of containers have a gate, but for the one that makes a sidecar of an init container.
+# Restart policies of containers are behind a gate, except the one that makes an init container a sidecar.
 RESTART = [
     ([kind, "[]", "restartPolicy", *other], ["ContainerRestartRules"])
     for kind, other in (("containers", ()), ("initContainers", ("!Always",)), ("ephemeralContainers", ()))
 ]
-# Governed by more than their presence, and seen to by the kind's strategy; or told by kubelets and schedulers whatever gates there are.
+# Fields whose gate depends on more than their presence (the kind's strategy handles it), or that kubelets and schedulers set regardless
+# of gates.
 BY_HAND = {(CORE + "TypedObjectReference", "namespace"), (CORE + "ContainerStatus", "stopSignal")}
 for _version in ("v1", "v1beta1", "v1beta2"):
     _resource = f"io.k8s.api.resource.{_version}."
@@ -47,7 +49,7 @@ def main(facts: Path, out: Path) -> None:
 
 
 def _walk(types: dict[str, Any], name: str, above: tuple[str, ...]) -> Iterator[tuple[list[str], list[str]]]:
-    """(path, gates) of every gated field of a type and what it holds; a type within itself is not entered again."""
+    """Yields (path, gates) of every gated field of a type and of the types in it. A type that contains itself is not entered again."""
     if name in above or name not in types:
         return
     for f in types[name].get("fields", ()):

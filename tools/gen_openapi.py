@@ -1,8 +1,8 @@
 """Writes definitions.json.gz: the OpenAPI v2 definition of every published type. Run by tables.py.
 
-The facts' types.json has the types, resources.json the group versions; our own descriptions are in tools/texts (see Texts). The document is
-read by kas/endpoints/openapi/schemas.py when somebody asks for OpenAPI; nothing else needs it. Nothing is written when a published type or
-field has no text or a text belongs to none: both are listed.
+The facts in types.json give the types and those in resources.json the group versions; kas' own descriptions are in tools/texts (see
+Texts). kas/endpoints/openapi/schemas.py reads the document when a client asks for OpenAPI; nothing else needs it. Nothing is written if a
+published type or field has no description, or if a description belongs to none; both are listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCALARS = {
     "bytes": {"type": "string", "format": "byte"},
 }
 ZERO = {"string": "", "bool": False, "int32": 0, "int64": 0, "double": 0}
-# How types with a JSON form of their own look; those not named here may hold anything.
+# The schemas of types with a JSON form of their own. A type that is missing here may hold anything.
 CUSTOM = {
     "rfc3339-seconds-utc;zero=null": {"type": "string", "format": "date-time"},
     "rfc3339-micros-utc;zero=null": {"type": "string", "format": "date-time"},
@@ -37,11 +37,11 @@ RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 
 
 class Texts:
-    """The descriptions of types and fields, and which of them were asked for.
+    """The descriptions of types and fields, and a record of which of them were used.
 
-    ``<group>.yaml`` maps the last part of a type's name to a mapping: "." is the text of the type, every other key is a JSON field. It
-    serves all versions of the group; ``Type@version`` replaces single entries for one version. ``common.yaml`` has, by field name, what
-    objects and lists with a kind of their own share; ``metadata@list`` is for lists.
+    ``<group>.yaml`` maps the last part of a type's name to a mapping: "." is the description of the type, every other key is a JSON field.
+    It serves all versions of the group; ``Type@version`` replaces single entries for one version. ``common.yaml`` has, by field name, the
+    descriptions that all objects and lists with a kind of their own share; ``metadata@list`` is for lists.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,7 +53,7 @@ class Texts:
 
     @staticmethod
     def place(name: str) -> tuple[str, str, str]:
-        """File, type and version of a type's full name: core, PodSpec, v1."""
+        """Splits a type's full name into file, type and version: core, PodSpec, v1."""
         package, _, kind = name.rpartition(".")
         group, version = package.split(".")[-2:]
         return "meta" if name.startswith("io.k8s.apimachinery.") else group, kind, version
@@ -65,9 +65,9 @@ class Texts:
         return text
 
     def of(self, name: str, key: str = ".", shared: str = "") -> str:
-        """The text of a field of the named type, or of the type; ``shared`` is the key in common.yaml that stands in, if any."""
+        """Returns the description of a type or of one of its fields; ``shared`` is the fallback key in common.yaml, if any."""
         file, kind, version = self.place(name)
-        # Both are looked up, so that an entry all versions replace counts as used: it is there for versions to come.
+        # Look up both, so that an entry that every version replaces counts as used: it is kept for future versions.
         plain, own = self._find(file, kind, key), self._find(file, f"{kind}@{version}", key)
         text = own or plain or (self._find("common", "", shared) if shared else "")
         if not text:
@@ -75,7 +75,7 @@ class Texts:
         return text
 
     def faults(self) -> list[str]:
-        """What has no text and which texts belong to nothing, after everything has been asked for."""
+        """Lists the types and fields without a description, and the descriptions that were not used, once all have been looked up."""
         known = {(file, kind, key) for file, kinds in self.files.items() for kind, texts in kinds.items() for key in texts}
         superfluous = [f"{file}.yaml: {kind} {key}".replace("  ", " ") for file, kind, key in sorted(known - self.used)]
         return [f"no text: {name}" for name in self.missing] + [f"text of nothing: {name}" for name in superfluous]
@@ -91,7 +91,7 @@ class Generator:
         self.enums = {e["name"]: e for e in facts["enums"]}
 
     def element(self, field: dict[str, Any]) -> dict[str, Any]:
-        """The schema of one value of a field, whatever its cardinality."""
+        """Returns the schema of one value of a field, whatever its cardinality."""
         if field["type"] != "message":
             out = dict(SCALARS[field["type"]])
             enum = self.enums.get(field.get("enum", ""))
@@ -105,7 +105,7 @@ class Generator:
         return {"$ref": f"#/definitions/{target['name']}"}
 
     def property(self, owner: dict[str, Any], field: dict[str, Any]) -> dict[str, Any]:
-        """The schema of a field."""
+        """Returns the schema of a field."""
         element = self.element(field)
         if field["card"] == "list":
             out: dict[str, Any] = {"type": "array", "items": element}
@@ -126,7 +126,7 @@ class Generator:
         return out
 
     def implied(self, field: dict[str, Any]) -> Any:
-        """The value a field has in Go that nobody set, where JSON shows it too; None where it may be absent."""
+        """Returns the zero value of a field in Go if JSON shows it too; None if the field may be absent."""
         if field["card"] != "single" or field.get("ptr"):
             return None
         if field["type"] == "message":
@@ -135,13 +135,13 @@ class Generator:
 
     @staticmethod
     def shared(owner: dict[str, Any], field: dict[str, Any]) -> str:
-        """The key in common.yaml that may describe a field, "" for none."""
+        """Returns the key in common.yaml that may describe a field, "" for none."""
         if not owner.get("gvk") or field["json"] not in ("apiVersion", "kind", "metadata"):
             return ""
         return "metadata@list" if field.get("ref", "").endswith(".ListMeta") else field["json"]
 
     def fields(self, t: dict[str, Any]) -> list[dict[str, Any]]:
-        """A type's JSON fields, those of embedded types among them."""
+        """Returns a type's JSON fields, including those of embedded types."""
         out = []
         for field in t["fields"]:
             if field.get("inline"):
@@ -166,7 +166,7 @@ class Generator:
                 out["required"] = required
         if isinstance(t.get("gvk"), list):
             out["x-kubernetes-group-version-kind"] = [{"group": g, "version": v, "kind": k} for g, v, k in t["gvk"]]
-        elif t.get("gvk"):  # the option and event types every group version has
+        elif t.get("gvk"):  # the option and event types that every group version has
             kind = name.rpartition(".")[2]
             out["x-kubernetes-group-version-kind"] = [{"group": g, "version": v, "kind": kind} for g, v in self.everywhere]
         if t.get("mapType"):
@@ -178,7 +178,7 @@ class Generator:
 
 
 def main(facts: Path, descriptions: Path, out: Path) -> None:
-    """Write the table ``out`` from directories of facts and descriptions; SystemExit with what is wrong with the descriptions."""
+    """Writes the table ``out`` from directories of facts and descriptions. Raises SystemExit that lists the faults of the descriptions."""
     groups = json.loads((facts / "resources.json").read_text())["groups"]
     texts = Texts(descriptions)
     generator = Generator(json.loads((facts / "types.json").read_text()), groups, texts)
@@ -186,6 +186,6 @@ def main(facts: Path, descriptions: Path, out: Path) -> None:
     if faults := texts.faults():
         raise SystemExit("\n".join(faults))
     text = json.dumps(definitions, separators=(",", ":"), sort_keys=True).encode()
-    # Not gzip.compress: which system it names in the header differs between versions of Python.
+    # Not gzip.compress: the operating system that it writes into the header differs between versions of Python.
     with out.open("wb") as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as z:
         z.write(text)

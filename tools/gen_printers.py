@@ -1,10 +1,10 @@
 """Writes printers.json: the columns of server-side printing. Run by tables.py.
 
-The facts' printers.json names each kind's columns. Their descriptions and formats come from recorded Table answers (table.jsonl.gz,
-http.jsonl.gz) and, for kinds nobody recorded, from EXTRA below (texts of the public API reference).
+The facts in printers.json name each kind's columns. Their descriptions and formats come from recorded Table answers (table.jsonl.gz,
+http.jsonl.gz) and, for kinds without a recorded answer, from EXTRA below (texts of the public API reference).
 
-Form: {"descriptions": [text], "kinds": {"group/Kind": [[name, type, format, priority, description index]]},
-"default": [columns of other kinds], "unprinted": ["group/Kind" whose own columns are not used by their resource]}
+Form: {"descriptions": [text], "kinds": {"group/Kind": [[name, type, format, priority, description index]]}, "default": [columns of other
+kinds], "unprinted": ["group/Kind" whose own columns are not used by their resource]}
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EXTRA = {
         "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status",
         "Reason": "A machine-readable description of why this operation is in the \"Failure\" status. If this value is empty "
         "there is no information available. A Reason clarifies an HTTP status code but does not override it.",
-        "Message": "",  # upstream asks for the description of a field that is spelled otherwise
+        "Message": "",  # upstream looks up the description of a field under a misspelt name
     },
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ def lines(path: Path) -> Iterator[dict]:
 
 
 def recorded(answers: Path, kinds: dict[tuple[str, str, str], str]) -> Iterator[tuple[str, list[dict]]]:
-    """Every recorded table's kind and columns."""
+    """Yields the kind and columns of every recorded Table."""
     for v in lines(answers / "table.jsonl.gz"):
         group_version, _, resource = v["in"]["resource"].rpartition("/")
         group, _, version = group_version.rpartition("/")
@@ -76,7 +76,7 @@ def recorded(answers: Path, kinds: dict[tuple[str, str, str], str]) -> Iterator[
 
 
 def main(facts: Path, answers: Path, out: Path) -> None:
-    """Write the table ``out`` from directories of facts and recorded answers."""
+    """Writes the table ``out`` from directories of facts and recorded answers."""
     kinds = {(r["group"], r["version"], r["resource"]): r["kind"] for r in json.loads((facts / "resources.json").read_text())["resources"]}
     seen: dict[str, list[dict]] = {}
     default: list[dict] = []

@@ -1,11 +1,12 @@
 """Writes types.json, fields.jsonl and resources.json. Run by tables.py.
 
-The facts are ``types.json`` and ``resources.json``; the output is kas' own compact form (read by the scheme), one record a line so that a
-change shows in a diff:
+Reads the facts ``types.json`` and ``resources.json``. The output is kas' own compact form, which the scheme reads, with one record a line
+so that a change is visible in a diff:
 
-- types: ``[name, attributes, whether it has kind and apiVersion]``; its fields are the line of the same number in fields.jsonl, which is
-  parsed only when the type is used; a field is ``[json name, protobuf number, cardinality, element, flags, extras]`` with cardinality
-  ``s`` (single), ``l`` (list) or ``m`` (map with string keys), element a scalar name or the name of a message, and flags the sum of FLAGS.
+- types: ``[name, attributes, whether it has kind and apiVersion]``. The fields of a type are the line of the same number in fields.jsonl,
+  which is parsed only when the type is used.
+- a field: ``[json name, protobuf number, cardinality, element, flags, extras]``. The cardinality is ``s`` (single), ``l`` (list) or ``m``
+  (map with string keys); the element is a scalar name or the name of a message; flags are the sum of FLAGS.
 - enums: ``[name, closed, values]``.
 """
 
@@ -22,11 +23,11 @@ EXTRAS = (
     "default", "defaultRule", "enum", "keyEnum", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey", "gates", "rules",
     "format", "pbName", "unionDiscriminator",
 )  # fmt: skip
-GO_NAMES = {"go": "goType", "key": "goKey"}  # what gonames.json says of a field, and the extra it becomes
+GO_NAMES = {"go": "goType", "key": "goKey"}  # key of a field in gonames.json, and the extra that it becomes
 ATTRIBUTES = ("gvk", "mapType", "customJSON")
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 RAW = "io.k8s.apimachinery.pkg.runtime.RawExtension"
-# Table has no protobuf form, so the facts (taken from protobuf messages) lack it: apimachinery/pkg/apis/meta/v1/types.go.
+# Table has no protobuf form, so the facts, which come from protobuf messages, lack it: apimachinery/pkg/apis/meta/v1/types.go.
 TABLE_TYPES = [
     [META + "Table", {}, [
         ["kind", None, "s", "string", 18], ["apiVersion", None, "s", "string", 18], ["metadata", None, "s", META + "ListMeta", 2],
@@ -57,7 +58,7 @@ def type_row(record: dict[str, Any]) -> list[Any]:
 
 
 def name_go_types(facts: Path, rows: list[list[Any]]) -> None:
-    """Tell the fields whose Go type has a name that nothing else gives."""
+    """Adds the names of Go types that cannot be derived from the other facts."""
     named = {row[0]: {field[0]: field for field in row[2]} for row in rows}
     for record in json.loads((facts / "gonames.json").read_text())["fields"]:
         field = named[record["type"]][record["json"]]
@@ -70,7 +71,7 @@ def lines(key: str, rows: list[Any]) -> str:
 
 
 def main(facts: Path, types_out: Path, fields_out: Path, resources_out: Path) -> None:
-    """Write the three tables from a directory of facts."""
+    """Writes the three tables from a directory of facts."""
     types = json.loads((facts / "types.json").read_text())
     resources = json.loads((facts / "resources.json").read_text())
     rows = [*(type_row(t) for t in types["types"]), *TABLE_TYPES]

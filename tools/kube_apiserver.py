@@ -1,16 +1,16 @@
-"""An older kube-apiserver to measure kas beside: 1.20.2, from the source package of Debian 12.
+"""Builds and serves an older kube-apiserver to measure kas against: 1.20.2, from the source package of Debian 12.
 
     sudo python tools/kube_apiserver.py build DIRECTORY [--mirror URL]
     .venv/bin/python tools/kube_apiserver.py serve DIRECTORY [--etcd etcd] [-- FLAGS OF KUBE-APISERVER]
 
 ``build`` makes a Debian 12 tree under DIRECTORY/bookworm with ``debootstrap``, installs Go there and builds the source package
-``kubernetes`` as its own rules do, to ``DIRECTORY/kube-apiserver``. It took a quarter of an hour on two busy
+``kubernetes`` by the package's own rules, to ``DIRECTORY/kube-apiserver``. It took a quarter of an hour on two busy
 processors.
 
-``serve`` starts an etcd and the program on it as ``docs/performance.md`` has them: RBAC, one administrator with a token, no limit of
-requests in flight, no priority and fairness, its store and certificates below DIRECTORY/data, which must not be there. It prints the
-arguments that ``bench/end_to_end.py`` takes, and ends with Ctrl-C, and everything with it. For figures that can be compared, both
-processes belong on the processor that the bench gives kas: ``taskset -a -p -c 0 PID``.
+``serve`` starts an etcd and kube-apiserver on it, configured as in ``docs/performance.md``: RBAC, one administrator with a token, no limit
+of requests in flight, no API Priority and Fairness. Store and certificates go below DIRECTORY/data, which must not exist. It prints the
+arguments for ``bench/end_to_end.py``. Ctrl-C ends it and both processes. For comparable figures, pin both processes to the processor that
+the bench gives kas: ``taskset -a -p -c 0 PID``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ cp _output/bin/kube-apiserver /usr/local/bin/
 
 
 def build(directory: Path, mirror: str) -> None:
-    """Makes the tree, unless it is there, and the program. Needs root and ``debootstrap``; CalledProcessError when a step fails."""
+    """Makes the tree, unless it exists, and the program. Needs root and ``debootstrap``. Raises CalledProcessError when a step fails."""
     with tree(directory / "bookworm", "bookworm", mirror) as within:
         sources = directory / "bookworm/etc/apt/sources.list.d/sources.list"
         sources.write_text(f"deb-src {mirror} bookworm main\n")
@@ -57,7 +57,7 @@ def build(directory: Path, mirror: str) -> None:
 
 
 def flags(data: Path, port: int, etcd_url: str) -> list[str]:
-    """Those of kube-apiserver, with the files that they name, in ``data``: a key of service accounts, and a token of an administrator."""
+    """Returns kube-apiserver's flags and writes the files they name to ``data``: a service-account key and an administrator's token."""
     key = data / "sa.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     token = secrets.token_hex(16)
@@ -71,7 +71,7 @@ def flags(data: Path, port: int, etcd_url: str) -> list[str]:
 
 
 def serve(directory: Path, etcd: str, more: list[str]) -> None:
-    """Both, until SIGINT or SIGTERM."""
+    """Runs etcd and kube-apiserver until SIGINT or SIGTERM."""
     program, data = directory / PROGRAM, directory / "data"
     if not program.exists():
         raise SystemExit(f"kube_apiserver: there is no {program}: build it first")
@@ -87,7 +87,7 @@ def serve(directory: Path, etcd: str, more: list[str]) -> None:
         wait_for(f"{etcd_url}/health", store, data / "etcd.log")
         server = stack.enter_context(started([str(program), *flags(data, port, etcd_url), *more], data / "kube-apiserver.log"))
         wait_for(f"https://127.0.0.1:{port}/readyz", server, data / "kube-apiserver.log")
-        ca = data / "pki/apiserver.crt"  # it signed that itself
+        ca = data / "pki/apiserver.crt"  # self-signed
         print(f"--url https://127.0.0.1:{port} --token {data / 'token'} --ca {ca} --pids {server.pid},{store.pid}", flush=True)
         while server.poll() is None and store.poll() is None:
             time.sleep(0.5)

@@ -1,8 +1,8 @@
-"""Types of API versions that are no longer served but still known to upstream's scheme, derived from the served ones.
+"""Derives the types of API versions that are no longer served, but that upstream's scheme still knows, from the served ones.
 
-The facts leave these versions out. Each is the package of a later version under another name, with the differences written down in
-``EDITS`` (from the types.go files of k8s.io/api): ``{type: {field: row or None}}``; a row replaces or, with ``after``, adds a field.
-Rows are those of gen_types: ``[json name, number, cardinality, element, flags]``, flags the sum of ptr 1, omitempty 2, required 32.
+The facts leave these versions out. Each one is the package of a later version under another name; ``EDITS`` lists the differences (from
+the types.go files of k8s.io/api) as ``{type: {field: row or None}}``. A row replaces a field or, with ``after``, adds one. Rows have the
+form of gen_types: ``[json name, number, cardinality, element, flags]``, with flags the sum of ptr 1, omitempty 2 and required 32.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CLONES = (
     ("storage.v1", "storage.v1alpha1", "storage.k8s.io", "v1alpha1", ("CSIStorageCapacity", "VolumeAttachment", "VolumeAttributesClass")),
 )  # fmt: skip
 
-# What an older version takes from the later one's package, as upstream does.
+# Types that an older version takes from the later version's package, as upstream does.
 SHARED = frozenset(
     API + name for name in ("authorization.v1.FieldSelectorAttributes", "authorization.v1.LabelSelectorAttributes", "batch.v1.JobSpec")
 )
@@ -141,7 +141,7 @@ def _edit(row: list[Any]) -> None:
 
 
 def _runtime_class_spec(rows: dict[str, list[Any]]) -> None:
-    """node.k8s.io/v1alpha1 nests what later versions have at the top."""
+    """Moves the fields that later versions have at the top into the spec of node.k8s.io/v1alpha1."""
     top = rows[API + NODE_ALPHA + "RuntimeClass"]
     moved = {f[0]: f for f in top[2]}
     spec = API + NODE_ALPHA + "RuntimeClassSpec"
@@ -153,7 +153,7 @@ def _runtime_class_spec(rows: dict[str, list[Any]]) -> None:
 
 
 def legacy_rows(types: list[list[Any]]) -> list[list[Any]]:
-    """Rows for every legacy type that ``types`` does not have."""
+    """Returns rows for every legacy type that ``types`` does not have."""
     known = {row[0]: row for row in types}
     made: dict[str, list[Any]] = {}
 
@@ -167,7 +167,7 @@ def legacy_rows(types: list[list[Any]]) -> list[list[Any]]:
         row[0], row[1] = copied, {k: v for k, v in row[1].items() if k != "gvk"}
         made[copied] = row
         for field in row[2]:
-            # Defaults belong to served versions.
+            # Only served versions have defaults.
             if len(field) > 5:
                 extras = {k: v for k, v in field[5].items() if k not in ("default", "defaultRule", "enum", "keyEnum")}
                 field[5:] = [extras] if extras else []

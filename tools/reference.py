@@ -1,19 +1,20 @@
-"""The reference beside kas: upstream's own server of custom resources, from Debian's packages, to ask both the same.
+"""Builds and serves the reference for comparisons: upstream's server of custom resources, from Debian's packages, next to kas.
 
     sudo python tools/reference.py build DIRECTORY [--mirror URL]
     .venv/bin/python tools/reference.py serve DIRECTORY [--etcd etcd] [-- FLAGS OF THE REFERENCE]
 
 ``build`` makes a Debian (sid) tree under DIRECTORY/debian with ``debootstrap``, installs Go and Kubernetes' libraries there
 (``golang-k8s-apiextensions-apiserver-dev`` and what it needs, with upstream's tests) and builds ``DIRECTORY/apiextensions-apiserver``. It
-takes some minutes and 3 GB. sid moves on: ``--mirror http://snapshot.debian.org/archive/debian/DATE`` is how it was on a day. The libraries
-of 0.36 are Kubernetes 1.36; the version that was found is printed.
+takes some minutes and 3 GB. sid changes; ``--mirror http://snapshot.debian.org/archive/debian/DATE`` gives it as of a date. Version 0.36 of
+the libraries is Kubernetes 1.36; the version that was found is printed.
 
-``serve`` starts kas, an etcd, and the reference with this kas as the API server that authenticates and authorizes for it and has its
-namespaces, webhooks, policies and services. Prints what clients need as JSON: the URLs of both, the CA of each, the token that both take,
-and the processes of the reference and its etcd (for ``bench/custom_side_by_side.py --pids``). Ends with Ctrl-C, and everything with it.
+``serve`` starts kas, an etcd and the reference. The reference uses this kas as the API server that authenticates and authorizes for it
+and that has its namespaces, webhooks, policies and services. It prints as JSON what clients need: the URL and CA of each, the token that
+both accept, and the process ids of the reference and its etcd (for ``bench/custom_side_by_side.py --pids``). Ctrl-C ends it and everything
+it started.
 
-The reference serves definitions and their objects and nothing else, and has what all of upstream's API servers have: flags, health,
-metrics, audit, encryption, admission by webhooks and policies. kube-apiserver is not in these packages.
+The reference serves definitions and their objects only, with the parts that all of upstream's API servers share: flags, health checks,
+metrics, audit, encryption, and admission by webhooks and policies. These packages do not contain kube-apiserver.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = ("golang-go", "gcc", "libc6-dev", "golang-k8s-apiextensions-apiserver-dev", "golang-k8s-apiserver-dev")
 PROGRAM, IMPORT = "apiextensions-apiserver", "k8s.io/apiextensions-apiserver"
-# Debian has the sources of libraries as a GOPATH.
+# Debian installs the sources of libraries as a GOPATH.
 GO = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "CGO_ENABLED": "0", "GOCACHE": "/var/cache/go-build"}
 START_S = 60.0
 
 
 @contextlib.contextmanager
 def tree(debian: Path, suite: str, mirror: str) -> Iterator[Callable[..., str]]:
-    """A Debian at that place, made unless it is there, with what runs a command in it and gives what it printed (variables of its
-    environment by name). Needs root and ``debootstrap``; CalledProcessError when a step fails."""
+    """Makes a Debian tree at ``debian``, unless it exists, and yields a function that runs a command in it and returns its output. Keyword
+    arguments of that function are environment variables. Needs root and ``debootstrap``. Raises CalledProcessError when a step fails."""
     if not (debian / "usr/bin/apt-get").exists():
         debian.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["debootstrap", "--variant=minbase", "--include=ca-certificates", suite, str(debian), mirror], check=True)
@@ -70,7 +71,7 @@ def tree(debian: Path, suite: str, mirror: str) -> Iterator[Callable[..., str]]:
 
 
 def build(directory: Path, mirror: str) -> None:
-    """Makes the tree, unless it is there, and the program. CalledProcessError when a step fails."""
+    """Makes the tree, unless it exists, and the program. Raises CalledProcessError when a step fails."""
     with tree(directory / "debian", "sid", mirror) as within:
         within("apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")
         within("apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES)
@@ -80,7 +81,7 @@ def build(directory: Path, mirror: str) -> None:
 
 
 def free_port() -> int:
-    """One that nobody listens on at this moment."""
+    """Returns a port on which nothing listens at this moment."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
@@ -88,7 +89,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process until the end of the block; what it prints goes to ``log``."""
+    """Runs a process until the end of the block. Its output goes to ``log``."""
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
             yield process
@@ -97,9 +98,9 @@ def started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until ``url`` answers 200. RuntimeError with the end of the log when the process ends before or it takes ``START_S``."""
+    """Waits until ``url`` answers 200. Raises RuntimeError with the end of the log if the process ends first or after ``START_S``."""
     trusting = ssl.create_default_context()
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE  # it made its certificate a moment ago
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE  # its certificate was self-signed a moment ago
     until = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < until:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, context=trusting, timeout=5):
@@ -109,7 +110,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def serve(directory: Path, etcd: str, flags: list[str]) -> None:
-    """All three, until SIGINT or SIGTERM."""
+    """Runs all three until SIGINT or SIGTERM."""
     from kas.testing.server import KasServer
 
     program = directory / PROGRAM

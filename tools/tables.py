@@ -2,8 +2,8 @@
 
     python tools/tables.py [--into DIRECTORY]
 
-Reads the facts in ``tools/facts``, our descriptions in ``tools/texts`` and the recorded answers in ``tests/vectors/data``; writes into the
-checkout, or below another directory under the same paths. The same sources give the same bytes.
+Reads the facts in ``tools/facts``, kas' own descriptions in ``tools/texts`` and the recorded answers in ``tests/vectors/data``. Writes
+into the checkout, or under the same paths below another directory. The same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GATES = "kas/config/tables/gates.json"
 GATED = "kas/config/tables/gated.json"
 BOOTSTRAP = "kas/auth/tables/bootstrap.json"
 OPENAPI = "kas/endpoints/openapi/definitions.json.gz"
-# Generator, its sources, its tables. It is called with the paths of all, in this order.
+# (generator, its sources, its tables). A generator is called with the paths of the sources and then of the tables.
 TABLES: tuple[tuple[Callable[..., None], tuple[Path, ...], tuple[str, ...]], ...] = (
     (gen_types.main, (FACTS,), (f"{TYPES}/types.json", f"{TYPES}/fields.jsonl", f"{TYPES}/resources.json")),
     (gen_printers.main, (FACTS, ANSWERS), (PRINTERS,)),

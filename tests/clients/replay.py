@@ -23,9 +23,9 @@ from tests.vectors import files  # noqa: E402
 KNOWN = HERE / "known_differences.txt"
 CLOCK = "clock:"
 HEADER = """\
-# Answers that differ from the recorded ones of kube-apiserver 1.36.2: conversation<TAB>step<TAB>reason. Strict both ways: a difference
-# that is not listed fails, a listed step that does not differ fails, except where the reason starts with "clock:" (the answer
-# depends on the day). `python tests/clients/replay.py --update` brings it up to date.
+# Answers that differ from the recorded ones of kube-apiserver 1.36.2: conversation<TAB>step<TAB>reason. The list is exact: a difference
+# that is missing here fails the test, and so does a listed step without a difference, unless its reason starts with "clock:" (the answer
+# depends on the day). `python tests/clients/replay.py --update` updates the list.
 """
 
 
