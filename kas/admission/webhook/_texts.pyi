@@ -1,4 +1,4 @@
-"""What Python sees of the texts of reviews; the promises stand at the functions, the design in ``_texts.pxd``."""
+"""Type stubs of the review texts; guarantees are documented at the functions, the design in ``_texts.pxd``."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,6 @@
-"""The texts of reviews. The design stands in ``_texts.pxd``.
+"""The texts of reviews. The design is in ``_texts.pxd``.
 
-Why C: to put a review together took a tenth of what a webhook costs the server (``bench/webhook_cost.py``).
+Why C: assembling a review took a tenth of what a webhook costs the server (``bench/webhook_cost.py``).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,14 +20,14 @@ cdef object _dumps = orjson.dumps, _VALIDATING = VALIDATING_WEBHOOK
 cdef Py_ssize_t _LARGE = LARGE
 
 cdef inline double _now() noexcept:
-    """As ``time.monotonic()``."""
+    """``time.monotonic()``."""
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return t.tv_sec + t.tv_nsec * 1e-9
 
 
 cdef bytes _quoted(bytes before, str text):
-    """``before`` and the text as JSON."""
+    """Return ``before`` followed by the text as a JSON string."""
     cdef Py_ssize_t n, i, k = PyBytes_GET_SIZE(before)
     cdef const char *s = PyUnicode_AsUTF8AndSize(text, &n)
     cdef bytes out
@@ -59,13 +59,15 @@ cdef bytes _joined(tuple parts):
 
 
 cdef class Texts:
-    """Reviews that begin with ``begin``, up to the uid. Of who asks, and how, nothing of more than ``most`` bytes is kept."""
+    """Reviews that begin with ``begin``, up to the uid. A user's identity or options of more than ``most`` bytes are
+    not cached."""
 
     def __init__(self, bytes begin not None, Py_ssize_t most):
         self._begin, self._most = begin, most
 
     def request(self, a, shown, own, str uid not None, bytes obj, bytes old):
-        """The review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the request."""
+        """Return the review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind
+        ``own`` in the request."""
         cdef bytes said = self._about(a, shown, own), opted, info = self._user_info, name = b"", namespace = b""
         user = a.user
         if user is not self._user:
@@ -74,7 +76,7 @@ cdef class Texts:
                 self._user, self._user_info = user, info
         cdef str called = a.name, place = a.namespace, operation = a.operation
         options = a.options
-        if not options or not (operation == "CREATE" or operation == "UPDATE"):  # theirs are told as they are
+        if not options or not (operation == "CREATE" or operation == "UPDATE"):  # these are sent as they are
             options = self.options(a)
         if self._options is not None and options == self._options:
             opted = self._opted
@@ -83,7 +85,7 @@ cdef class Texts:
             if PyBytes_GET_SIZE(opted) <= self._most:
                 self._options, self._opted = options, opted
         if a.resource == "namespaces" and not a.group:
-            place = called  # that of a Namespace is itself
+            place = called  # the namespace of a Namespace is the object itself
         if called:
             name = _quoted(b',"name":', called)
         if place:
@@ -95,7 +97,7 @@ cdef class Texts:
         ))
 
     cdef bytes _about(self, a, shown, own):
-        """What is said of kinds and resources: mostly what was said of them last."""
+        """Return the description of kinds and resources, usually the cached one."""
         cdef str group = a.group, version = a.version, resource = a.resource, subresource = a.subresource
         if not (
             shown is self._shown and own == self._own and group == self._group and version == self._version and resource == self._resource
@@ -107,12 +109,13 @@ cdef class Texts:
         return self._said
 
     def keep(self, bytes before not None, bytes after not None, found):
-        """Remember an answer by what stands before and behind the uid."""
+        """Cache an answer by the text before and after its uid."""
         self._last = before, after, found
 
     def response(self, bytes body not None, str uid not None):
-        """The decision in an answer, not to be changed. Raises HookError for what is no review, InvalidResponseError for one that is no
-        answer to ours."""
+        """Return the decision in an answer; do not modify it. Raises HookError for what is not a review,
+        InvalidResponseError for one that does not
+        fit the request."""
         cdef tuple last = self._last
         cdef bytes before, after, mine
         cdef Py_ssize_t n, m, k
@@ -130,13 +133,13 @@ cdef class Texts:
 
 
 cdef class Allowed:
-    """Counts the calls of webhooks that had nothing against a request."""
+    """Counts webhook calls that allowed the request."""
 
     def __init__(self, requests):
         self._requests, self._known = requests, {}
 
     def allowed(self, str name not None, str operation not None, double seconds):
-        """A webhook was asked, and has nothing against it."""
+        """Count a call that allowed the request."""
         self._allowed(name, operation, seconds)
 
     cdef int _allowed(self, str name, str operation, double seconds) except -1:
@@ -152,8 +155,9 @@ cdef class Allowed:
 
 
 async def only(webhooks, a, objects, hook, told, refused):
-    """Asks the one validating webhook that a request is for, as ``Webhooks.ask`` does, and counts what it said. ``refused(error, seconds)``
-    says what it means that it did not allow the request, or raises that."""
+    """Call the only matching validating webhook, as ``Webhooks.ask`` does, and count the result. ``refused(error,
+    seconds)`` is called if it does
+    not allow the request; it raises the refusal if there is one."""
     cdef double began = _now(), took
     cdef Texts reviews = hook.reviews
     cdef tuple texts = objects.small()
