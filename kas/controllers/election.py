@@ -1,6 +1,7 @@
-"""One server of a cluster runs the controllers of ``--controllers``: the one that holds the Lease (client-go's ``leaderelection``).
+"""Leader election between servers: the holder of the Lease runs the controllers of ``--controllers`` (client-go's
+``leaderelection``).
 
-Who holds it renews it; who cannot in time ends its controllers before others may believe the Lease free.
+The holder renews the Lease. If it cannot do so in time, it stops its controllers before other servers may consider the Lease free.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ log = logging.getLogger("kas.controllers")
 
 
 class Times(NamedTuple):
-    """How long a Lease counts after its renewal, how long its holder tries to renew it, and how often, in seconds."""
+    """In seconds: how long a Lease is valid after its renewal, how long its holder tries to renew it, and the retry interval."""
 
     lease_s: float = LEASE_DURATION_S
     deadline_s: float = RENEW_DEADLINE_S
@@ -44,7 +45,7 @@ TIMES = Times()
 
 
 class LeaderElection:
-    """Runs ``controllers()``, made anew each time, while this server leads: while it holds ``lease``, in kube-system."""
+    """Runs ``controllers()``, constructed anew each time, while this server holds ``lease`` in kube-system."""
 
     name = "leader-election"
 
@@ -57,11 +58,11 @@ class LeaderElection:
         self._registry = registries.of(GROUP, "leases")
         self._controllers, self._hooks = controllers, hooks
         self.identity = f"{socket.gethostname().lower()}_{new_uid()}"
-        # Another's Lease counts from when its renewal was seen here: clocks of machines differ.
+        # Another holder's Lease is valid from when its renewal was seen here, since the clocks of machines differ.
         self._seen: tuple[Any, float] = (None, 0.0)
 
     async def run(self) -> None:
-        """Leads whenever it can, until cancelled; then gives the Lease back."""
+        """Lead whenever possible, until cancelled; then release the Lease."""
         while True:
             began = time.monotonic()
             if await self._acquire():
@@ -76,7 +77,7 @@ class LeaderElection:
         try:
             while (left := until - time.monotonic()) > 0:
                 await asyncio.sleep(min(self._times.retry_s, left))
-                began = time.monotonic()  # what is written says this time, whenever it is answered
+                began = time.monotonic()  # the written renewTime, however late the answer arrives
                 if await self._acquire(until - began):
                     until = began + self._times.deadline_s
         finally:
@@ -87,7 +88,7 @@ class LeaderElection:
                 await self._release()
 
     async def _acquire(self, within_s: float | None = None) -> bool:
-        """Takes or renews the Lease; whether this server holds it now. A store that does not answer may take ``within_s``."""
+        """Acquire or renew the Lease; return whether this server holds it now. A call to the store may take ``within_s`` seconds."""
         try:
             async with asyncio.timeout(self._times.deadline_s if within_s is None else within_s):
                 return await self._try()
@@ -124,7 +125,7 @@ class LeaderElection:
         return await self._client.create(GROUP, "leases", lease) is not None
 
     def _holds(self, spec: dict[str, Any]) -> bool:
-        """Whether the other, who has the Lease, must be believed to lead."""
+        """Return whether the other holder must be assumed to lead."""
         state = (spec.get("holderIdentity"), spec.get("renewTime"))
         if state != self._seen[0]:
             self._seen = (state, time.monotonic())
