@@ -28,10 +28,8 @@ MUCH = 500  # entries; a plug-in that adds this many makes the following steps l
 class Reinvocation:
     """Upstream's ``ReinvocationContext``, for plug-ins with ``reinvocationPolicy: IfNeeded``.
 
-    ``values`` holds, by plug-in, what it needs in the second round (the object as it left it). A plug-in that changes
-    the object after another
-    such plug-in ran sets ``required``. Then all mutating plug-ins run once more, with ``again`` set, but never a
-    third time.
+    ``values`` holds, by plug-in, what it needs in the second round (the object as it left it). A plug-in that changes the object after
+    another such plug-in ran sets ``required``. Then all mutating plug-ins run once more, with ``again`` set, but never a third time.
     """
 
     __slots__ = ("again", "required", "values")
@@ -55,24 +53,21 @@ def _nobody(who: str, seconds: float) -> None:
 class Attributes:
     """The operation to be admitted.
 
-    ``obj`` and ``old`` are dicts in ``version``, the version of the request; a mutating plug-in changes ``obj``.
-    ``options`` are the decoded
-    options of the verb; ``verb`` is the request's, which tells a patch from an update.
+    ``obj`` and ``old`` are dicts in ``version``, the version of the request; a mutating plug-in changes ``obj``. ``options`` are the
+    decoded options of the verb; ``verb`` is the request's, which tells a patch from an update.
 
     - ``reinvocation`` is set once a plug-in has called ``reinvoked``.
     - ``deadline`` is when the request must be answered, by ``time.monotonic``.
     - ``bodies_recorded`` says that the audit log records request bodies, so that annotations may contain them, too.
     - ``waited(kind, seconds)`` is called with the time spent in webhooks.
     - ``grown`` says that a plug-in added at least ``MUCH`` entries to ``obj``.
-    - ``forms``, set for validating plug-ins if ``obj`` is small and is what will be stored, returns its stored form
-      and, if it is a by-product,
-      its JSON. A plug-in that needs the JSON keeps both in ``made``, and the write reuses them.
+    - ``forms``, set for validating plug-ins if ``obj`` is small and is what will be stored, returns its stored form and, if it is a
+      by-product, its JSON. A plug-in that needs the JSON keeps both in ``made``, and the write reuses them.
     - ``replaced`` holds ``old`` as JSON.
     """
 
-    # None if the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules such operations
-    # out in ``handles``, which a
-    # type checker cannot follow. The Any spares the plug-ins further None checks; uses as a dict are still checked.
+    # None if the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules such operations out in ``handles``,
+    # which a type checker cannot follow. The Any spares the plug-ins further None checks; uses as a dict are still checked.
     obj: dict[str, Any] | Any
     old: dict[str, Any] | Any
     # Defaults for attributes that most requests do not set.
@@ -113,21 +108,15 @@ class Attributes:
 
 
 class Plugin(Protocol):
-    """A plug-in has ``admit(attributes)``, which may change the object, or ``validate(attributes)``, which examines
-    the result, or both. Each
-    returns None or an awaitable, and refuses the request by raising ApiError.
+    """A plug-in has ``admit(attributes)``, which may change the object, or ``validate(attributes)``, which examines the result, or both.
+    Each returns None or an awaitable, and refuses the request by raising ApiError.
 
-    - The result of ``handles`` may only depend on operation, group, resource and subresource, since it is cached by
-      them. A plug-in whose result
-      may change has ``on_change(changed)`` and calls ``changed`` then. So a plug-in without configuration costs
-      requests nothing.
-    - ``of_storage`` (a true class attribute) marks what upstream's storage does: it also runs when the kind's own
-      validation fails, and its
-      errors come before those.
-    - ``asks_webhooks`` (a true class attribute) marks a plug-in that waits for other servers, whose concurrent calls
-      are limited.
-    - ``guard`` is what upstream's storage checks before it looks at the object: after every ``admit``, before the
-      kind's own validation.
+    - The result of ``handles`` may only depend on operation, group, resource and subresource, since it is cached by them. A plug-in whose
+      result may change has ``on_change(changed)`` and calls ``changed`` then. So a plug-in without configuration costs requests nothing.
+    - ``of_storage`` (a true class attribute) marks what upstream's storage does: it also runs when the kind's own validation fails, and
+      its errors come before those.
+    - ``asks_webhooks`` (a true class attribute) marks a plug-in that waits for other servers, whose concurrent calls are limited.
+    - ``guard`` is what upstream's storage checks before it looks at the object: after every ``admit``, before the kind's own validation.
     """
 
     name: str
@@ -137,9 +126,8 @@ class Plugin(Protocol):
 
 
 class Timer(Protocol):
-    """Records the duration of one kind of step. ``row`` is None until there is data; then a duration of at most
-    ``quick_s`` may be recorded by
-    adding to its first and last number (count and sum) without a call."""
+    """Records the duration of one kind of step. ``row`` is None until there is data; then a duration of at most ``quick_s`` may be
+    recorded by adding to its first and last number (count and sum) without a call."""
 
     row: array[float] | None
     quick_s: float
@@ -156,8 +144,7 @@ Plan = tuple[Steps, Timer | None]  # the steps, and the Timer of the whole phase
 Left = tuple[Steps, Awaitable[None], float]  # remaining steps, the awaitable of the first of them, its start time
 
 
-# Maximum of cached plans: 2,000 custom resource definitions in use have four each. When it is reached, the cache is
-# cleared.
+# Maximum of cached plans: 2,000 custom resource definitions in use have four each. When it is reached, the cache is cleared.
 PLANS = 10_000
 
 
@@ -190,8 +177,7 @@ class Chain(InTurn):
         return any(getattr(p, "asks_webhooks", False) and p.handles(a) for p in self.plugins)
 
     def forget(self, group: str, resource: str) -> None:
-        """Drop the plans of a deleted resource; otherwise definitions that are created and deleted would each leave
-        some behind."""
+        """Drop the plans of a deleted resource; otherwise definitions that are created and deleted would each leave some behind."""
         for operation, subresource in product((CREATE, UPDATE, DELETE), ("", "status", "scale")):
             self._cache.pop((operation, group, resource, subresource), None)
 
@@ -216,8 +202,7 @@ class Chain(InTurn):
             await pending
 
     async def found_by_storage(self, a: Attributes) -> list[FieldError]:
-        """Return the field errors of the plug-ins that are part of upstream's storage (``of_storage``). Raises their
-        other refusals."""
+        """Return the field errors of the plug-ins that are part of upstream's storage (``of_storage``). Raises their other refusals."""
         found: list[FieldError] = []
         for p in self.plugins:
             if getattr(p, "of_storage", False) and p.handles(a):
@@ -228,8 +213,7 @@ class Chain(InTurn):
         return found
 
     def start_mutate(self, a: Attributes) -> Awaitable[None] | None:
-        """Run the mutating plug-ins as far as possible without waiting. Return None if all ran, else an awaitable of
-        the rest."""
+        """Run the mutating plug-ins as far as possible without waiting. Return None if all ran, else an awaitable of the rest."""
         plan = self._cache.get((a.operation, a.group, a.resource, a.subresource)) or self._plan(a)
         return self._all(plan[0], "admit", a)
 

@@ -1,10 +1,8 @@
 """The ``authorizer`` variable of expressions (apiserver ``pkg/cel/library/authz.go``): checks by the server's authorizer.
 
-An authorizer may have to wait, but an expression cannot. If a check has no answer yet, the evaluation ends with
-``Pending``; the caller waits
-for the answer and evaluates again, now with the answer cached. A check costs a large part of the evaluation's cost
-budget, so there are few.
-In a worker thread every check is ``Pending``, too: authorizers belong to the event loop.
+An authorizer may have to wait, but an expression cannot. If a check has no answer yet, the evaluation ends with ``Pending``; the caller
+waits for the answer and evaluates again, now with the answer cached. A check costs a large part of the evaluation's cost budget, so there
+are few. In a worker thread every check is ``Pending``, too: authorizers belong to the event loop.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ _OF = (
 
 
 class ConditionMetrics:
-    """``kind`` is the owner of the conditions, "webhook" or "policy". ``type`` is upstream's label for the kind of
-    admission; ``excluding`` is the
-    label for exclusions, which differs."""
+    """``kind`` is the owner of the conditions, "webhook" or "policy". ``type`` is upstream's label for the kind of admission;
+    ``excluding`` is the label for exclusions, which differs."""
 
     def __init__(self, metrics: Registry, kind: str, type: str, excluding: str = "") -> None:
         self._where, self._excluding = (kind, type), (kind, excluding or type)

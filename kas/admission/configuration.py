@@ -1,10 +1,8 @@
 """``--admission-control-config-file``: an AdmissionConfiguration, and the plug-ins' configurations in it.
 
-``read`` returns a ``Configuration``. A plug-in with a configuration receives its ``Section`` (or None) and decodes it
-with ``versioned``, or
-with ``unversioned`` if upstream's type has no version; ``types/configfile.py`` does the decoding. Paths in the file
-are relative to it. Each
-worker reads the file once, at start. Upstream: ``apiserver/pkg/admission/config.go``.
+``read`` returns a ``Configuration``. A plug-in with a configuration receives its ``Section`` (or None) and decodes it with ``versioned``,
+or with ``unversioned`` if upstream's type has no version; ``types/configfile.py`` does the decoding. Paths in the file are relative to
+it. Each worker reads the file once, at start. Upstream: ``apiserver/pkg/admission/config.go``.
 """
 
 from __future__ import annotations
@@ -62,9 +60,8 @@ def versioned(section: Section | None, kinds: Kinds) -> dict[str, Any]:
 def unversioned(section: Section | None, shape: Struct) -> dict[str, Any]:
     """Return the fields of an unversioned configuration; {} without one.
 
-    Such a file may serve both plug-ins of this form, and may name a kind, which is ignored: upstream has no versioned
-    form of it, and reads it
-    with encoding/json, which ignores unknown fields.
+    Such a file may serve both plug-ins of this form, and may name a kind, which is ignored: upstream has no versioned form of it, and
+    reads it with encoding/json, which ignores unknown fields.
     """
     value = section.document().value if section is not None else None
     return decode(value, shape, same_case=False, strict=False) if value is not None else {}
@@ -143,9 +140,8 @@ TAKERS = frozenset((
 def keep_rest(configuration: Configuration, on: Collection[str], known: Collection[str], speak: bool) -> None:
     """Log (if ``speak``) the parts of the file without effect.
 
-    ``on`` are the enabled plug-ins, ``known`` all that exist. As upstream, a plug-in uses the first entry of its
-    name, and further entries are
-    not errors.
+    ``on`` are the enabled plug-ins, ``known`` all that exist. As upstream, a plug-in uses the first entry of its name, and further
+    entries are not errors.
     """
     if not speak:
         return

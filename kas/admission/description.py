@@ -27,9 +27,8 @@ def operation_options(a: Attributes) -> Obj | None:
 
 
 def about(a: Attributes, shown: Invocation, own: GVK) -> Obj:
-    """Return the kind and resource fields of an AdmissionRequest, in the order of Go's struct. The objects are of
-    kind ``own`` in the request and
-    are shown in the version ``shown``."""
+    """Return the kind and resource fields of an AdmissionRequest, in the order of Go's struct. The objects are of kind ``own`` in the
+    request and are shown in the version ``shown``."""
     told, sub = shown.kind, a.subresource
     return {
         "kind": {"group": told[0], "version": told[1], "kind": told[2]},
@@ -42,8 +41,7 @@ def about(a: Attributes, shown: Invocation, own: GVK) -> Obj:
 
 
 def request_fields(a: Attributes, shown: Invocation) -> Obj:
-    """Return an AdmissionRequest without uid and objects, in the order of Go's struct; ``shown`` is the version it
-    describes."""
+    """Return an AdmissionRequest without uid and objects, in the order of Go's struct; ``shown`` is the version it describes."""
     out, namespace = about(a, shown, kind_of(a)), namespace_of(a)
     if a.name:
         out["name"] = a.name

@@ -92,8 +92,8 @@ def activation(
 ) -> Activation:  # fmt: skip
     """Return the variables of an expression about a request.
 
-    ``objects`` are in the version ``shown``; ``namespace`` is the Namespace object. ``known`` caches the authorizer's
-    answers and may be shared.
+    ``objects`` are in the version ``shown``; ``namespace`` is the Namespace object. ``known`` caches the authorizer's answers and may be
+    shared.
     """
     return Activation({"namespaceObject": namespace}, _Request(a, shown, objects, authorizer, {} if known is None else known))
 
@@ -110,17 +110,15 @@ class OutOfBudgetError(Failed):
 
 
 class Expression:
-    """An expression, compiled on first use. One that does not compile or has a type not in ``wanted`` (an older
-    server accepted it) fails at every
-    evaluation."""
+    """An expression, compiled on first use. One that does not compile or has a type not in ``wanted`` (an older server accepted it) fails
+    at every evaluation."""
 
     __slots__ = ("_before", "_compiled", "_environment", "_wanted", "text")
 
     def __init__(
         self, text: str, environment: Callable[[], cel.Environment], before: Callable[[], int] = lambda: 0, wanted: Sequence[Type] = ()
     ) -> None:
-        """``before`` returns how many characters of other expressions must be compiled first. Empty ``wanted`` allows
-        any type."""
+        """``before`` returns how many characters of other expressions must be compiled first. Empty ``wanted`` allows any type."""
         self.text, self._environment, self._before, self._wanted = text, environment, before, wanted
         self._compiled: cel.Program | str | None = None
 
@@ -180,9 +178,8 @@ class Evaluator:
         return value
 
     async def _run(self, program: cel.Program) -> tuple[Any, int]:
-        """Run the program on the event loop; if it exceeds one turn, run it again in the thread pool, up to the first
-        call of an authorizer, which
-        belongs to the event loop."""
+        """Run the program on the event loop; if it exceeds one turn, run it again in the thread pool, up to the first call of an
+        authorizer, which belongs to the event loop."""
         value, cost = program.run(self.variables, TURN)
         if not isinstance(value, cel.CostLimitError):
             return value, cost
@@ -205,9 +202,8 @@ class MatchConditions:
     async def match(self, evaluator: Evaluator, counts: ConditionMetrics, name: str, operation: str) -> bool:
         """Return whether all conditions are true.
 
-        A false condition decides, even if others fail; otherwise a failure raises Failed. Both are counted under
-        ``name``, the owner of the
-        conditions.
+        A false condition decides, even if others fail; otherwise a failure raises Failed. Both are counted under ``name``, the owner of
+        the conditions.
         """
         began, holds = monotonic(), False
         try:

@@ -1,5 +1,4 @@
-"""The dependencies that plug-ins may request, and their injection (upstream's ``admission/initializer``:
-``WantsAuthorizer`` etc.)."""
+"""The dependencies that plug-ins may request, and their injection (upstream's ``admission/initializer``: ``WantsAuthorizer`` etc.)."""
 
 from __future__ import annotations
 
@@ -37,12 +36,11 @@ class Settings(Protocol):
 class Initializer(NamedTuple):
     """The dependencies of plug-ins. A plug-in's constructor names those it wants and receives only them.
 
-    - ``objects`` and ``informers`` read objects (see ``kas.informers`` for freshness and errors); ``registries`` is
-      for the few that write.
+    - ``objects`` and ``informers`` read objects (see ``kas.informers`` for freshness and errors); ``registries`` is for the few that
+      write.
     - ``rules`` returns the RBAC rules a user holds.
     - ``equivalents`` returns the served resources that are the same in other versions.
-    - ``resolve`` finds the address of a Service, ``shares`` limits how many webhook calls may wait, ``egress``
-      selects their route.
+    - ``resolve`` finds the address of a Service, ``shares`` limits how many webhook calls may wait, ``egress`` selects their route.
     - ``run_dir`` is a directory shared by the workers of one server while it runs.
     - ``settings`` are flags.
     - ``identity`` is the server's name in the worker that reports metrics common to all workers, and "" in the others.

@@ -1,5 +1,4 @@
-"""Deferred compilation of configurations that take long, such as selectors with thousands of terms: in the thread
-pool, when the first
+"""Deferred compilation of configurations that take long, such as selectors with thousands of terms: in the thread pool, when the first
 request arrives that they may apply to."""
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ T = TypeVar("T")
 
 
 class LazyCompile(Generic[T]):
-    """``make(record)`` compiles a configuration, in any thread; ``put(name, compiled)`` followed by ``arrange()``
-    puts it into effect."""
+    """``make(record)`` compiles a configuration, in any thread; ``put(name, compiled)`` followed by ``arrange()`` puts it into effect."""
 
     def __init__(self, make: Callable[[Record], T], put: Callable[[str, T], None], arrange: Callable[[], None]) -> None:
         self._make, self._put, self._arrange = make, put, arrange
@@ -34,9 +32,8 @@ class LazyCompile(Generic[T]):
     def take(self, key: str, record: Record | None) -> str:
         """Process a changed configuration, None if it was deleted.
 
-        Returns its name if it is to be compiled or removed now, and "" if it is large and will be read later. Until
-        then its previous version is
-        not in effect, either.
+        Returns its name if it is to be compiled or removed now, and "" if it is large and will be read later. Until then its previous
+        version is not in effect, either.
         """
         name = split_key("", key)[1]
         self._records.pop(name, None)

@@ -1,10 +1,8 @@
 """Webhooks and policies from files in a directory, which the API neither shows nor changes (``staticManifestsDir``).
 
-They are in effect from the first request on, run before those of the API, and are the only ones that apply to the
-configurations of admission
-itself. The directory is read again when it changes; invalid content changes nothing and is logged. Upstream:
-``apiserver/pkg/admission/plugin/manifest`` with its loaders and sources, behind the gate
-ManifestBasedAdmissionControlConfig.
+They are in effect from the first request on, run before those of the API, and are the only ones that apply to the configurations of
+admission itself. The directory is read again when it changes; invalid content changes nothing and is logged. Upstream:
+``apiserver/pkg/admission/plugin/manifest`` with its loaders and sources, behind the gate ManifestBasedAdmissionControlConfig.
 """
 
 from __future__ import annotations
@@ -77,8 +75,7 @@ class Loaded(NamedTuple):
 
 
 def load(directory: str, strategies: Strategies) -> Loaded:
-    """Load the files of ``directory``; their objects must be of the kinds in ``strategies``. Raises
-    ConfigurationError."""
+    """Load the files of ``directory``; their objects must be of the kinds in ``strategies``. Raises ConfigurationError."""
     found: dict[str, dict[str, tuple[str, Obj]]] = {kind: {} for kind in strategies}
     data = b""
     for path, text in _files(directory):
@@ -206,9 +203,8 @@ Use = Callable[[Mapping[str, Sequence[Obj]]], Callable[[], None]]
 class Manifests:
     """The objects in ``directory`` for a plug-in, as last valid.
 
-    ``use`` is called with the objects of each kind, at once and after each change. ``identity`` is the server's name
-    in the metrics of reloads, ""
-    if this process does not report them. Raises ConfigurationError if the initial content is invalid.
+    ``use`` is called with the objects of each kind, at once and after each change. ``identity`` is the server's name in the metrics of
+    reloads, "" if this process does not report them. Raises ConfigurationError if the initial content is invalid.
     """
 
     every_s = 1.0  # interval of ``look``
@@ -225,8 +221,7 @@ class Manifests:
         self._count(loaded, use(loaded.objects))
 
     def look(self) -> Awaitable[None] | None:
-        """Reload the directory if it changed. Valid content takes effect; invalid content changes nothing and is
-        logged."""
+        """Reload the directory if it changed. Valid content takes effect; invalid content changes nothing and is logged."""
         return None if self._now() == self._stamp else self._again()
 
     async def _again(self) -> None:
@@ -269,9 +264,8 @@ def manifests_of(
     plugin: str, fields: Mapping[str, Any], what: str, resources: Sequence[str], use: Use,
     registries: Registries, metrics: Metrics, identity: str,
 ) -> Manifests:  # fmt: skip
-    """Return the manifests of a plug-in whose configuration names a directory with objects of these resources;
-    ``what`` names them in errors.
-    Raises ConfigurationError."""
+    """Return the manifests of a plug-in whose configuration names a directory with objects of these resources; ``what`` names them in
+    errors. Raises ConfigurationError."""
     directory = directory_of(fields)
     try:
         return Manifests(plugin, directory, strategies_of(registries, resources), use, metrics, identity)

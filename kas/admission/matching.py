@@ -34,8 +34,7 @@ _REVIEWS = {
     ),
 }
 
-# (group, resource) -> the served resources (``endpoints.served.Served``, ``rest.Virtual`` or, for a custom one,
-# ``Offered``) that are
+# (group, resource) -> the served resources (``endpoints.served.Served``, ``rest.Virtual`` or, for a custom one, ``Offered``) that are
 # equivalent in other versions or groups, including itself.
 Equivalents = Callable[[str, str], Family]
 
@@ -50,9 +49,8 @@ def beyond_webhooks(a: Attributes) -> bool:
 
 
 def beyond_policies(a: Attributes) -> bool:
-    """Return whether policies of the API are skipped: for policies themselves, and for reviews. Webhook
-    configurations are subject to policies
-    like any other resource."""
+    """Return whether policies of the API are skipped: for policies themselves, and for reviews. Webhook configurations are subject to
+    policies like any other resource."""
     return a.resource in (_POLICIES if a.group == GROUP else _REVIEWS.get(a.group, ()))
 
 
@@ -62,8 +60,7 @@ def is_policy(a: Attributes) -> bool:
 
 
 def kind_of(a: Attributes) -> GVK:
-    """Return group, version and kind of the request's objects; for a subresource they often differ from the
-    resource's."""
+    """Return group, version and kind of the request's objects; for a subresource they often differ from the resource's."""
     obj = a.obj if a.obj is not None else a.old
     if not obj or "apiVersion" not in obj or "kind" not in obj:
         return a.group, a.version, a.kind
@@ -156,9 +153,8 @@ def _seen(obj: Obj) -> Obj:
 class Matcher:
     """The rules and selectors of one webhook, policy or binding.
 
-    ``spec`` has the form of MatchResources; the ``rules`` of a webhook are passed as ``resourceRules`` are. With
-    ``open``, a matcher without
-    rules matches every resource: a binding only narrows what its policy matches.
+    ``spec`` has the form of MatchResources; the ``rules`` of a webhook are passed as ``resourceRules`` are. With ``open``, a matcher
+    without rules matches every resource: a binding only narrows what its policy matches.
     """
 
     __slots__ = (
@@ -197,9 +193,8 @@ class Matcher:
     ) -> Invocation | None:
         """Return the resource and version in which the request is to be shown; None if it does not match.
 
-        ``obj`` and ``old`` are what the object selector sees; ``own`` is the result of ``kind_of`` if known. Raises
-        ApiError if the namespace does
-        not exist or a selector is invalid, but only if the request matches otherwise.
+        ``obj`` and ``old`` are what the object selector sees; ``own`` is the result of ``kind_of`` if known. Raises ApiError if the
+        namespace does not exist or a selector is invalid, but only if the request matches otherwise.
         """
         if not self._objects.empty and not (_selected(self._objects, obj) or _selected(self._objects, old)):
             return None
@@ -250,9 +245,8 @@ class Matcher:
 def _first(rule: Rule, a: Attributes, family: Family) -> Any:
     """Return the served resource of the first version in the family that the rule matches, or None.
 
-    A family may have thousands of versions and a rule, too, so neither is scanned in full. The request's own version
-    is in the family, but the
-    rule does not match it, since that was checked before.
+    A family may have thousands of versions and a rule, too, so neither is scanned in full. The request's own version is in the family,
+    but the rule does not match it, since that was checked before.
     """
     found: list[tuple[int, Any]] = []
     for (group, resource), versions in family.by_version.items():

@@ -1,7 +1,6 @@
 """An index of configurations by the values they name, each entry sorted by the configurations' own names.
 
-A request skips unrelated configurations however many there are, and adding or removing one does not sort the others
-again.
+A request skips unrelated configurations however many there are, and adding or removing one does not sort the others again.
 """
 
 from __future__ import annotations

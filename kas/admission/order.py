@@ -74,8 +74,7 @@ class Settings(Protocol):
 
 
 def wanted(settings: Settings) -> tuple[list[str], list[str]]:
-    """Return the plug-ins to enable and to disable. ``--admission-control`` lists all enabled ones, whatever the
-    defaults are."""
+    """Return the plug-ins to enable and to disable. ``--admission-control`` lists all enabled ones, whatever the defaults are."""
     named = settings.admission_control
     if not named:
         return settings.enable_admission_plugins, settings.disable_admission_plugins
@@ -117,8 +116,7 @@ def enabled(enable: list[str], disable: list[str]) -> list[str]:
 
 
 def misconfigured(settings: Settings, config_file: str) -> list[str]:
-    """Return all errors in the configuration file that ``build`` would raise, without creating plug-ins. The files of
-    a static manifest
+    """Return all errors in the configuration file that ``build`` would raise, without creating plug-ins. The files of a static manifest
     directory are not checked, since that takes a plug-in."""
     out: list[str] = []
     try:
@@ -145,17 +143,13 @@ def build(
     initializer: Initializer, enable: list[str], disable: list[str], config_file: str = "", speak: bool = True,
     own: Sequence[Plugin | type[Plugin]] = (),
 ) -> list[Plugin]:  # fmt: skip
-    """Create the enabled plug-ins, in order, with ``initializer``; those in ``configuration.TAKERS`` also get their
-    section of the configuration
-    file (``section``).
+    """Create the enabled plug-ins, in order, with ``initializer``; those in ``configuration.TAKERS`` also get their section of the
+    configuration file (``section``).
 
-    ``own`` are the plug-ins of an embedding program. They run before the policies and webhooks, which see their
-    changes; classes are instantiated
-    like the built-in plug-ins. With ``speak``, a warning is logged for each requested plug-in without effect. Raises
-    ``ValueError`` for names
-    that ``enabled`` refuses, ``ConfigurationError`` (a ``ValueError``) for a file that cannot work, and
-    ``ImportError`` for a plug-in without a
-    module.
+    ``own`` are the plug-ins of an embedding program. They run before the policies and webhooks, which see their changes; classes are
+    instantiated like the built-in plug-ins. With ``speak``, a warning is logged for each requested plug-in without effect. Raises
+    ``ValueError`` for names that ``enabled`` refuses, ``ConfigurationError`` (a ``ValueError``) for a file that cannot work, and
+    ``ImportError`` for a plug-in without a module.
     """
     config = configuration.read(config_file)
     names = enabled(enable, disable)

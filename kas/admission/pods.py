@@ -128,8 +128,7 @@ def pod_level(name: str) -> bool:
 
 
 class _Held:
-    """The resources held by a pod's containers and by the pod as a whole: the maximum of requested, allocated and
-    actual amounts.
+    """The resources held by a pod's containers and by the pod as a whole: the maximum of requested, allocated and actual amounts.
 
     If a resize is infeasible, the requested amounts do not count. Without a status only they count.
     """
@@ -169,13 +168,11 @@ class _Held:
 def effective(
     spec: Obj, kind: str, overhead: bool = False, status: Obj | None = None, whole: Callable[[str], bool] = pod_level
 ) -> Amounts:
-    """Return the effective ``kind`` ("requests" or "limits") of a pod as the scheduler counts it: the sum of
-    containers and sidecars, or the
-    largest init step.
+    """Return the effective ``kind`` ("requests" or "limits") of a pod as the scheduler counts it: the sum of containers and sidecars, or
+    the largest init step.
 
-    With ``status``, running containers, and the pod as a whole, count at least what they have. ``whole`` selects the
-    resources that pod-level
-    values may replace.
+    With ``status``, running containers, and the pod as a whole, count at least what they have. ``whole`` selects the resources that
+    pod-level values may replace.
     """
     held = _Held(status)
     total: Amounts = {}
@@ -189,8 +186,7 @@ def effective(
         if sidecar:
             add(total, own)
             add(sidecars, own)
-        # For resources that this container does not name, the need is not higher than before, so the peak already
-        # covers it.
+        # For resources that this container does not name, the need is not higher than before, so the peak already covers it.
         _at_least(peak, {name: sidecars[name] if sidecar else need + sidecars.get(name, NOTHING) for name, need in own.items()})
     _at_least(total, peak)
     for name, need in held.whole(spec.get("resources") or {}, kind).items():
@@ -223,9 +219,8 @@ def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
 
 
 class Broadest:
-    """Index of the broadest tolerations, to find a covering one without scanning all. Tolerations that differ only in
-    tolerationSeconds share an
-    entry."""
+    """Index of the broadest tolerations, to find a covering one without scanning all. Tolerations that differ only in tolerationSeconds
+    share an entry."""
 
     def __init__(self, tolerations: Iterable[Obj] = ()) -> None:
         # By group, the broadest toleration, and the broadest of those not equal to it.

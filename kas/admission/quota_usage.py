@@ -1,8 +1,7 @@
 """Quota evaluators: the usage of objects (``pkg/quota/v1/evaluator/core`` and ``apiserver/pkg/quota/v1/generic``).
 
-An evaluator defines which operations it counts, which of a quota's resources it handles, what an object uses, and
-whether a quota's scopes
-apply to the object.
+An evaluator defines which operations it counts, which of a quota's resources it handles, what an object uses, and whether a quota's
+scopes apply to the object.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ POD_RESOURCES = frozenset((
 MUST_BE_SAID = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
 CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
 DEVICE_SUFFIX = ".deviceclass.resource.k8s.io/devices"
-# The prefix of a device class's implicit extended resource, and the annotation of the claim the scheduler creates for
-# extended resources.
+# The prefix of a device class's implicit extended resource, and the annotation of the claim the scheduler creates for extended resources.
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 ZERO = Quantity(0)
@@ -46,8 +44,7 @@ MAX_DEVICES = 32  # the maximum that a request for all devices may get
 
 
 class Evaluator:
-    """Counts objects; the evaluator of every resource without rules of its own. ``counted`` are the quota resources
-    it counts."""
+    """Counts objects; the evaluator of every resource without rules of its own. ``counted`` are the quota resources it counts."""
 
     operations: tuple[str, ...] = (CREATE,)
     steady = True  # usage depends only on the object and on time
@@ -184,8 +181,7 @@ class ResourceClaims(Evaluator):
         return [name for name in hard if name in self.counted or name.endswith(DEVICE_SUFFIX) or self._extended(name)]
 
     def usage(self, obj: Obj) -> Amounts:
-        """Return the claim, and the maximum of devices of each class, less what its pod already counts as extended
-        resources."""
+        """Return the claim, and the maximum of devices of each class, less what its pod already counts as extended resources."""
         devices: Amounts = {}
         for request in ((obj.get("spec") or {}).get("devices") or {}).get("requests") or ():
             choices = [request.get("exactly") or request] if not request.get("firstAvailable") else request["firstAvailable"]
@@ -207,8 +203,8 @@ class ResourceClaims(Evaluator):
         return out
 
     def _paid_by_pod(self, claim: Obj) -> Amounts:
-        """Return the usage of the pod for which the scheduler created the claim: devices are not counted twice, and a
-        pod offsets only one claim."""
+        """Return the usage of the pod for which the scheduler created the claim: devices are not counted twice, and a pod offsets only
+        one claim."""
         meta = claim["metadata"]
         owner = _pod_owner(meta)
         if owner is None:
@@ -241,8 +237,8 @@ def _age(meta: Obj) -> tuple[str, str]:
 
 
 class _OfPod(NamedTuple):
-    """The cached data of a claim: "namespace/uid" of the pod for whose extended resources it was created, "" for
-    others, and its sort key by age."""
+    """The cached data of a claim: "namespace/uid" of the pod for whose extended resources it was created, "" for others, and its sort key
+    by age."""
 
     pod: str
     age: tuple[str, str]
@@ -289,15 +285,14 @@ class Pods(Evaluator):
         return out
 
     def over_at(self, obj: Obj) -> float:
-        """Return the deletion timestamp plus the grace period: from then on a deleted pod counts as over, though its
-        node has not confirmed it."""
+        """Return the deletion timestamp plus the grace period: from then on a deleted pod counts as over, though its node has not
+        confirmed it."""
         meta = obj["metadata"]
         at, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")
         return math.inf if at is None or grace is None or _ended(obj) else datetime.fromisoformat(at).timestamp() + grace
 
     def same(self, now: Obj, before: Obj) -> bool:
-        """Return True for most updates of a pod: they change its conditions or other status that usage does not
-        depend on."""
+        """Return True for most updates of a pod: they change its conditions or other status that usage does not depend on."""
         return now.get("spec") == before.get("spec") and _told(now) == _told(before)
 
     def constraints(self, required: list[str], obj: Obj) -> str:
@@ -317,8 +312,7 @@ class Pods(Evaluator):
         return f"must specify {'; '.join(texts)}" if texts else ""
 
     def in_scope(self, scope: Obj, obj: Obj) -> bool:
-        """Return whether the pod is in the scope: by deadline, quality of service, priority class or affinity to
-        other namespaces."""
+        """Return whether the pod is in the scope: by deadline, quality of service, priority class or affinity to other namespaces."""
         spec, name = obj.get("spec") or {}, scope.get("scopeName")
         if name in ("Terminating", "NotTerminating"):
             return _terminating(obj) == (name == "Terminating")

@@ -14,9 +14,8 @@ from kas.admission.versioned import Versioned
 class Rounds:
     """What one plug-in remembers of a request between the first and the second, last, round of mutating plug-ins.
 
-    The second round calls only those webhooks or policies that want reinvocation and were called in the first round,
-    and only if the object
-    changed after their call.
+    The second round calls only those webhooks or policies that want reinvocation and were called in the first round, and only if the
+    object changed after their call.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,4 @@
-"""A request's objects, converted to the versions that webhooks and policies expect (upstream's
-``admission.VersionedAttributes``)."""
+"""A request's objects, converted to the versions that webhooks and policies expect (upstream's ``admission.VersionedAttributes``)."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ class UnknownKindError(LookupError):
 class Versioned:
     """``obj`` and ``old`` of a request as ``kind``; each is None if the request has none.
 
-    The objects are never modified but may be replaced (``replace``). ``finish`` writes the object back to the
-    request, in the request's version.
+    The objects are never modified but may be replaced (``replace``). ``finish`` writes the object back to the request, in the request's
+    version.
     """
 
     def __init__(self, a: Attributes, equivalents: Equivalents) -> None:
@@ -116,8 +115,7 @@ class Versioned:
         return self.encoded()
 
     async def ready(self, values: bool) -> None:
-        """Compute ``encoded`` (and ``values`` if so requested) in the thread pool if the objects are large, so that
-        they are cached."""
+        """Compute ``encoded`` (and ``values`` if so requested) in the thread pool if the objects are large, so that they are cached."""
         made = self._json is not None and (not values or (self._values is not None and self._values[0] is self._json))
         if not made and (is_large(self.obj) or is_large(self.old)):
             await POOL.run(self.values if values else self.encoded)
@@ -135,12 +133,10 @@ class Versioned:
         return self._values[1]
 
     def replace(self, value: Any, strict: bool = False) -> bool:
-        """Replace the object by this JSON value, decoded as the kind it names, and defaulted. Return whether that
-        changed it.
+        """Replace the object by this JSON value, decoded as the kind it names, and defaulted. Return whether that changed it.
 
-        An object of another kind is shown to the following webhooks, and refused when the request continues with it.
-        Raises DecodeError for an
-        invalid object; with ``strict`` also for fields that a built-in kind does not have.
+        An object of another kind is shown to the following webhooks, and refused when the request continues with it. Raises DecodeError
+        for an invalid object; with ``strict`` also for fields that a built-in kind does not have.
         """
         kind = self.kind_record()
         before = self.encoded()[0]
@@ -161,8 +157,7 @@ class Versioned:
 
 
     async def _named(self) -> None:
-        """Convert a custom object whose apiVersion a patch changed from that version. Raises ApiError if that is not
-        possible."""
+        """Convert a custom object whose apiVersion a patch changed from that version. Raises ApiError if that is not possible."""
         obj, own = self.obj, self.kind_record()
         if obj is not None and own.type.schema is not None and obj.get("apiVersion") != own.api_version:
             self.obj = await self._converted(obj, self.own)
@@ -172,11 +167,9 @@ class Versioned:
 def decoded(kind: Kind, value: Any, strict: bool = False) -> tuple[Kind, Obj]:
     """Decode a JSON value; return its kind and the defaulted object.
 
-    The kind is the one the value names, or ``kind`` if it names none. Custom objects always have ``kind``, and
-    validation reports a wrong name.
-    Unknown fields are dropped (for custom kinds when the object is stored); with ``strict`` they are an error in a
-    built-in kind. Raises
-    DecodeError.
+    The kind is the one the value names, or ``kind`` if it names none. Custom objects always have ``kind``, and validation reports a wrong
+    name. Unknown fields are dropped (for custom kinds when the object is stored); with ``strict`` they are an error in a built-in kind.
+    Raises DecodeError.
     """
     if not isinstance(value, dict):
         raise DecodeError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
@@ -202,9 +195,8 @@ def decoded(kind: Kind, value: Any, strict: bool = False) -> tuple[Kind, Obj]:
 
 def _custom(kind: Kind, obj: Obj) -> Obj:
     from kas.apiextensions import customtypes  # imports CEL, which servers without custom resources never load
-    # Decode as unstructured: types are enforced only when the object is stored. Invalid metadata is treated as
-    # absent, and validation sees nulls
-    # that have no defaults.
+    # Decode as unstructured: types are enforced only when the object is stored. Invalid metadata is treated as absent, and validation
+    # sees nulls that have no defaults.
     text = write_json(obj)
     obj = orjson.loads(text)
     if not isinstance(obj.get("metadata"), dict):

@@ -6,6 +6,5 @@
 - ``discovery.py`` and ``openapi.py``: what backends serve.
 - ``aggregator.py``: the whole.
 
-The leading worker checks whether backends are available (``kas.controllers.availability``); every worker uses the
-stored condition.
+The leading worker checks whether backends are available (``kas.controllers.availability``); every worker uses the stored condition.
 """

@@ -90,8 +90,7 @@ class Aggregator:
         return OpenAPIs(self.services, self.proxy, self._local)
 
     def start(self, synced: Callable[[], None]) -> None:
-        """Follow the stored APIServices from now on; ``synced()`` is called after the first discovery of every
-        backend."""
+        """Follow the stored APIServices from now on; ``synced()`` is called after the first discovery of every backend."""
         self._reflector.start()
         if self.peers is not None:
             self.peers.start()
@@ -140,17 +139,16 @@ class Aggregator:
         return bool(self.claims)
 
     def listed(self, local: Sequence[Version]) -> list[Version]:
-        """Return the versions that ``/apis`` lists: every APIService, available or not, and local versions without
-        one; with the APIServices'
-        priorities."""
+        """Return the versions that ``/apis`` lists: every APIService, available or not, and local versions without one; with the
+        APIServices' priorities."""
         out = {(v.group, v.version): v for v in local}
         for s in self.services.by_name.values():
             out[s.group_version] = Version(s.group, s.version, (), s.group_priority, s.version_priority)
         return list(out.values())
 
     def discovered(self, local: Sequence[Version], with_peers: bool = True) -> list[Version]:
-        """Return the versions for aggregated discovery: the local ones, replaced or complemented by those of backends
-        and of peer API servers."""
+        """Return the versions for aggregated discovery: the local ones, replaced or complemented by those of backends and of peer API
+        servers."""
         found = [*(v for v in local if (v.group, v.version) not in self.claims), *self.discovery.versions()]
         return self.peers.merged(found) if self.peers is not None and with_peers else found
 

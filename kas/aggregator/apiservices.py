@@ -30,8 +30,7 @@ class ServiceReference(NamedTuple):
 
 
 class APIService(NamedTuple):
-    """The parts of an APIService that routing needs. ``service`` is None if it is served locally; ``ca_bundle`` is
-    base64, as stored;
+    """The parts of an APIService that routing needs. ``service`` is None if it is served locally; ``ca_bundle`` is base64, as stored;
     ``available`` is the stored condition."""
 
     name: str
@@ -70,8 +69,7 @@ def parse(obj: dict[str, Any]) -> APIService:
 
 
 def by_group(services: Sequence[APIService]) -> list[list[APIService]]:
-    """Return the APIServices by group; groups and versions are in the order shown to clients
-    (``SortedByGroupAndVersion``)."""
+    """Return the APIServices by group; groups and versions are in the order shown to clients (``SortedByGroupAndVersion``)."""
     groups: dict[str, list[APIService]] = {}
     for s in sorted(services, key=lambda s: (-s.group_priority, s.name)):
         groups.setdefault(s.group, []).append(s)
@@ -84,8 +82,7 @@ class APIServices:
     """A reflector's target.
 
     - ``by_name``: all APIServices; ``remote``: those with a backend.
-    - ``by_service`` (a Service and its port) and ``by_place`` (namespace and name of a Service): those with a
-      backend, by name.
+    - ``by_service`` (a Service and its port) and ``by_place`` (namespace and name of a Service): those with a backend, by name.
     - ``trusted`` counts the TLS settings in use: (CA bundle, insecure).
     - ``listeners`` are called after each change with the names of the changed APIServices.
     """

@@ -1,11 +1,9 @@
 """Discovery of the resources that backends serve, for aggregated discovery (upstream:
 ``kube-aggregator/pkg/apiserver/handler_discovery.go``).
 
-Every worker queries backends itself, when an APIService changes and each minute: once per Service, however many group
-versions it has. A
-backend without aggregated discovery is queried for the resource list of each version. Clients of this server never
-wait for it: a version is
-shown as Stale and without resources until its backend has answered.
+Every worker queries backends itself, when an APIService changes and each minute: once per Service, however many group versions it has. A
+backend without aggregated discovery is queried for the resource list of each version. Clients of this server never wait for it: a version
+is shown as Stale and without resources until its backend has answered.
 """
 
 from __future__ import annotations
@@ -39,9 +37,8 @@ _LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
 class _Said(NamedTuple):
-    """The last good answer of one Service: resources in the form of APIGroupDiscoveryList, by group version.
-    ``legacy``: it has no aggregated
-    discovery."""
+    """The last good answer of one Service: resources in the form of APIGroupDiscoveryList, by group version. ``legacy``: it has no
+    aggregated discovery."""
 
     etag: str = ""
     legacy: bool = False
@@ -195,8 +192,8 @@ def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
 
 
 def _complete(resource: dict[str, Any]) -> dict[str, Any]:
-    """Return a backend's resource with the fields that it and its subresources always have, so that clients may read
-    the kind without a check."""
+    """Return a backend's resource with the fields that it and its subresources always have, so that clients may read the kind without a
+    check."""
     out = {**_RESOURCE, **resource, "responseKind": _KIND | (resource.get("responseKind") or {})}
     if resource.get("subresources"):
         out["subresources"] = [

@@ -1,7 +1,6 @@
 """A pool of idle connections to backends: a new connection costs a millisecond of TLS.
 
-A connection is reused only if no data has arrived since its last response. The backend may still close it at the same
-moment; so only
+A connection is reused only if no data has arrived since its last response. The backend may still close it at the same moment; so only
 requests that may be repeated use such a connection (``proxy.py``).
 """
 
@@ -39,8 +38,7 @@ class IdleConnections:
         return None
 
     def keep(self, key: Hashable, connection: Connection) -> None:
-        """Return a connection whose response was read completely. It is closed if the pool is full, and after
-        ``IDLE_S``."""
+        """Return a connection whose response was read completely. It is closed if the pool is full, and after ``IDLE_S``."""
         if len(self._idle.get(key, ())) >= MOST_IDLE or len(self) >= MOST_OF_ALL:
             connection.close()
             return

@@ -1,13 +1,10 @@
-"""OpenAPI documents of backends, merged with this server's own (upstream: ``kube-aggregator/pkg/controllers/openapi``
-and ``openapiv3``).
+"""OpenAPI documents of backends, merged with this server's own (upstream: ``kube-aggregator/pkg/controllers/openapi`` and ``openapiv3``).
 
-- v3: only the index is merged. A document is the backend's own, forwarded on request, or converted from its v2 if it
-  has no v3 (a 404).
+- v3: only the index is merged. A document is the backend's own, forwarded on request, or converted from its v2 if it has no v3 (a 404).
 - v2: all documents are merged into one, those of a higher priority first.
 - Downloads are cached, and revalidated by entity tag when needed and older than ``FRESH_S``.
-- A request waits only for documents that were never downloaded, and at most ``FIRST_S``: an answer without a
-  backend's part is better than
-  none.
+- A request waits only for documents that were never downloaded, and at most ``FIRST_S``: an answer without a backend's part is better
+  than none.
 """
 
 from __future__ import annotations
@@ -45,9 +42,8 @@ _REF = "#/definitions/"
 
 @dataclass(slots=True)
 class _Converted:
-    """A v3 document converted from v2. ``etag`` is that of the v2 document, ``digest`` that of this one; ``protobuf``
-    says whether it can be
-    encoded as such."""
+    """A v3 document converted from v2. ``etag`` is that of the v2 document, ``digest`` that of this one; ``protobuf`` says whether it can
+    be encoded as such."""
 
     etag: str
     digest: str
@@ -260,8 +256,7 @@ def _read_index(body: bytes) -> dict[str, Any]:
 
 
 def _address(path: str, item: dict[str, Any]) -> str:
-    """Return the document's URL if the backend names one below its own path: a backend must not send clients
-    elsewhere."""
+    """Return the document's URL if the backend names one below its own path: a backend must not send clients elsewhere."""
     own, said = f"{V3}/{path}", item.get("serverRelativeURL")
     return said if isinstance(said, str) and (said == own or said.startswith(own + "?")) else own
 
@@ -288,10 +283,9 @@ def _read_spec(body: bytes) -> dict[str, Any]:
 
 
 def merge(into: dict[str, Any], spec: dict[str, Any], brought: Brought | None = None) -> None:
-    """Add the paths that exist neither in ``into`` nor in ``brought``, with the definitions and parameters they need.
-    A definition whose name is
-    taken by a different one is renamed (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec``
-    is not modified."""
+    """Add the paths that exist neither in ``into`` nor in ``brought``, with the definitions and parameters they need. A definition whose
+    name is taken by a different one is renamed (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec`` is not
+    modified."""
     has_path: Callable[[str], bool] = brought.has_path if brought is not None else lambda path: False
     definition: Callable[[str], Any] = brought.definition if brought is not None else lambda name: None
     paths = {path: item for path, item in spec["paths"].items() if path not in into["paths"] and not has_path(path)}

@@ -32,8 +32,7 @@ def to_v3(spec: Mapping[str, Any]) -> Obj:
 
 
 def schema(value: Mapping[str, Any]) -> Obj:
-    """Convert a schema and the targets of its references; in v3 a reference allows no siblings, so it is wrapped in
-    allOf then."""
+    """Convert a schema and the targets of its references; in v3 a reference allows no siblings, so it is wrapped in allOf then."""
     out = dict(value)
     ref = out.pop("$ref", None)
     for key in _SCHEMAS:

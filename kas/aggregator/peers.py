@@ -1,13 +1,9 @@
-"""Forwarding to peer API servers that serve resources this one does not (upstream: ``apiserver/pkg/util/peerproxy``,
-KEP-4020).
+"""Forwarding to peer API servers that serve resources this one does not (upstream: ``apiserver/pkg/util/peerproxy``, KEP-4020).
 
-While versions differ, during an upgrade, a client may reach either server. A request for a resource that only the
-peer serves is forwarded
-once: an already forwarded request is answered locally. Peers are known by leases that they renew
-(``kas.controllers.peerleases``) and are
-queried for their resources when they appear. A peer that left is remembered for ``REMEMBERED_S``: until then its
-resources are answered with
-503, not 404, so that no client takes them for deleted.
+While versions differ, during an upgrade, a client may reach either server. A request for a resource that only the peer serves is
+forwarded once: an already forwarded request is answered locally. Peers are known by leases that they renew
+(``kas.controllers.peerleases``) and are queried for their resources when they appear. A peer that left is remembered for
+``REMEMBERED_S``: until then its resources are answered with 503, not 404, so that no client takes them for deleted.
 """
 
 from __future__ import annotations
@@ -102,8 +98,7 @@ class PeerMetrics:
         self._made = metrics.counter(name.format("peer_aggregated_cache_misses"), made)
 
     def discovery(self, alone: bool, kept: bool) -> None:
-        """Count a request for aggregated discovery: ``alone`` without peers, else with them, ``kept`` if it was
-        cached."""
+        """Count a request for aggregated discovery: ``alone`` without peers, else with them, ``kept`` if it was cached."""
         (self._of_one if alone else self._kept if kept else self._made).inc()
 
     def answered(self, info: RequestInfo, code: int) -> None:
@@ -165,8 +160,8 @@ class Peers:
     # -- requests
 
     def __call__(self, req: Request) -> Result | None:
-        """Return a peer's response to a resource request; None if it is to be served locally. Raises 503 if the
-        serving peers have left."""
+        """Return a peer's response to a resource request; None if it is to be served locally. Raises 503 if the serving peers have
+        left."""
         info = req.info
         serving = self._serving.get((info.api_group, info.api_version, info.resource))
         if not serving or req.header(PROXIED) == "true" or self._served(info.api_group, info.api_version, info.resource):

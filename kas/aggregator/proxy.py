@@ -1,10 +1,7 @@
-"""Forwarding of requests to the API server behind an APIService (upstream:
-``kube-aggregator/pkg/apiserver/handler_proxy.go``).
+"""Forwarding of requests to the API server behind an APIService (upstream: ``kube-aggregator/pkg/apiserver/handler_proxy.go``).
 
-A request is authenticated and authorized here. The backend receives the user in headers (``transport.user_headers``),
-but no credential.
-Bodies are streamed in both directions with back-pressure. The backend's response is returned unchanged, except for
-redirects.
+A request is authenticated and authorized here. The backend receives the user in headers (``transport.user_headers``), but no credential.
+Bodies are streamed in both directions with back-pressure. The backend's response is returned unchanged, except for redirects.
 """
 
 from __future__ import annotations
@@ -49,11 +46,9 @@ class Resolver(Protocol):
 
 
 class Proxy:
-    """``most`` bounds the requests (except streams) waiting for one backend at a time: so a hanging backend occupies
-    at most that much of the
-    server's capacity, and further requests get a 429. ``via`` is the route to backends, None for direct connections;
-    ``mark`` are headers added
-    to forwarded requests."""
+    """``most`` bounds the requests (except streams) waiting for one backend at a time: so a hanging backend occupies at most that much of
+    the server's capacity, and further requests get a 429. ``via`` is the route to backends, None for direct connections; ``mark`` are
+    headers added to forwarded requests."""
 
     def __init__(
         self, resolver: Resolver, contexts: TLSContexts, most: int, with_uid: bool = True, reject_redirects: bool = True,
@@ -153,9 +148,8 @@ class Proxy:
                 sending = asyncio.ensure_future(_send(connection, req.incoming.pieces()))
             await _head(connection, sending)
             if sending is not None and not sending.done() and _is_short_refusal(connection):
-                # Read it as a whole: after the end of a streamed response nothing more is received from the client
-                # (granian), and closing a connection while
-                # its client is still sending may discard the response.
+                # Read it as a whole: after the end of a streamed response nothing more is received from the client (granian), and closing
+                # a connection while its client is still sending may discard the response.
                 body = await connection.read(MAX_REFUSAL)
                 await _abandon(connection, sending)
                 return Response(connection.status, [h for h in _answered(connection) if h[0] != b"content-length"], body)
@@ -172,8 +166,7 @@ class Proxy:
         return Response(connection.status, _answered(connection), stream=self._piped(connection, sending, key))
 
     def _piped(self, connection: Connection, sending: asyncio.Task[None] | None, key: Hashable) -> Stream:
-        """Return the backend's body as a response stream. When it ends or the client leaves, sending of the request's
-        body ends, too."""
+        """Return the backend's body as a response stream. When it ends or the client leaves, sending of the request's body ends, too."""
 
         async def stream(write: Write) -> None:
             whole = False
@@ -214,9 +207,8 @@ class Proxy:
         return Response(connection.status, [h for h in _answered(connection) if h[0] != b"content-length"], body)
 
     async def probe(self, service: APIService) -> str:
-        """Return why the backend does not answer for its group version, "" if it does. Its certificate is not
-        verified: an impostor is detected by the
-        first forwarded request."""
+        """Return why the backend does not answer for its group version, "" if it does. Its certificate is not verified: an impostor is
+        detected by the first forwarded request."""
         assert service.service is not None
         try:
             host, port = self._resolver.resolve(*service.service)
@@ -244,9 +236,8 @@ class Proxy:
         self, service: APIService, method: str, path: str, user: UserInfo, headers: Headers, limit: int, timeout_s: float, query: str = "",
         body: bytes = b"",
     ) -> tuple[int, Headers, bytes]:  # fmt: skip
-        """Send a request of the server itself; return status, headers and body. Raises BackendError if there is no
-        response, for any reason, or if
-        the body is longer than ``limit`` bytes."""
+        """Send a request of the server itself; return status, headers and body. Raises BackendError if there is no response, for any
+        reason, or if the body is longer than ``limit`` bytes."""
         try:
             async with asyncio.timeout(timeout_s):
                 if ready := self._contexts.ready(service.ca_bundle, service.insecure):
@@ -275,9 +266,8 @@ def _failed(message: str) -> Response:
 
 
 def _forwarded(req: Request, authority: str) -> Headers:
-    """Return the client's headers with this request's audit id and trace context. As upstream, the X-Forwarded host
-    and scheme are the backend's
-    own, ``authority``; an upgrade, which goes to the backend directly, has neither them nor the URI."""
+    """Return the client's headers with this request's audit id and trace context. As upstream, the X-Forwarded host and scheme are the
+    backend's own, ``authority``; an upgrade, which goes to the backend directly, has neither them nor the URI."""
     out = [h for h in request_headers(req) if h[0] not in SAID_ANEW]
     if isinstance(req, WebSocketRequest):
         out = [h for h in out if h[0] != b"x-forwarded-uri"]
@@ -301,9 +291,8 @@ async def _send(connection: Connection, pieces: AsyncIterator[bytes]) -> None:
 
 
 async def _head(connection: Connection, sending: asyncio.Task[None] | None) -> None:
-    """Read the response head while the request's body is being sent. A backend may answer before it has all of the
-    body; if the client breaks off,
-    both end."""
+    """Read the response head while the request's body is being sent. A backend may answer before it has all of the body; if the client
+    breaks off, both end."""
     if sending is None:
         await connection.head()
         return

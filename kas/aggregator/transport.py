@@ -33,8 +33,7 @@ class TransportError(Exception):
 
 
 class ProxyCertificate:
-    """The client certificate for backends, from two PEM files ("" for none). Changed files are used from the next
-    check on, at most
+    """The client certificate for backends, from two PEM files ("" for none). Changed files are used from the next check on, at most
     ``LOOK_AGAIN_S`` later; a pair that cannot be loaded leaves the previous one in use.
 
     Raises OSError (``ssl.SSLError`` is one) if the pair cannot be loaded initially.
@@ -81,9 +80,8 @@ class ProxyCertificate:
 
 
 class TLSContexts:
-    """Client contexts by an APIService's TLS settings, cached per version of our certificate; at most
-    ``MOST_CONTEXTS``, or fewer if they trust
-    many CAs."""
+    """Client contexts by an APIService's TLS settings, cached per version of our certificate; at most ``MOST_CONTEXTS``, or fewer if they
+    trust many CAs."""
 
     def __init__(self, certificate: ProxyCertificate) -> None:
         self._certificate, self._lock = certificate, threading.Lock()  # guards changes of the cache
@@ -95,8 +93,7 @@ class TLSContexts:
         return sum(context_bytes(len(ca_bundle), CONTEXT_BYTES) for ca_bundle, _ in list(self._made))
 
     def of(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
-        """Return the context. ``ca_bundle`` is base64; if it is empty the system's CAs are trusted. Raises
-        TransportError."""
+        """Return the context. ``ca_bundle`` is base64; if it is empty the system's CAs are trusted. Raises TransportError."""
         generation = self._certificate.look()
         found = self._made.get((ca_bundle, insecure))
         context = found[1] if found is not None and found[0] == generation else self._keep(generation, ca_bundle, insecure)
@@ -105,8 +102,7 @@ class TLSContexts:
         return context
 
     def ready(self, ca_bundle: str, insecure: bool) -> Awaitable[object] | None:
-        """Return what to await before ``of``, or None: CAs are loaded in the thread pool, which takes tens of
-        milliseconds."""
+        """Return what to await before ``of``, or None: CAs are loaded in the thread pool, which takes tens of milliseconds."""
         generation = self._certificate.look()
         found = self._made.get((ca_bundle, insecure))
         if insecure or (found is not None and found[0] == generation):
@@ -151,8 +147,7 @@ class TLSContexts:
 
 
 def user_headers(user: UserInfo, with_uid: bool = True) -> Headers:
-    """Return ``X-Remote-User``, ``-Uid``, ``-Group`` and ``-Extra-*``: the user's identity, for a backend that trusts
-    our certificate.
+    """Return ``X-Remote-User``, ``-Uid``, ``-Group`` and ``-Extra-*``: the user's identity, for a backend that trusts our certificate.
 
     Raises ValueError, which names the header, for a value no header can hold: omitting it would change the identity.
     """

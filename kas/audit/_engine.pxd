@@ -6,11 +6,9 @@
 #   Said        the cached verdicts of the policy
 #   Recording   the fast path of the audit filter, for requests that need nothing else
 #
-# Ownership: a Record references its request and lives as long; an Entry holds only bytes. The text is assembled in
-# one buffer per module. No
-# Python code may run between its first and its last byte: a worker has one event loop, and the writer holds the GIL.
-# Input is untrusted: any code point and any length is possible. Each character is examined once and becomes six bytes
-# at most.
+# Ownership: a Record references its request and lives as long; an Entry holds only bytes. The text is assembled in one buffer per module.
+# No Python code may run between its first and its last byte: a worker has one event loop, and the writer holds the GIL. Input is
+# untrusted: any code point and any length is possible. Each character is examined once and becomes six bytes at most.
 
 from kas._fastpath cimport Request, Response
 

@@ -9,8 +9,7 @@ import orjson
 from kas.request.http import Headers
 from kas.types.scheme import DecodeError, decode_protobuf, encode_json, find_builtin_kind, open_envelope
 
-# The prefixes of all API objects (the second is that of custom resources, whose fields are sorted). What has no kind
-# (/version, OpenAPI
+# The prefixes of all API objects (the second is that of custom resources, whose fields are sorted). What has no kind (/version, OpenAPI
 # documents, text) is not recorded.
 OBJECT = (b'{"kind":"', b'{"apiVersion":"')
 STATUS = b'{"kind":"Status"'

@@ -59,8 +59,8 @@ class Auditor:
         return Event(req, verdict, arrival(req)) if verdict.level != "None" else None
 
     def record(self, event: Event, stage: str) -> Awaitable[None] | None:
-        """Store the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, if a
-        strict backend failed."""
+        """Store the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, if a strict backend
+        failed."""
         if not event.records(stage):
             return None
         self._events.inc()
@@ -81,9 +81,8 @@ class Auditor:
         self._rejected.inc()
 
     async def close(self, within_s: float) -> None:
-        """Store the waiting entries. As upstream this includes all retries of the backends; entries not stored after
-        ``within_s`` are counted as
-        failed and logged."""
+        """Store the waiting entries. As upstream this includes all retries of the backends; entries not stored after ``within_s`` are
+        counted as failed and logged."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._backends.close()
@@ -92,8 +91,8 @@ class Auditor:
 def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = None, alone: bool = False) -> Auditor | None:
     """Return the audit log that the flags configure, None without a policy or a backend.
 
-    ``via`` is the route to the webhook, ``alone`` says that there is one worker. Raises PolicyError and
-    KubeconfigError for invalid files.
+    ``via`` is the route to the webhook, ``alone`` says that there is one worker. Raises PolicyError and KubeconfigError for invalid
+    files.
     """
     if not options.audit_policy_file:
         return None

@@ -15,9 +15,8 @@ log = logging.getLogger("kas.audit")
 
 
 class AuditError(Exception):
-    """Entries could not be stored: ``lost`` of those passed, None for all of them. ``plugin`` names the plug-in that
-    lost them, if it is not the
-    backend itself."""
+    """Entries could not be stored: ``lost`` of those passed, None for all of them. ``plugin`` names the plug-in that lost them, if it is
+    not the backend itself."""
 
     def __init__(self, message: str, lost: int | None = None, plugin: str = "") -> None:
         super().__init__(message)
@@ -25,9 +24,8 @@ class AuditError(Exception):
 
 
 class Backend(Protocol):
-    """``process`` stores entries, at once or by an awaitable, and raises AuditError if it could not. ``close`` stores
-    what still waits; if it is
-    cancelled, entries it could not store are reported like those of ``process``."""
+    """``process`` stores entries, at once or by an awaitable, and raises AuditError if it could not. ``close`` stores what still waits;
+    if it is cancelled, entries it could not store are reported like those of ``process``."""
 
     name: str
 
@@ -39,9 +37,8 @@ class Backend(Protocol):
 
 
 class Truncate:
-    """Removes the bodies of entries larger than ``max_event`` bytes. Entries that are still too large are dropped and
-    reported to ``failed``; as
-    upstream, no request is refused for them. Batches are split at ``max_batch`` bytes (``plugin/pkg/audit/truncate``)."""
+    """Removes the bodies of entries larger than ``max_event`` bytes. Entries that are still too large are dropped and reported to
+    ``failed``; as upstream, no request is refused for them. Batches are split at ``max_batch`` bytes (``plugin/pkg/audit/truncate``)."""
 
     def __init__(self, backend: Backend, max_event: int, max_batch: int, failed: Callable[[Backend, AuditError, int], None]) -> None:
         self.name, self._backend, self._max_event, self._max_batch = backend.name, backend, max_event, max_batch
@@ -101,8 +98,8 @@ def _and(failed: AuditError | None, e: AuditError, given: int) -> AuditError:
 
 
 class Union:
-    """All backends; each receives every entry. Failures are counted and logged; those of a ``strict`` backend are
-    raised after all were called."""
+    """All backends; each receives every entry. Failures are counted and logged; those of a ``strict`` backend are raised after all were
+    called."""
 
     def __init__(self, errors: Counter) -> None:
         self.backends: list[tuple[Backend, bool]] = []  # (backend, strict)
@@ -162,8 +159,7 @@ class Union:
 
     async def close(self) -> None:
         """Close all backends concurrently, so that each has the full time."""
-        # With return_exceptions: a cancelled plain gather ends with the first backend, before the others have
-        # reported their losses.
+        # With return_exceptions: a cancelled plain gather ends with the first backend, before the others have reported their losses.
         for end in await asyncio.gather(*(backend.close() for backend, _ in self.backends), return_exceptions=True):
             if isinstance(end, BaseException):
                 raise end

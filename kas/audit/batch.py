@@ -16,12 +16,10 @@ from kas.audit.event import Entry
 from kas.meta.buckets import Buckets
 
 MAX_UNDER_WAY = 16  # concurrent batches of a slow backend
-# Limit of entries waiting or being sent. An entry with bodies may take 6 MB and more, and while a webhook is down all
-# of them wait.
+# Limit of entries waiting or being sent. An entry with bodies may take 6 MB and more, and while a webhook is down all of them wait.
 MOST_BYTES = 256 << 20
-# Limit of a batch of more than one entry. A batch is assembled and copied by the sender; without a limit, entries
-# with bodies would be copied all
-# at once.
+# Limit of a batch of more than one entry. A batch is assembled and copied by the sender; without a limit, entries with bodies would be
+# copied all at once.
 BATCH_BYTES = 4 << 20
 ENDED = "events are lost: the server ends and the backend has not taken them"
 
@@ -37,12 +35,10 @@ def _fitting(batch: Sequence[Entry]) -> int:
 
 
 class Batch(Buffer):
-    """Sends ``size`` entries at a time, or fewer after ``wait_s``; each batch takes a token of ``throttle``, None for
-    no limit.
+    """Sends ``size`` entries at a time, or fewer after ``wait_s``; each batch takes a token of ``throttle``, None for no limit.
 
-    ``failed`` is called for each batch with losses, with the number of its entries. ``joins`` is for a backend that
-    takes any number of entries
-    at once: all due entries are sent together, unless there is a throttle.
+    ``failed`` is called for each batch with losses, with the number of its entries. ``joins`` is for a backend that takes any number of
+    entries at once: all due entries are sent together, unless there is a throttle.
     """
 
     def __init__(
@@ -131,8 +127,7 @@ class Batch(Buffer):
         self.held -= sum(len(entry.line) for entry in batch)
 
     def _lost(self, e: Exception, batch: Collection[Entry]) -> None:
-        """Report a lost batch. Any exception is caught, since no caller awaits the batch, and the following ones must
-        be sent."""
+        """Report a lost batch. Any exception is caught, since no caller awaits the batch, and the following ones must be sent."""
         if not isinstance(e, AuditError):
             log.exception("a batch of audit events failed")
             e = AuditError(f"{type(e).__name__}: {e}")
@@ -145,8 +140,7 @@ class Batch(Buffer):
                     await self._closing.wait()
 
     async def close(self) -> None:
-        """Send what waits, without throttling, and return when the backend has it all. If cancelled, entries not
-        stored yet are lost."""
+        """Send what waits, without throttling, and return when the backend has it all. If cancelled, entries not stored yet are lost."""
         self._closing.set()
         self._full.set()
         try:

@@ -1,8 +1,7 @@
 """The audit event of one request: audit.k8s.io/v1 Event, with one entry for each recorded stage.
 
-``pkg/apis/audit/types.go`` and ``apiserver/pkg/audit/request.go``. An ``Event`` is attached to the request
-(``req.audit``) while it is served;
-the endpoints pass it what they decoded. ``entry(stage)`` returns what is known at that stage, ready for the backends.
+``pkg/apis/audit/types.go`` and ``apiserver/pkg/audit/request.go``. An ``Event`` is attached to the request (``req.audit``) while it is
+served; the endpoints pass it what they decoded. ``entry(stage)`` returns what is known at that stage, ready for the backends.
 """
 
 from __future__ import annotations
@@ -33,16 +32,14 @@ METADATA, REQUEST, REQUEST_RESPONSE = "Metadata", "Request", "RequestResponse"
 class Event(Record):
     """An audited request: adds what depends on the kind of request to ``Record``.
 
-    ``level`` is one of ``METADATA``, ``REQUEST`` and ``REQUEST_RESPONSE``. ``handed_on``: another server answers, and
-    its response is not
+    ``level`` is one of ``METADATA``, ``REQUEST`` and ``REQUEST_RESPONSE``. ``handed_on``: another server answers, and its response is not
     recorded. ``panicked`` names the exception of a server bug, "" for none.
     """
 
     __slots__ = ()
 
     def decoded(self, type_: TypeDesc, kind: str, api_version: str, obj: Obj) -> None:
-        """Record the decoded and defaulted request body. Completes the object reference with names that the URL did
-        not contain."""
+        """Record the decoded and defaulted request body. Completes the object reference with names that the URL did not contain."""
         if self.req.info.is_resource_request:
             meta = obj.get("metadata") or {}
             named = {key: meta[key] for key in ("namespace", "name", "uid", "resourceVersion") if meta.get(key)}
@@ -57,8 +54,7 @@ class Event(Record):
             self.request_object = encode_json(type_, {**obj, "kind": kind, "apiVersion": shown})
 
     def patched(self, body: bytes) -> None:
-        """Record a patch as it was sent. YAML, which only apply accepts, becomes JSON; a patch that is neither is not
-        recorded."""
+        """Record a patch as it was sent. YAML, which only apply accepts, becomes JSON; a patch that is neither is not recorded."""
         if self.level != METADATA:
             try:
                 self.request_object = orjson.dumps(gojson.loads(body))
@@ -77,15 +73,13 @@ class Event(Record):
             self.response_object = without_managed_fields(answer) if self.omit_managed_fields else answer.rstrip(b"\n")
 
     def broke(self) -> None:
-        """Record a server bug, ``panicked``. The exception's text may contain anything, and only goes to the server's
-        log."""
+        """Record a server bug, ``panicked``. The exception's text may contain anything, and only goes to the server's log."""
         message = f"APIServer panic'd: {self.panicked}"
         self.code, self.response_status = 500, {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError"}
 
     def ended(self) -> None:
-        """Add latency annotations to a slow request when its response is finished (``writeLatencyToAnnotation``).
-        Watches are excluded: they take as
-        long as the client wants."""
+        """Add latency annotations to a slow request when its response is finished (``writeLatencyToAnnotation``). Watches are excluded:
+        they take as long as the client wants."""
         req, total = self.req, self.slow()
         if not total or req.info.verb == "watch":
             return

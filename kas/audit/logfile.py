@@ -1,8 +1,7 @@
 """The log backend: one line per entry, in a file rotated by size (``plugin/pkg/audit/log``; rotation as in lumberjack).
 
-All workers write to one file. A write holds the log's lock shared, a rotation exclusively, so that no line reaches a
-file that was rotated and
-compressed.
+All workers write to one file. A write holds the log's lock shared, a rotation exclusively, so that no line reaches a file that was
+rotated and compressed.
 """
 
 from __future__ import annotations
@@ -68,10 +67,9 @@ def json_line(entry: Entry) -> bytes:
 class LogFile:
     """Writes lines to ``path`` ("-" is standard output).
 
-    ``max_size`` in bytes (0: never rotate); ``max_age_s`` and ``max_backups`` limit the rotated files (0: no limit).
-    ``lock`` is a file shared by
-    the workers, None for a single worker. With ``beside``, it runs off the event loop and may block on the reader of
-    standard output.
+    ``max_size`` in bytes (0: never rotate); ``max_age_s`` and ``max_backups`` limit the rotated files (0: no limit). ``lock`` is a file
+    shared by the workers, None for a single worker. With ``beside``, it runs off the event loop and may block on the reader of standard
+    output.
     """
 
     name, beside = "log", False
@@ -185,8 +183,7 @@ class LogFile:
             self._clean()
 
     def _clean(self) -> None:
-        """Remove backups beyond their number or age, known from their names, and compress the others. Runs in a
-        thread."""
+        """Remove backups beyond their number or age, known from their names, and compress the others. Runs in a thread."""
         try:
             backups = self._backups()
             keep = backups[: self._max_backups] if self._max_backups else backups
@@ -285,8 +282,7 @@ def _gzip(path: Path) -> None:
 
 
 def unusable(path: str) -> str:
-    """Return why a log cannot be written to this path, in Go's words; "" if it exists or was created. Standard output
-    is no file."""
+    """Return why a log cannot be written to this path, in Go's words; "" if it exists or was created. Standard output is no file."""
     if path == STANDARD_OUTPUT:
         return ""
     try:

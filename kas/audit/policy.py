@@ -1,8 +1,7 @@
 """The audit policy, which decides which requests are recorded and in what detail: audit.k8s.io/v1 Policy.
 
-``pkg/audit/policy/{checker,util,reader}.go`` and ``pkg/apis/audit/validation``: the first matching rule decides;
-without a match the level is
-None.
+``pkg/audit/policy/{checker,util,reader}.go`` and ``pkg/apis/audit/validation``: the first matching rule decides; without a match the
+level is None.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class PolicyError(ValueError):
 
 
 class Verdict(NamedTuple):
-    """The policy's decision on a request. ``omit_stages`` are not recorded; ``omit_managed_fields`` removes these
-    from recorded bodies."""
+    """The policy's decision on a request. ``omit_stages`` are not recorded; ``omit_managed_fields`` removes these from recorded
+    bodies."""
 
     level: str
     omit_stages: tuple[str, ...]
@@ -148,9 +147,8 @@ def _keys_of(a: Attributes) -> Iterator[Key]:
 
 
 class AuditPolicy:
-    """A validated policy. ``always`` is its verdict on every request, None if that differs. With ``many`` rules or
-    more, only the rules in the
-    index that may match a request are examined."""
+    """A validated policy. ``always`` is its verdict on every request, None if that differs. With ``many`` rules or more, only the rules
+    in the index that may match a request are examined."""
 
     def __init__(self, policy: Obj, many: int = MANY) -> None:
         self._rules = [_Rule(r, policy) for r in policy.get("rules") or ()]
@@ -169,9 +167,8 @@ class AuditPolicy:
         self.said = Said(self.always, self._remembered.entries, self._users, namespaces, names)
 
     def verdict(self, a: Attributes) -> Verdict:
-        """Return the verdict of the first matching rule, or the policy's default. Verdicts on resources are cached by
-        the attributes that any rule
-        looks at."""
+        """Return the verdict of the first matching rule, or the policy's default. Verdicts on resources are cached by the attributes that
+        any rule looks at."""
         if not a.resource_request:
             return self._decide(a)
         key = self.said.key(a)
@@ -207,9 +204,8 @@ def load(policy: Obj) -> AuditPolicy:
 
 
 def load_file(path: str) -> AuditPolicy:
-    """Load the policy of --audit-policy-file (``LoadPolicyFromFile``). Raises ``PolicyError``, which names the file.
-    Unknown fields are ignored:
-    upstream only logs them."""
+    """Load the policy of --audit-policy-file (``LoadPolicyFromFile``). Raises ``PolicyError``, which names the file. Unknown fields are
+    ignored: upstream only logs them."""
     try:
         with open(path, "rb") as f:
             document = parse(f.read()).value
@@ -224,9 +220,8 @@ def load_file(path: str) -> AuditPolicy:
 
 
 def _typed(document: Any) -> Obj:
-    """Return the document if it is a Policy with correctly typed fields. A missing kind defaults to Policy; a missing
-    apiVersion means upstream's
-    internal version, which no file may have. Raises PolicyError."""
+    """Return the document if it is a Policy with correctly typed fields. A missing kind defaults to Policy; a missing apiVersion means
+    upstream's internal version, which no file may have. Raises PolicyError."""
     try:
         version, kind = kind_of(document)
     except ConfigurationError as e:

@@ -1,5 +1,4 @@
-"""The webhook backend: posts entries as an EventList (``plugin/pkg/audit/webhook``). Of the response only the status
-code counts."""
+"""The webhook backend: posts entries as an EventList (``plugin/pkg/audit/webhook``). Of the response only the status code counts."""
 
 from __future__ import annotations
 

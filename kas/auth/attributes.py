@@ -55,18 +55,15 @@ def asked_by(a: Attributes, user: UserInfo, verb: str) -> Attributes:
 
 
 def long_selectors(a: Attributes) -> bool:
-    """Return whether the selectors in ``a`` take milliseconds to parse, so that they must not be parsed on the event
-    loop."""
+    """Return whether the selectors in ``a`` take milliseconds to parse, so that they must not be parsed on the event loop."""
     return isinstance(a, _Selecting) and len(a.fields) + len(a.labels) > LONG_SELECTOR
 
 
 class _Selecting(Attributes):
-    """Attributes with selectors that an authorizer may read (KEP-4601). A selector that cannot be parsed is left out;
-    its error is
-    kept beside it.
+    """Attributes with selectors that an authorizer may read (KEP-4601). A selector that cannot be parsed is left out; its error is kept
+    beside it.
 
-    Selectors are parsed on first access, which RBAC never makes: a client may send 240 kB of them, and parsing those
-    takes half a second.
+    Selectors are parsed on first access, which RBAC never makes: a client may send 240 kB of them, and parsing those takes half a second.
     """
 
     def __init__(self, a: Attributes, fields: str, labels: str) -> None:
@@ -102,8 +99,7 @@ class _Selecting(Attributes):
 class Authorizer(Protocol):
     """Decides whether a request is allowed.
 
-    ``authorize`` never raises for bad attributes: if it cannot decide, it returns NO_OPINION with an error text. An
-    authorizer that must
+    ``authorize`` never raises for bad attributes: if it cannot decide, it returns NO_OPINION with an error text. An authorizer that must
     call another service returns an awaitable; it enforces its own timeout and may be cancelled with the request.
     """
 
@@ -115,20 +111,17 @@ class RuleResolver(Protocol):
     """Lists the rules that apply to a user in a namespace, for SelfSubjectRulesReview."""
 
     def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
-        """Return an awaitable to wait for before ``rules_for`` if much must be read: ``rules_for`` reads on the event
-        loop."""
+        """Return an awaitable to wait for before ``rules_for`` if much must be read: ``rules_for`` reads on the event loop."""
 
     def rules_for(self, user: UserInfo, namespace: str) -> Rules | Awaitable[Rules]:
-        """Return (resource rules, non-resource rules, incomplete, evaluation error); an awaitable if there are many
-        rules."""
+        """Return (resource rules, non-resource rules, incomplete, evaluation error); an awaitable if there are many rules."""
 
 
 _SANITIZE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def forbidden(a: Attributes, reason: str = "") -> errors.ApiError:
-    """Return the 403 of the authorization filter. Text from the user is escaped for browsers; the authorizer's reason
-    is appended."""
+    """Return the 403 of the authorization filter. Text from the user is escaped for browsers; the authorizer's reason is appended."""
     message = forbidden_message(a)
     if "&" in message or "<" in message or ">" in message:
         message = message.translate(_SANITIZE)
@@ -136,8 +129,7 @@ def forbidden(a: Attributes, reason: str = "") -> errors.ApiError:
 
 
 def aggregate(texts: list[str]) -> str:
-    """Join texts as ``utilerrors.NewAggregate(errs).Error()`` does: drop duplicates, put more than one message in
-    brackets."""
+    """Join texts as ``utilerrors.NewAggregate(errs).Error()`` does: drop duplicates, put more than one message in brackets."""
     unique = list(dict.fromkeys(texts))
     if len(texts) == 1 or len(unique) == 1:
         return unique[0]

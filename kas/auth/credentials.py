@@ -1,8 +1,7 @@
 """The credentials of one server: its authenticators, and the keys that sign and verify its service-account tokens.
 
-Files are read late: the supervisor creates the keys and the admin token while workers start, and service-account
-tokens are first
-needed by the first pod, not at start-up.
+Files are read late: the supervisor creates the keys and the admin token while workers start, and service-account tokens are first needed
+by the first pod, not at start-up.
 """
 
 from __future__ import annotations
@@ -32,14 +31,11 @@ if TYPE_CHECKING:
 class ServiceAccountKeys:
     """The keys that sign service-account tokens and verify them.
 
-    New tokens name the first of ``issuers``; all issuers are accepted. ``signing_key`` and the additional public keys
-    in ``more`` are PEM
-    files, read on first use. With ``own``, a missing signing key is created then. Using the keys raises ``ApiError``
-    if the key cannot be
+    New tokens name the first of ``issuers``; all issuers are accepted. ``signing_key`` and the additional public keys in ``more`` are PEM
+    files, read on first use. With ``own``, a missing signing key is created then. Using the keys raises ``ApiError`` if the key cannot be
     created, and ``OSError`` or ``ValueError`` for configured files that cannot be used.
 
-    With ``endpoint``, a Unix socket, an external signer (``external``) signs and provides the public keys, and no
-    file is read.
+    With ``endpoint``, a Unix socket, an external signer (``external``) signs and provides the public keys, and no file is read.
     """
 
     def __init__(
@@ -86,8 +82,7 @@ class ServiceAccountKeys:
 
 
 class Proxies(NamedTuple):
-    """The authenticating proxies that may set the user of a request: their CA file ("" for none) and the headers they
-    use."""
+    """The authenticating proxies that may set the user of a request: their CA file ("" for none) and the headers they use."""
 
     ca_file: str = ""
     allowed_names: Sequence[str] = ()
@@ -98,8 +93,7 @@ class Proxies(NamedTuple):
 
     @property
     def headers(self) -> tuple[list[bytes], list[bytes]]:
-        """(names, prefixes) of the headers that only authentication reads: upstream's standard headers and the
-        configured ones."""
+        """(names, prefixes) of the headers that only authentication reads: upstream's standard headers and the configured ones."""
         names = {"x-remote-user", "x-remote-uid", "x-remote-group", *self.username_headers, *self.group_headers, *self.uid_headers}
         return sorted(n.lower().encode() for n in names), sorted({p.lower().encode() for p in ("x-remote-extra-", *self.extra_prefixes)})
 
@@ -112,8 +106,7 @@ class Credentials:
 
     - ``admin_token``, ``token_file`` and ``basic_file`` ("" for none) are file paths.
     - ``audiences`` are the API server's own.
-    - ``get`` reads the objects that service-account tokens refer to; ``note_use`` is called with each Secret whose
-      token was used.
+    - ``get`` reads the objects that service-account tokens refer to; ``note_use`` is called with each Secret whose token was used.
     - ``client_cas`` are files with the CAs of client certificates; none disables client certificates.
     - ``more`` are authenticators of an embedding program, tried last.
     - ``lifetimes`` records the remaining lifetime of client certificates.
@@ -141,8 +134,7 @@ class Credentials:
         self.authenticators: Authenticators
 
     def load(self, external: External | None = None) -> None:
-        """Read the token files, after the supervisor has created them. ``external`` holds the authenticators that
-        call other services."""
+        """Read the token files, after the supervisor has created them. ``external`` holds the authenticators that call other services."""
         members: list[TokenAuthenticator] = [admin_token(self._admin_token.read_text().strip())]
         if self._token_file:
             members.append(load_token_file(self._token_file))
@@ -167,8 +159,7 @@ class Credentials:
         self.authenticators = Authenticators([*self._others(), self.bearer, WebSocketToken(self.bearer), *self._more], anonymous, paths)
 
     def _others(self) -> list[RequestAuthenticator]:
-        """Return the authenticators that precede bearer tokens. Proxies come first: their certificate does not
-        identify a user."""
+        """Return the authenticators that precede bearer tokens. Proxies come first: their certificate does not identify a user."""
         basic: list[RequestAuthenticator] = []
         if self._basic_file:
             from kas.auth.authn.basicfile import load_basic_file

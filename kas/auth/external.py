@@ -1,5 +1,4 @@
-"""Token authenticators that call other services: JWT issuers and a webhook
-(``pkg/kubeapiserver/authenticator/config.go``)."""
+"""Token authenticators that call other services: JWT issuers and a webhook (``pkg/kubeapiserver/authenticator/config.go``)."""
 
 from __future__ import annotations
 
@@ -30,10 +29,8 @@ class External:
     - ``anonymous`` is the configuration file's setting for requests without a credential; None if the flag decides.
     - ``periodic`` lists periodic work as (name, interval in seconds, function).
 
-    ``audiences`` are the API server's own. ``changed`` is called when credentials accepted so far may no longer be
-    valid. ``name`` is the
-    server's name in metrics; ``identity`` is the same in the worker that reports metrics and "" in the others.
-    ``egress`` selects the
+    ``audiences`` are the API server's own. ``changed`` is called when credentials accepted so far may no longer be valid. ``name`` is the
+    server's name in metrics; ``identity`` is the same in the worker that reports metrics and "" in the others. ``egress`` selects the
     routes to other services. Requires a running event loop. Raises ValueError for files that cannot be used.
     """
 

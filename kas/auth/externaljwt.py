@@ -1,9 +1,7 @@
-"""Service-account tokens signed by an external service (``--service-account-signing-endpoint``): the
-``ExternalJWTSigner`` of
+"""Service-account tokens signed by an external service (``--service-account-signing-endpoint``): the ``ExternalJWTSigner`` of
 ``k8s.io/externaljwt/apis/v1`` over gRPC on a Unix socket (upstream ``pkg/serviceaccount/externaljwt``).
 
-The signer lists its public keys and says when to refresh them; the last list stays valid until the next one arrives.
-A token with an
+The signer lists its public keys and says when to refresh them; the last list stays valid until the next one arrives. A token with an
 unknown key id triggers a refresh at once, at most once a second. Calls block and therefore run in threads.
 """
 
@@ -39,8 +37,7 @@ _HEADER = ("alg", "kid", "typ")
 
 
 class ExternalSigner:
-    """A client of one signer. ``issuer`` is the issuer of its tokens; ``longest_s`` is their maximum lifetime, known
-    after ``begin``."""
+    """A client of one signer. ``issuer`` is the issuer of its tokens; ``longest_s`` is their maximum lifetime, known after ``begin``."""
 
     def __init__(self, socket: str, issuers: Sequence[str]) -> None:
         self._socket, self.issuer = socket, issuers[0]

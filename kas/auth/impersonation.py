@@ -1,12 +1,9 @@
 """Impersonation: the user that the ``Impersonate-*`` headers request, and whether the requester may act as that user.
 
-Follows apiserver's ``pkg/endpoints/filters/impersonation`` with ConstrainedImpersonation on (KEP-5284). Four
-constrained modes are
-tried. Each requires ``impersonate-on:<mode>:<verb>`` for the request itself and ``impersonate:<mode>`` for every
-attribute of the
-wanted user. Then the legacy ``impersonate`` verb is tried, which covers every request. The client sees the first
-refusal, unless a later
-mode allows the request.
+Follows apiserver's ``pkg/endpoints/filters/impersonation`` with ConstrainedImpersonation on (KEP-5284). Four constrained modes are tried.
+Each requires ``impersonate-on:<mode>:<verb>`` for the request itself and ``impersonate:<mode>`` for every attribute of the wanted user.
+Then the legacy ``impersonate`` verb is tried, which covers every request. The client sees the first refusal, unless a later mode allows
+the request.
 """
 
 from __future__ import annotations
@@ -40,8 +37,7 @@ GROUP_HEADER = "impersonate-group"
 EXTRA_PREFIX = "impersonate-extra-"
 HEADER_PREFIX = "impersonate-"
 
-# The key under which a request's constraint is stored for the audit log. It is not a qualified name, so no webhook's
-# annotation can be
+# The key under which a request's constraint is stored for the audit log. It is not a qualified name, so no webhook's annotation can be
 # mistaken for it.
 CONSTRAINT = "impersonation constraint"
 
@@ -53,8 +49,7 @@ MAX_VALUES = 1024
 
 
 def is_impersonation(header: bytes) -> bool:
-    """Return whether a lower-case header is an impersonation header; other headers with the ``impersonate-`` prefix
-    are not."""
+    """Return whether a lower-case header is an impersonation header; other headers with the ``impersonate-`` prefix are not."""
     return header in (b"impersonate-user", b"impersonate-uid", b"impersonate-group") or header.startswith(b"impersonate-extra-")
 
 
@@ -66,8 +61,7 @@ def mode_of(verb: str) -> str:
 def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
     """Return the user the headers request, exactly as given; None if there is none.
 
-    ``headers`` are (lower-case name, value) pairs. Raises ApiError 400 for groups, a uid or extras without a user
-    name, and for more than
+    ``headers`` are (lower-case name, value) pairs. Raises ApiError 400 for groups, a uid or extras without a user name, and for more than
     ``MAX_VALUES`` headers.
     """
     first: dict[str, str] = {}
@@ -129,8 +123,7 @@ def _go_references(u: UserInfo) -> str:
 
 
 class LastModes:
-    """Remembers the mode that last succeeded for each requester, to try it first: a client tends to impersonate in
-    the same way again
+    """Remembers the mode that last succeeded for each requester, to try it first: a client tends to impersonate in the same way again
     (``modeIndexCache``).
 
     Keeps at most ``MAX_REQUESTERS`` names of at most ``MAX_NAME`` characters; longer names are not remembered.
@@ -157,8 +150,7 @@ class LastModes:
 
 @eager
 async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo, last: LastModes) -> tuple[UserInfo, str]:
-    """Return (the user to continue as, the constraint for the audit log or ""). Raises ApiError 403 if the requester
-    may not.
+    """Return (the user to continue as, the constraint for the audit log or ""). Raises ApiError 403 if the requester may not.
 
     ``request`` holds the attributes of the request itself; its user is the requester.
     """
@@ -202,8 +194,7 @@ def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:
 async def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInfo, mode: str) -> tuple[UserInfo, str]:
     requester = request.user
     if mode == "associated-node":
-        # The decision must hold for this service account on every node, so the attributes leave out what differs
-        # between nodes.
+        # The decision must hold for this service account on every node, so the attributes leave out what differs between nodes.
         keys = sorted(requester.extra)
         requester = UserInfo(requester.name, requester.groups, requester.uid, {"authentication.kubernetes.io/associated-node-keys": keys})
     if mode:
@@ -218,8 +209,8 @@ async def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInf
 
 
 async def _before_modes(authorizer: Authorizer, requester: UserInfo, wanted: UserInfo) -> UserInfo:
-    """Check the legacy verb alone, in the order of WithImpersonation, the filter without modes. Its refusals omit the
-    authorizer's error."""
+    """Check the legacy verb alone, in the order of WithImpersonation, the filter without modes. Its refusals omit the authorizer's
+    error."""
     account = split_service_account(wanted.name)
     namespace, name = account or ("", wanted.name)
     questions = [Attributes(requester, "impersonate", namespace, "", "", "serviceaccounts" if account else "users", "", name)]

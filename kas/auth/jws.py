@@ -1,7 +1,6 @@
 """Signatures of JSON Web Tokens (RFC 7515): the algorithms a key can verify, and verification against a set of keys.
 
-The key and the caller restrict the algorithm; the token alone never chooses it. Symmetric algorithms and "none" are
-never accepted.
+The key and the caller restrict the algorithm; the token alone never chooses it. Symmetric algorithms and "none" are never accepted.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class AlgorithmError(JWSError):
 
 
 class Key(NamedTuple):
-    """A public key, its id ("" for none) and the algorithms it can verify. The first algorithm is the one its owner
-    signs with."""
+    """A public key, its id ("" for none) and the algorithms it can verify. The first algorithm is the one its owner signs with."""
 
     id: str
     algorithms: tuple[str, ...]
@@ -46,8 +44,7 @@ class Key(NamedTuple):
 def key(public: Any, id: str) -> Key:
     """Return a verification key.
 
-    Raises ValueError for a key that is neither RSA nor EC on P-256, P-384 or P-521, is too short, or is too expensive
-    to verify with.
+    Raises ValueError for a key that is neither RSA nor EC on P-256, P-384 or P-521, is too short, or is too expensive to verify with.
     """
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 

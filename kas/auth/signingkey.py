@@ -15,8 +15,7 @@ KEY_BYTES = 4 << 10  # larger than a new key's file
 def ensure_signing_key(path: Path) -> bytes:
     """Return the PEM of the key that signs service-account tokens, creating it if the file is missing.
 
-    The key is RSA, for RS256, which every client library verifies. If several processes create it at once, the first
-    one wins. Creation
+    The key is RSA, for RS256, which every client library verifies. If several processes create it at once, the first one wins. Creation
     takes some tenths of a second. Raises ``OSError`` and leaves no partial file then.
     """
     if not path.exists():

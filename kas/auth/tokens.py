@@ -1,8 +1,7 @@
 """Service-account tokens: signing and verifying the JWTs (``pkg/serviceaccount/{jwt,claims,legacy}.go``).
 
-Keys are loaded on first use. This module does not read the store (see ``authn/serviceaccount.py``). The public keys
-are served as
-JWKS for other verifiers (``openidmetadata.go``).
+Keys are loaded on first use. This module does not read the store (see ``authn/serviceaccount.py``). The public keys are served as JWKS
+for other verifiers (``openidmetadata.go``).
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ Claims = dict[str, Any]
 
 LEGACY_ISSUER = "kubernetes/serviceaccount"
 LEGACY_CLAIMS = "kubernetes.io/serviceaccount"
-# Tokens for pods are requested with this unusual lifetime; they are valid for a year, to give clients time to learn
-# to reload them.
+# Tokens for pods are requested with this unusual lifetime; they are valid for a year, to give clients time to learn to reload them.
 WARN_AFTER_S = 3607
 EXTENDED_EXPIRATION_S = 365 * 24 * 3600
 MAX_TOKEN = 16 << 10
@@ -54,8 +52,8 @@ class Signer:
         return self._loaded
 
     def load(self) -> None:
-        """Read the key and import what signing needs. May run in any thread; takes tens of milliseconds, else spent
-        by the first ``sign``."""
+        """Read the key and import what signing needs. May run in any thread; takes tens of milliseconds, else spent by the first
+        ``sign``."""
         import jwt.api_jws  # noqa: F401 (for ``sign``)
 
         self._key()
@@ -177,8 +175,7 @@ def key_id(public: Any) -> str:
 
 
 def issuer_of(token: str) -> str | None:
-    """Return the issuer a compact JWT claims, unverified; None if it is not a JWT or is longer than ``MAX_TOKEN``:
-    the creator of a
+    """Return the issuer a compact JWT claims, unverified; None if it is not a JWT or is longer than ``MAX_TOKEN``: the creator of a
     TokenReview may send any text."""
     parts = token.split(".") if len(token) <= MAX_TOKEN else []
     if len(parts) != 3:
@@ -208,8 +205,7 @@ def bound_claims(
 ) -> Claims:
     """Return the claims of a TokenRequest's token.
 
-    ``service_account``, ``pod``, ``secret`` and ``node`` are the objects the token is bound to; with ``pod``,
-    ``node`` is the pod's node.
+    ``service_account``, ``pod``, ``secret`` and ``node`` are the objects the token is bound to; with ``pod``, ``node`` is the pod's node.
     ``warn_after_s`` is the requested lifetime if the lifetime was extended, else 0.
     """
     meta = service_account["metadata"]

@@ -27,9 +27,8 @@ NODE_UID = "authentication.kubernetes.io/node-uid"
 
 
 class Notes(NamedTuple):
-    """What an authenticator reports about a credential: annotations for the audit log and warnings for the client.
-    They are added to every
-    request for as long as the credential is cached."""
+    """What an authenticator reports about a credential: annotations for the audit log and warnings for the client. They are added to
+    every request for as long as the credential is cached."""
 
     annotations: dict[str, str]
     warnings: tuple[str, ...] = ()
@@ -39,8 +38,7 @@ class UserInfo:
     """An identity. Immutable after construction, so that authenticators may share one object between requests.
 
     - ``key`` is what authorization depends on; authorizers use it as a cache key.
-    - ``compiled`` and ``flows`` are cache slots, for an authorizer and for flow control. Their owner must check that
-      the cached value is
+    - ``compiled`` and ``flows`` are cache slots, for an authorizer and for flow control. Their owner must check that the cached value is
       still valid.
     - ``recorded`` caches the identity as the audit log writes it.
     - ``notes`` describe the credential and are not part of the identity.
@@ -77,8 +75,7 @@ class UserInfo:
     def subjects(self) -> dict[str, None]:
         """The names that policies may use for this identity, without duplicates: "u" + user name, "g" + group.
 
-        Computed on first use, in any thread: the user of an access review may be in 100,000 groups. Shared; do not
-        modify it.
+        Computed on first use, in any thread: the user of an access review may be in 100,000 groups. Shared; do not modify it.
         """
         found = self._subjects
         if found is None:
@@ -158,17 +155,15 @@ def split_service_account(username: str) -> tuple[str, str] | None:
 
 
 def tenant(username: str) -> str:
-    """Return the unit of fair queueing for a user: the user name, but one unit for all service accounts of a
-    namespace, since a client that
-    can create one account can create a hundred."""
+    """Return the unit of fair sharing for a user: the user name, but one unit for all service accounts of a namespace, since a client
+    that can create one account can create a hundred."""
     if not username.startswith(SERVICE_ACCOUNT_PREFIX):
         return username
     return username[: username.find(":", len(SERVICE_ACCOUNT_PREFIX)) + 1]
 
 
 def node_name(user: UserInfo) -> str | None:
-    """Return the node of a kubelet's identity, "" if it names none, None for any other user (upstream's
-    NodeIdentifier)."""
+    """Return the node of a kubelet's identity, "" if it names none, None for any other user (upstream's NodeIdentifier)."""
     if user.name.startswith(NODE_PREFIX) and NODES in user.groups:
         return user.name[len(NODE_PREFIX) :]
     return None

@@ -4,11 +4,9 @@ There are two sets:
 
 - Those of kube-apiserver itself always run: status of flow schemas, identity leases, the objects every cluster has, repair of service
   addresses and ports, local APIServices.
-- Those of kube-controller-manager run by default and are selected with ``--controllers``, with kube-controller-manager's meaning:
-  ``*`` is all
-  that are on by default, ``name`` and ``-name`` turn one on and off, and a single ``none`` turns all off. With a real
-  kube-controller-manager beside kas, start kas with ``--controllers none``. The names are the same there, so a controller may be
-  left to
+- Those of kube-controller-manager run by default and are selected with ``--controllers``, with kube-controller-manager's meaning: ``*``
+  is all that are on by default, ``name`` and ``-name`` turn one on and off, and a single ``none`` turns all off. With a real
+  kube-controller-manager beside kas, start kas with ``--controllers none``. The names are the same there, so a controller may be left to
   either side, but never to both.
 
 Each is a ``Controller`` whose constructor names the dependencies it wants from ``Initializer``. State in memory is kept by reflectors
@@ -95,8 +93,8 @@ class Deferred:
     """A controller that is imported and constructed on its first run.
 
     A failure to construct it is handled like a crash: it is logged, its health check fails, and it is tried again.
-    (kube-controller-manager exits
-    if a controller cannot be constructed, and is restarted with a growing delay; here the other controllers keep running.)
+    (kube-controller-manager exits if a controller cannot be constructed, and is restarted with a growing delay; here the other
+    controllers keep running.)
     """
 
     def __init__(self, name: str, make: Callable[[], Controller]) -> None:
@@ -152,9 +150,8 @@ def own(gates: Collection[str], fairness: bool = True) -> list[str]:
 
 
 def chosen(given: Sequence[str], gates: Collection[str] = ()) -> list[str]:
-    """Return the names that ``--controllers`` selects, except those whose feature gate is not in ``gates``. Raises ValueError for
-    an unknown
-    name."""
+    """Return the names that ``--controllers`` selects, except those whose feature gate is not in ``gates``. Raises ValueError for an
+    unknown name."""
     names = list(BY_CHOICE)
     given = [_known_as(text) for text in given]
     for text in given:

@@ -1,8 +1,7 @@
 """Admission of deletes by controllers.
 
-Upstream these are requests of kube-controller-manager: webhooks and policies see them and may refuse them, so that what they
-protect is not
-deleted with its namespace or owner.
+Upstream these are requests of kube-controller-manager: webhooks and policies see them and may refuse them, so that what they protect is
+not deleted with its namespace or owner.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from kas.types.scheme import Resource
 
 
 class DeleteAdmission(Attributes):
-    """The admission of one delete (``kas.registry.admission``) by ``user``, with objects in the storage version. As in requests,
-    ``name`` is "" for
-    an object deleted as part of a collection. Warnings are dropped, and there is no audit event to annotate."""
+    """The admission of one delete (``kas.registry.admission``) by ``user``, with objects in the storage version. As in requests, ``name``
+    is "" for an object deleted as part of a collection. Warnings are dropped, and there is no audit event to annotate."""
 
     def __init__(self, chain: Chain, user: UserInfo, resource: Resource, ctx: Context, name: str, options: Obj) -> None:
         r = resource

@@ -23,9 +23,8 @@ LOCAL = {"type": "Available", "status": "True", "reason": "Local", "message": "L
 
 
 class AutoRegistration:
-    """Recreates a deleted APIService. An edited one is left alone until the next start (``automanaged=onstart``). At the start,
-    those of group
-    versions that an earlier server had and this one does not are deleted."""
+    """Recreates a deleted APIService. An edited one is left alone until the next start (``automanaged=onstart``). At the start, those of
+    group versions that an earlier server had and this one does not are deleted."""
 
     name = "kube-apiserver-autoregistration"
 

@@ -1,8 +1,7 @@
 """The Available condition of APIServices with a Service: whether the server behind it can be reached.
 
-Upstream: kube-aggregator's ``controllers/status/remote``. Checked when the APIService, its Service or its endpoints change, every
-30 s, and
-more often, with growing delays, while a backend does not answer.
+Upstream: kube-aggregator's ``controllers/status/remote``. Checked when the APIService, its Service or its endpoints change, every 30 s,
+and more often, with growing delays, while a backend does not answer.
 """
 
 from __future__ import annotations

@@ -124,9 +124,8 @@ class Signing(_Requests):
         self._authority = authority
 
     async def handle(self, obj: Obj) -> bool:
-        """Issue the certificate, or set a condition with the reason why not. Requests that are not approved, or are for other
-        signers, are left alone.
-        A CA that cannot sign now is retried later."""
+        """Issue the certificate, or set a condition with the reason why not. Requests that are not approved, or are for other signers,
+        are left alone. A CA that cannot sign now is retried later."""
         if not condition(obj, APPROVED) or condition(obj, DENIED) or condition(obj, FAILED):
             return True
         from kas.controllers.signing import SIGNERS  # see ``request``
@@ -160,9 +159,8 @@ class Approving(_Requests):
         self._authorizer = authorizer
 
     async def handle(self, obj: Obj) -> bool:
-        """Approve a kubelet's request for a client certificate, its own renewal or one for a joining node, if the authorizer
-        allows it; otherwise
-        retry later."""
+        """Approve a kubelet's request for a client certificate, its own renewal or one for a joining node, if the authorizer allows it;
+        otherwise retry later."""
         if condition(obj, APPROVED) or condition(obj, DENIED):
             return True
         from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem  # see ``request``

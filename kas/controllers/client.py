@@ -1,8 +1,7 @@
 """A controller's access to objects: directly through the registries, as a system user, with managed fields as over HTTP.
 
-These writes bypass admission, since they come from the server itself, except the deletes of a controller that was given the
-admission chain.
-Objects are dicts in the storage version.
+These writes bypass admission, since they come from the server itself, except the deletes of a controller that was given the admission
+chain. Objects are dicts in the storage version.
 """
 
 from __future__ import annotations
@@ -36,11 +35,9 @@ PAGE = 64  # records processed in one turn of the event loop
 class Filling:
     """Passes all records under ``prefix`` to ``take``, one by one, after ``clear()``.
 
-    Initially (``fill``, called by ``queue.follow``) it yields to other tasks between the pages, since no item is worked on yet.
-    After lost events
-    (``listed``, called by a reflector with ``lists`` off) it reads all at once. A record passed to ``take`` is as new as any
-    event delivered
-    before, or newer.
+    Initially (``fill``, called by ``queue.follow``) it yields to other tasks between the pages, since no item is worked on yet. After
+    lost events (``listed``, called by a reflector with ``lists`` off) it reads all at once. A record passed to ``take`` is as new as any
+    event delivered before, or newer.
     """
 
     def __init__(self, client: Client, prefix: str, clear: Callable[[], None], take: Callable[[Record], None]) -> None:
@@ -111,8 +108,8 @@ class Client:
             start = page.next_key
 
     async def paced_pages(self, prefix: str, size: int = 256) -> AsyncIterator[RangeResult]:
-        """Yield the pages of records under ``prefix``, read on demand; a page has the revision it was read at. There is at least
-        one page."""
+        """Yield the pages of records under ``prefix``, read on demand; a page has the revision it was read at. There is at least one
+        page."""
         start = ""
         while True:
             page = self.store.range(prefix, start, size, max_bytes=PAGE_BYTES)
@@ -135,8 +132,7 @@ class Client:
     ) -> Reflectors:  # fmt: skip
         """Return a reflector of ``prefix``, in whichever stores its keys are kept.
 
-        Without ``replace`` nothing is done after lost events. With ``lists`` off, ``replace`` receives no records and reads them
-        itself.
+        Without ``replace`` nothing is done after lost events. With ``lists`` off, ``replace`` receives no records and reads them itself.
         """
         return Reflectors(self.store.parts_below(prefix), prefix, Handlers(replace or _nothing, apply), lists and replace is not None)
 
@@ -152,9 +148,8 @@ class Client:
                 await part.fresh()
 
     def each(self, prefix: str, look: Callable[[Record], None]) -> Reflectors:
-        """Return a reflector that calls ``look`` with every record under ``prefix``, initially (by a ``Filling``) and after each
-        change; not for
-        deletions."""
+        """Return a reflector that calls ``look`` with every record under ``prefix``, initially (by a ``Filling``) and after each change;
+        not for deletions."""
 
         def changed(events: Sequence[Event]) -> None:
             for e in events:
@@ -190,8 +185,8 @@ class Client:
     ) -> Obj | None:
         """Change an object in place with ``change(obj)``, which returns whether there is anything to write.
 
-        Retries after a conflicting write. Returns the new object; None if nothing was written, the object is gone, or it no
-        longer has ``uid``.
+        Retries after a conflicting write. Returns the new object; None if nothing was written, the object is gone, or it no longer has
+        ``uid``.
         """
         ctx = self.context(namespace, subresource)
 
@@ -248,8 +243,8 @@ class Client:
     ) -> bool:
         """Delete an object; return True if it existed and was deleted or marked for deletion.
 
-        An object of the same name with another uid is left alone. For one ``of_collection``, admission does not see its name, as
-        in requests.
+        An object of the same name with another uid is left alone. For one ``of_collection``, admission does not see its name, as in
+        requests.
         """
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -262,8 +257,7 @@ class Client:
         return True
 
     async def delete_with(self, reg: Registry, namespace: str, name: str, options: Obj, asked: str) -> None:
-        """Delete with metav1.DeleteOptions; ``asked`` is the name that admission sees, "" for one of a collection. Raises
-        ApiError."""
+        """Delete with metav1.DeleteOptions; ``asked`` is the name that admission sees, "" for one of a collection. Raises ApiError."""
         ctx = self.context(namespace)
         await reg.delete(ctx, name, options, self._asked(reg, ctx, asked, options))
 

@@ -1,7 +1,6 @@
 """Fills aggregated ClusterRoles with the rules of the roles they select (``pkg/controller/clusterroleaggregation``).
 
-A pass reads all roles. So changes that concern no aggregated role trigger none, and each pass is followed by a pause proportional
-to its
+A pass reads all roles. So changes that concern no aggregated role trigger none, and each pass is followed by a pause proportional to its
 duration: creating many roles one after another costs a fraction of the time for passes, instead of a pass per role.
 """
 
@@ -54,8 +53,8 @@ class ClusterRoleAggregation:
             self.queue.add_after("all", max(0.0, self._rested - monotonic()))
 
     def _concerns(self, record: Record) -> bool:
-        """Return whether the role may concern an aggregated role. A new aggregated role triggers a pass of its own, which reads
-        this role, too."""
+        """Return whether the role may concern an aggregated role. A new aggregated role triggers a pass of its own, which reads this
+        role, too."""
         if self._selectors is None or AGGREGATED in record.json:
             return True
         labels = record.labels

@@ -1,8 +1,7 @@
 """Coordinated leader election (KEP-4355): selects the holder of a Lease from the LeaseCandidates for it.
 
-A candidate is pinged (``pingTime``) and answers by renewing (``renewTime``). Of those that answered, the one with the oldest
-emulated version
-becomes the Lease's holder, or its preferred holder, for which the current holder steps down. All state is in the objects.
+A candidate is pinged (``pingTime``) and answers by renewing (``renewTime``). Of those that answered, the one with the oldest emulated
+version becomes the Lease's holder, or its preferred holder, for which the current holder steps down. All state is in the objects.
 Upstream: ``pkg/controlplane/controller/leaderelection``.
 """
 
@@ -211,8 +210,7 @@ class CoordinatedElection:
         return AGAIN_S
 
     async def _offering(self, key: Key, now: datetime.datetime) -> list[Candidate]:
-        """Return the valid candidates of a Lease, yielding to other tasks: a client may have created thousands, for it or for
-        others."""
+        """Return the valid candidates of a Lease, yielding to other tasks: a client may have created thousands, for it or for others."""
         namespace, name = key
         found, time_slice = [], TimeSlice()
         for offer in sorted(self._offers.get(key, ())):

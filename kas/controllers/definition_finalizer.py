@@ -115,9 +115,8 @@ class DefinitionFinalizer:
             await asyncio.sleep(0)
 
     async def _tell(self, name: str, uid: str, what: tuple[str, str, str], last: bool = False) -> None:
-        """Write the condition and, with ``last``, remove the finalizer. As upstream, both go through /status: validation of the
-        rest of a definition,
-        which an old stored one may fail, must not prevent its deletion."""
+        """Write the condition and, with ``last``, remove the finalizer. As upstream, both go through /status: validation of the rest of a
+        definition, which an old stored one may fail, must not prevent its deletion."""
         condition = dict(zip(("type", "status", "reason", "message"), ("Terminating", *what), strict=True))
         now = self.client.context().now
 

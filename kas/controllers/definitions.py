@@ -1,8 +1,7 @@
 """Accepts the names of CustomResourceDefinitions and establishes them; from then on they are served.
 
-Upstream: apiextensions-apiserver ``pkg/controller/{status,establish,apiapproval,nonstructuralschema}``, loops that write one
-after the other.
-Here a single write sets all conditions, so that a new resource is served that much earlier.
+Upstream: apiextensions-apiserver ``pkg/controller/{status,establish,apiapproval,nonstructuralschema}``, loops that write one after the
+other. Here a single write sets all conditions, so that a new resource is served that much earlier.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class _Names:
 
 
 class _Group:
-    """The definitions of a group by name, the number of users of each resource and kind name, and the definitions that lack
-    requested names."""
+    """The definitions of a group by name, the number of users of each resource and kind name, and the definitions that lack requested
+    names."""
 
     def __init__(self) -> None:
         self.members: dict[str, _Names] = {}
@@ -77,8 +76,8 @@ class _Group:
         return found
 
     def used(self) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
-        """Return two predicates: whether a resource name, or a kind name, is in use. As upstream, names of the requesting
-        definition count, too."""
+        """Return two predicates: whether a resource name, or a kind name, is in use. As upstream, names of the requesting definition
+        count, too."""
         return lambda x: self.resources[x] > 0, lambda x: self.kinds[x] > 0
 
 
@@ -182,8 +181,8 @@ class DefinitionConditions:
 
     @staticmethod
     def _may_be_shapeless(obj: Obj) -> bool:
-        """Return whether the NonStructuralSchema condition may apply: only a definition that preserves unknown fields may have
-        such a schema."""
+        """Return whether the NonStructuralSchema condition may apply: only a definition that preserves unknown fields may have such a
+        schema."""
         conditions = (obj.get("status") or {}).get("conditions") or ()
         return bool(obj["spec"].get("preserveUnknownFields")) or any(c.get("type") == SHAPE for c in conditions)
 

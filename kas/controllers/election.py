@@ -1,5 +1,4 @@
-"""Leader election between servers: the holder of the Lease runs the controllers of ``--controllers`` (client-go's
-``leaderelection``).
+"""Leader election between servers: the holder of the Lease runs the controllers of ``--controllers`` (client-go's ``leaderelection``).
 
 The holder renews the Lease. If it cannot do so in time, it stops its controllers before other servers may consider the Lease free.
 """

@@ -1,5 +1,4 @@
-"""Restores the objects every cluster has: system namespaces, the kubernetes Service with its endpoints, the default ServiceCIDR,
-and the
+"""Restores the objects every cluster has: system namespaces, the kubernetes Service with its endpoints, the default ServiceCIDR, and the
 server's ConfigMaps in kube-system.
 
 Upstream: ``pkg/controlplane/controller/{systemnamespaces,kubernetesservice,defaultservicecidr,clusterauthenticationtrust}`` and the
@@ -39,9 +38,8 @@ class Essentials:
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """Recreate missing objects every ``EVERY_S`` seconds, and when the wanted objects change, until cancelled. Objects
-        written concurrently are
-        left alone."""
+        """Recreate missing objects every ``EVERY_S`` seconds, and when the wanted objects change, until cancelled. Objects written
+        concurrently are left alone."""
         while True:
             await self._look_at_range()
             await self._bootstrapper.due(EVERY_S)

@@ -51,9 +51,8 @@ class GarbageCollector:
     async def run(self) -> None:
         """Read every object into the graph, then follow all changes until cancelled; start over after missed changes.
 
-        No item is worked on before the graph is complete: an owner whose dependents are not known yet would seem to have none,
-        and would be released
-        before they dropped their references.
+        No item is worked on before the graph is complete: an owner whose dependents are not known yet would seem to have none, and would
+        be released before they dropped their references.
         """
         reflector = self.client.reflector("/registry/", self._events, lambda _: self._missed(), lists=False)
         reflector.start()
@@ -155,9 +154,8 @@ class GarbageCollector:
         return await self._collect(reg, node, self._remote)
 
     async def _collect(self, reg: Registry, node: Node, remote: RemoteOwners | None = None) -> float | None:
-        """Decide by the existence of its owners what happens to an object (``attemptToDeleteItem``). Without ``remote``, an
-        object with an owner in
-        another server is moved to the queue for these."""
+        """Decide by the existence of its owners what happens to an object (``attemptToDeleteItem``). Without ``remote``, an object with
+        an owner in another server is moved to the queue for these."""
         rec = self.store.get(node.key)
         if rec is None:
             return None
@@ -228,8 +226,7 @@ class GarbageCollector:
         return False
 
     async def _delete(self, reg: Registry, namespace: str, name: str, rec: Record, uid: str, policy: str) -> None:
-        """Delete an object with the state that was examined as precondition; if its references changed since then, examine it
-        again."""
+        """Delete an object with the state that was examined as precondition; if its references changed since then, examine it again."""
         fresh = self.store.get(rec.key)
         if fresh is None or uid_of(fresh.json) != uid:
             return

@@ -1,11 +1,8 @@
-"""Search for owners that exist in another namespace than their dependents. That is a mistake worth an event; nothing else depends
-on it.
+"""Search for owners that exist in another namespace than their dependents. That is a mistake worth an event; nothing else depends on it.
 
-Therefore the search runs apart from the collector: one scan of all objects of a kind serves all its owners requested by then,
-with pauses
-between scans. With a scan per owner, any client that may write one object could block the event loop: 1,000 made-up references
-among 3,000
-objects blocked it for 29 s.
+Therefore the search runs apart from the collector: one scan of all objects of a kind serves all its owners requested by then, with pauses
+between scans. With a scan per owner, any client that may write one object could block the event loop: 1,000 made-up references among
+3,000 objects blocked it for 29 s.
 """
 
 from __future__ import annotations
@@ -76,8 +73,8 @@ class Elsewhere:
             await asyncio.sleep(max(REST_S, REST_TIMES * took))
 
     async def _look(self, owners: Registry, by_uid: dict[str, list[Waiting]]) -> tuple[dict[str, str], float]:
-        """Scan all objects of a kind. Return the namespace of each uid, "" if not found, and the seconds the scan occupied the
-        event loop."""
+        """Scan all objects of a kind. Return the namespace of each uid, "" if not found, and the seconds the scan occupied the event
+        loop."""
         found, start, took = dict.fromkeys(by_uid, ""), "", 0.0
         while True:
             began = perf_counter()

@@ -1,8 +1,7 @@
 """Owners in other API servers: their existence is checked when an object's reference names them.
 
-Upstream watches aggregated resources like all others. Here owners are requested one by one, repeatedly while something is owned
-by them, so a
-deletion is noticed late. The references of those objects themselves are not examined.
+Upstream watches aggregated resources like all others. Here owners are requested one by one, repeatedly while something is owned by them,
+so a deletion is noticed late. The references of those objects themselves are not examined.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class RemoteOwners:
         return next((s for s in remote if s.group_version == (group, version)), None)
 
     async def state(self, namespace: str, ref: dict[str, Any]) -> str | None:
-        """Return solid, dangling, waiting or invalid, as ``GarbageCollector._owner_state`` does; None if it cannot be determined
-        now."""
+        """Return solid, dangling, waiting or invalid, as ``GarbageCollector._owner_state`` does; None if it cannot be determined now."""
         service = self._service(ref)
         path = self._find(service, namespace, ref) if service is not None else None
         if service is None or path is None or path == "invalid":
@@ -55,8 +53,8 @@ class RemoteOwners:
         return "waiting" if meta.get("deletionTimestamp") and FOREGROUND in (meta.get("finalizers") or ()) else "solid"
 
     def _find(self, service: APIService, namespace: str, ref: dict[str, Any]) -> str | None:
-        """Return the owner's path below its group version; "invalid" if it cannot exist, None if the kind is not known to be
-        served now."""
+        """Return the owner's path below its group version; "invalid" if it cannot exist, None if the kind is not known to be served
+        now."""
         for v in self._backends.aggregator.discovery.versions():
             if (v.group, v.version) != service.group_version or v.freshness != "Current":
                 continue

@@ -1,10 +1,8 @@
 """The ownership graph of the garbage collector, maintained from store events.
 
-Only objects with owner references, and those waiting for their dependents, have a node; nothing is kept for other objects. So
-most events
-cost two searches in the object's bytes. Owners are found by the uid that their dependents name, and whether an owner exists is
-looked up in
-the store. JSON is decoded only if one of the two searches matches.
+Only objects with owner references, and those waiting for their dependents, have a node; nothing is kept for other objects. So most events
+cost two searches in the object's bytes. Owners are found by the uid that their dependents name, and whether an owner exists is looked up
+in the store. JSON is decoded only if one of the two searches matches.
 """
 
 from __future__ import annotations
@@ -47,8 +45,7 @@ Look = str | DependentsOf  # an item to examine: the object of a key, or all dep
 
 
 class Graph:
-    """Nodes by key, and the keys of dependents by the uid of their owner: all of them, and those that block its foreground
-    deletion."""
+    """Nodes by key, and the keys of dependents by the uid of their owner: all of them, and those that block its foreground deletion."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -96,9 +93,8 @@ class Graph:
         return look
 
     def _unlink(self, old: Node, owners: tuple[dict[str, Any], ...]) -> list[Look]:
-        """Remove ``old`` from the indexes. Owners that lost their last blocking dependent are to be examined; examining an owner
-        for every dependent
-        that goes would be quadratic."""
+        """Remove ``old`` from the indexes. Owners that lost their last blocking dependent are to be examined; examining an owner for
+        every dependent that goes would be quadratic."""
         blocking = {o["uid"] for o in owners if o.get("blockOwnerDeletion")}
         look: list[Look] = []
         for uid in dict.fromkeys(owner["uid"] for owner in old.owners):
@@ -147,17 +143,16 @@ def _discard(of: dict[str, set[str]], uid: str, key: str) -> None:
 def same_ties(a: bytes, b: bytes) -> bool:
     """Return whether two states of an object agree in everything the graph uses.
 
-    These fields are between resourceVersion and managedFields, where little else changes, so most updates of a pod are recognised
-    as irrelevant
-    without decoding.
+    These fields are between resourceVersion and managedFields, where little else changes, so most updates of a pod are recognised as
+    irrelevant without decoding.
     """
     ties = _ties(a)
     return ties != b"" and ties == _ties(b)
 
 
 def _ties(json: bytes) -> bytes:
-    """Return the bytes between resourceVersion and managedFields, beginning with the quote that ends the former; empty if either
-    is missing."""
+    """Return the bytes between resourceVersion and managedFields, beginning with the quote that ends the former; empty if either is
+    missing."""
     # Quotes inside a string are escaped, so neither marker can occur in one.
     at = json.find(_VERSION)
     start = json.find(b'"', at + len(_VERSION))

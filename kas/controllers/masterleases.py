@@ -1,6 +1,5 @@
-"""The addresses of a cluster's API servers (upstream's ``pkg/controlplane/reconcilers/lease.go``): each server keeps an expiring
-key, and the
-endpoints of the kubernetes Service are the servers whose key exists."""
+"""The addresses of a cluster's API servers (upstream's ``pkg/controlplane/reconcilers/lease.go``): each server keeps an expiring key, and
+the endpoints of the kubernetes Service are the servers whose key exists."""
 
 from __future__ import annotations
 
@@ -28,9 +27,8 @@ def addresses(store: Store) -> list[str]:
 
 
 async def hold(store: Store, key: str, value: Callable[[], Draft], renewed: Callable[[], object] = lambda: None) -> None:
-    """Renew an expiring key every ``RENEW_EVERY_S`` seconds until cancelled, then delete it. After another error, which is
-    raised, the key remains
-    until it expires: a caller that retries soon still has it."""
+    """Renew an expiring key every ``RENEW_EVERY_S`` seconds until cancelled, then delete it. After another error, which is raised, the
+    key remains until it expires: a caller that retries soon still has it."""
     try:
         while True:
             await store.commit(Op(key, value()))
@@ -43,9 +41,8 @@ async def hold(store: Store, key: str, value: Callable[[], Draft], renewed: Call
 
 
 class MasterCount:
-    """Removes this server's address from the endpoints of the kubernetes Service when it stops, as upstream's
-    ``instancecount.go`` does with
-    ``--endpoint-reconciler-type=master-count``; ``Essentials`` adds it."""
+    """Removes this server's address from the endpoints of the kubernetes Service when it stops, as upstream's ``instancecount.go`` does
+    with ``--endpoint-reconciler-type=master-count``; ``Essentials`` adds it."""
 
     name = "kubernetes-service-endpoints"
 

@@ -1,10 +1,8 @@
 """Deletes the content of terminating namespaces and finalizes them (``pkg/controller/namespace``).
 
-Pods are deleted first and everything else waits for them (KEP-5080), so that nothing disappears that still protects a pod. A pass
-deletes what
-exists, writes what remains into the conditions, and finalizes the namespace once it is empty. The next pass follows when
-something in the
-namespace was deleted, or after a while.
+Pods are deleted first and everything else waits for them (KEP-5080), so that nothing disappears that still protects a pod. A pass deletes
+what exists, writes what remains into the conditions, and finalizes the namespace once it is empty. The next pass follows when something
+in the namespace was deleted, or after a while.
 """
 
 from __future__ import annotations
@@ -125,9 +123,8 @@ class NamespaceController:
         return pause
 
     async def _anything(self, namespace: str) -> bool:
-        """Return whether anything is left. A last check: writes that were in progress when the deletion began are in the store by
-        now, as the status
-        is."""
+        """Return whether anything is left. A last check: writes that were in progress when the deletion began are in the store by now, as
+        the status is."""
         time_slice = TimeSlice()  # there may be thousands of kinds
         for reg in self._contents():
             if self.client.store.range(reg.prefix(namespace), limit=1).records:
@@ -166,9 +163,8 @@ class NamespaceController:
     async def _delete(self, reg: Registry, namespace: str, names: list[str], failures: list[str]) -> bool:
         """Delete these objects; errors are appended to ``failures``.
 
-        Returns False if admission refused and took long for it, so that the next pass must continue: a webhook that does not
-        answer delays other
-        namespaces only once per pass.
+        Returns False if admission refused and took long for it, so that the next pass must continue: a webhook that does not answer
+        delays other namespaces only once per pass.
         """
         together = "deletecollection" in reg.resource.verbs
         at_once = ASKED_AT_ONCE if self.client.asks_webhooks(reg, namespace) else AT_ONCE
@@ -191,9 +187,8 @@ class NamespaceController:
         return True
 
     async def _empty(self, reg: Registry, namespace: str, found: Findings, patient: bool = False) -> None:
-        """Delete all objects of a kind in a namespace and count the remaining ones. Those without finalizers are reported as a
-        failure unless
-        ``patient``."""
+        """Delete all objects of a kind in a namespace and count the remaining ones. Those without finalizers are reported as a failure
+        unless ``patient``."""
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
         start, failures = "", list[str]()
         time_slice = TimeSlice()

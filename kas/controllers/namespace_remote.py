@@ -1,6 +1,5 @@
 """Content of a namespace in other API servers: found by their discovery and deleted there, as upstream's deleter does with every
-discovered
-group (``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``)."""
+discovered group (``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``)."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ class RemoteContent:
         self._aggregator, self._backends = aggregator, Backends(aggregator, "namespace-controller")
 
     async def empty(self, namespace: str, found: Findings) -> None:
-        """Delete everything deletable in the namespace; record in ``found`` what remains, what failed, and which servers did not
-        answer discovery."""
+        """Delete everything deletable in the namespace; record in ``found`` what remains, what failed, and which servers did not answer
+        discovery."""
         if not self._aggregator.active:
             return
         for service, resource, verbs in list(self._resources(found)):

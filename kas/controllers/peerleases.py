@@ -1,6 +1,5 @@
-"""Addresses at which the API servers of a cluster reach one another (upstream's
-``apiserver/pkg/reconcilers/peer_endpoint_lease.go``): each
-server keeps an expiring key with its address and port."""
+"""Addresses at which the API servers of a cluster reach one another (upstream's ``apiserver/pkg/reconcilers/peer_endpoint_lease.go``):
+each server keeps an expiring key with its address and port."""
 
 from __future__ import annotations
 
@@ -27,9 +26,8 @@ def address_of(endpoints: dict[str, Any]) -> tuple[str, int] | None:
 
 
 class PeerLease:
-    """Maintains this server's key. It is named like the server's identity Lease, with the port appended if another server on this
-    host has that
-    name."""
+    """Maintains this server's key. It is named like the server's identity Lease, with the port appended if another server on this host
+    has that name."""
 
     name = "peer-endpoint-lease"
 

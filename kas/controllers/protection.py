@@ -1,10 +1,8 @@
 """Keeps deleted claims, volumes, volume attributes classes and pod groups until nothing uses them.
 
-``pkg/controller/volume/{pvc,pv,vac}protection``, ``pkg/controller/scheduling/podgroupprotection``. Each has a finalizer, set by
-admission or
-else, except for pod groups, by this controller. A deleted object keeps it while in use: a claim by a pod, a volume by a claim, a
-class by a
-claim or volume, a pod group by a pod that is not over.
+``pkg/controller/volume/{pvc,pv,vac}protection``, ``pkg/controller/scheduling/podgroupprotection``. Each has a finalizer, set by admission
+or else, except for pod groups, by this controller. A deleted object keeps it while in use: a claim by a pod, a volume by a claim, a class
+by a claim or volume, a pod group by a pod that is not over.
 """
 
 from __future__ import annotations
@@ -95,9 +93,8 @@ class _Protection:
 
 
 class _Together(_Protection):
-    """Searches once per namespace for users of all objects deleted by then, with pauses: thousands of objects may be deleted,
-    with thousands of
-    possible users."""
+    """Searches once per namespace for users of all objects deleted by then, with pauses: thousands of objects may be deleted, with
+    thousands of possible users."""
 
     def __init__(self, registries: Registries) -> None:
         super().__init__(registries)

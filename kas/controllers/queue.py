@@ -32,8 +32,8 @@ _queues: weakref.WeakSet[WorkQueue] = weakref.WeakSet()
 
 
 def collector(metrics: Registry) -> Callable[[], None]:
-    """Return a function that copies the numbers of this process's queues (client-go's ``workqueue`` metrics) to ``metrics``, by
-    queue name."""
+    """Return a function that copies the numbers of this process's queues (client-go's ``workqueue`` metrics) to ``metrics``, by queue
+    name."""
     depth = metrics.gauge("workqueue_depth", "Current depth of workqueue", ("name",))
     adds = metrics.counter("workqueue_adds_total", "Total number of adds handled by workqueue", ("name",))
     retries = metrics.counter("workqueue_retries_total", "Total number of retries handled by workqueue", ("name",))
@@ -76,9 +76,8 @@ async def follow(
 ) -> None:
     """Run the queue, fed by the ``reflectors``, until cancelled; the reflectors stop with it.
 
-    Before any item is worked on, ``fill`` and the ``fill`` of the reflectors read initial state in turns of the event loop;
-    events are delivered
-    meanwhile.
+    Before any item is worked on, ``fill`` and the ``fill`` of the reflectors read initial state in turns of the event loop; events are
+    delivered meanwhile.
     """
     try:
         for reflector in reflectors:
@@ -122,9 +121,8 @@ class WorkQueue:
         return len(self._waiting) + len(self.running)
 
     def add(self, item: Hashable) -> None:
-        """Queue the item now, even if it was scheduled for later. An item in the queue is not added twice; one being worked on is
-        queued again
-        afterwards."""
+        """Queue the item now, even if it was scheduled for later. An item in the queue is not added twice; one being worked on is queued
+        again afterwards."""
         timer = self._timers.pop(item, None)
         if timer is not None:
             timer.cancel()

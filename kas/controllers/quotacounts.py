@@ -1,10 +1,8 @@
 """Usage of the objects of a kind in a namespace, maintained incrementally: the number of objects with equal usage.
 
-A quota is recounted whenever an object goes, and there may be many quotas. Reading all pods of a namespace for each of them every
-time would be
-quadratic in the deletions. So the objects are read once, page by page, and updated by events. If there are few objects, or nearly
-all have
-different usage, nothing is kept; they are read again for each count, once for all quotas.
+A quota is recounted whenever an object goes, and there may be many quotas. Reading all pods of a namespace for each of them every time
+would be quadratic in the deletions. So the objects are read once, page by page, and updated by events. If there are few objects, or
+nearly all have different usage, nothing is kept; they are read again for each count, once for all quotas.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Calculates the usage of namespaces with quotas (``pkg/controller/resourcequota``).
 
-Admission increases the usage before a write. This controller sets it initially, and recounts when objects are deleted or become
-smaller. A
-count between a write's charge and its commit is too low and would admit one object too many. So usage is decreased only if
-nothing was charged
-in the ``QUIET_S`` before the count. For a quota that is charged continuously, the count is accepted after ``MOST_TRIES``: a usage
-that is too
-low for a moment is better than one that stays too high, and a count that changed something is followed by another.
+Admission increases the usage before a write. This controller sets it initially, and recounts when objects are deleted or become smaller.
+A count between a write's charge and its commit is too low and would admit one object too many. So usage is decreased only if nothing was
+charged in the ``QUIET_S`` before the count. For a quota that is charged continuously, the count is accepted after ``MOST_TRIES``: a usage
+that is too low for a moment is better than one that stays too high, and a count that changed something is followed by another.
 """
 
 from __future__ import annotations
@@ -143,8 +140,8 @@ class ResourceQuotas:
         return QUIET_S if quota["metadata"].get("uid", "") in unconfirmed else AGAIN_S if changed else None
 
     async def _namespace(self, namespace: str) -> float | None:
-        """Recount a namespace. Kinds whose usage did not decrease are skipped: the deletion of a ConfigMap must not cause a read
-        of all pods."""
+        """Recount a namespace. Kinds whose usage did not decrease are skipped: the deletion of a ConfigMap must not cause a read of all
+        pods."""
         freed = self.freed.pop(namespace, None)
         quotas = await POOL.run(self.client.list, "", "resourcequotas", namespace)  # there may be thousands, or large ones
         # A quota may have been created meanwhile. The check and the removal happen in the same turn of the event loop.
@@ -190,9 +187,8 @@ class ResourceQuotas:
         self, namespace: str, quota: dict[str, Any], kinds: list[Counted], before: dict[str, _Unconfirmed],
         unconfirmed: dict[str, _Unconfirmed],
     ) -> bool:  # fmt: skip
-        """Recount one quota; return whether its status changed. A count that is not accepted yet is put into ``unconfirmed``;
-        ``before`` has those of
-        the previous count."""
+        """Recount one quota; return whether its status changed. A count that is not accepted yet is put into ``unconfirmed``; ``before``
+        has those of the previous count."""
         uid, revision = quota["metadata"].get("uid", ""), quota["metadata"]["resourceVersion"]
         last = before.get(uid) or _Unconfirmed(revision, self.clock(), 0)
         last = last if last.revision == revision else _Unconfirmed(revision, self.clock(), last.tries + 1)

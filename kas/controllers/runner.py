@@ -1,8 +1,7 @@
 """Background tasks of the server: on every worker (bookmarks, metrics), or on the leading worker only.
 
-The leader is the worker that holds a file lock in the run directory; if it dies, another takes over. A controller that crashes is
-logged and
-restarted.
+The leader is the worker that holds a file lock in the run directory; if it dies, another takes over. A controller that crashes is logged
+and restarted.
 """
 
 from __future__ import annotations
@@ -40,9 +39,8 @@ class Expiring(Protocol):
 
 
 async def keep(controller: Controller, hooks: Hooks) -> None:
-    """Run a controller until cancelled, restarting it after failures. ``hooks`` are informed of failures, except those of the
-    store: a controller
-    reads the current state when it starts."""
+    """Run a controller until cancelled, restarting it after failures. ``hooks`` are informed of failures, except those of the store: a
+    controller reads the current state when it starts."""
     pause = 0.1
     while True:
         began, most = time.monotonic(), PAUSE_S
@@ -76,11 +74,9 @@ def _alone(e: Exception) -> Exception:
 class Runner:
     """Owns every background task of a worker; ``stop`` cancels and awaits them.
 
-    ``index`` is the worker's number, ``run_dir`` the directory shared by the workers. ``periodic`` runs on every worker.
-    ``compact`` (blocking,
-    called with a monotonic time in seconds) and the ``controllers``, which are constructed then, run on the leader. ``hooks``
-    track which of them
-    run.
+    ``index`` is the worker's number, ``run_dir`` the directory shared by the workers. ``periodic`` runs on every worker. ``compact``
+    (blocking, called with a monotonic time in seconds) and the ``controllers``, which are constructed then, run on the leader. ``hooks``
+    track which of them run.
     """
 
     def __init__(

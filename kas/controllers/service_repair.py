@@ -1,10 +1,8 @@
 """Compares Services with the records of their addresses and ports: creates missing records and deletes orphaned ones.
 
-Upstream: ``pkg/registry/core/service/{ipallocator,portallocator}/controller``. Differences result from imported data, or from
-objects that
-users created or deleted by hand. Runs once when this worker becomes the leader, then every few minutes. Each difference is
-reported by an
-event on the Service or the IPAddress.
+Upstream: ``pkg/registry/core/service/{ipallocator,portallocator}/controller``. Differences result from imported data, or from objects
+that users created or deleted by hand. Runs once when this worker becomes the leader, then every few minutes. Each difference is reported
+by an event on the Service or the IPAddress.
 """
 
 from __future__ import annotations
@@ -101,9 +99,8 @@ class ServiceRepair:
         """Run one pass. Before a repair, each difference is checked again, to exclude those caused by a concurrent write."""
         now = time.monotonic()
         self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
-        # The records are read before the Services, so that records of Services created meanwhile are not included. There may be
-        # many of all, and
-        # large Services, so the reads yield to other tasks.
+        # The records are read before the Services, so that records of Services created meanwhile are not included. There may be many of
+        # all, and large Services, so the reads yield to other tasks.
         held: dict[str, Obj] = {}
         async for rec in self.client.paced(self.addresses.root):
             held[rec.key[len(self.addresses.root) :]] = await step(len(rec.json) >= LARGE, _kept, rec)
@@ -152,9 +149,8 @@ class ServiceRepair:
         return False
 
     async def _free(self, records: Sequence[_Seen]) -> None:
-        """Release ports without an owner. If Services are kept in another store, a Service is written in a transaction after its
-        port's; then a port
-        must have no owner in two passes."""
+        """Release ports without an owner. If Services are kept in another store, a Service is written in a transaction after its port's;
+        then a port must have no owner in two passes."""
         store, stray = self.client.store, {(rec.key, rec.revision) for rec in records}
         together = store.part(ports.ROOT) is store.part(self.services.root)
         for rec in records:
@@ -298,8 +294,7 @@ def _made(obj: Obj) -> int:
 
 
 def address_fault(address: Obj, service: Obj | None, now: int) -> tuple[str, str] | None:
-    """Return why an address must be deleted that ``service``, which it names, does not hold: an event's reason and message; or
-    None."""
+    """Return why an address must be deleted that ``service``, which it names, does not hold: an event's reason and message; or None."""
     meta, parent = address["metadata"], address["spec"].get("parentRef") or {}
     if (meta.get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
         return None

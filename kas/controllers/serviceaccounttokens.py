@@ -1,8 +1,7 @@
 """Secrets with a service-account token (``pkg/controller/serviceaccount/tokens_controller.go``).
 
 A Secret of type ``kubernetes.io/service-account-token`` names an account in an annotation. ``Tokens`` fills in a token that never
-expires, the
-cluster's CA and the namespace, and deletes the Secret if the account is gone or was replaced by another of the same name.
+expires, the cluster's CA and the namespace, and deletes the Secret if the account is gone or was replaced by another of the same name.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from kas.store import Event, Record
 TYPE = "kubernetes.io/service-account-token"
 NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 USER = "system:serviceaccount:kube-system:token-controller"
-# (what to examine, namespace, name): "all" Secrets, one of "secrets", the Secrets of one of "serviceaccounts", or "reference
-# ACCOUNT", that
-# account's reference to a deleted Secret.
+# (what to examine, namespace, name): "all" Secrets, one of "secrets", the Secrets of one of "serviceaccounts", or "reference ACCOUNT",
+# that account's reference to a deleted Secret.
 Item = tuple[str, str, str]
 
 

@@ -60,9 +60,8 @@ class ServiceCIDRs:
             self._look_again()
 
     def _look_again(self) -> None:
-        """Schedule one scan for all ranges deleted by then: a scan reads all addresses, and a thousand addresses or ranges may be
-        deleted one by
-        one."""
+        """Schedule one scan for all ranges deleted by then: a scan reads all addresses, and a thousand addresses or ranges may be deleted
+        one by one."""
         if self.going:
             self.queue.add_after(LOOK, max(DELETION_GRACE_S, self._rested - monotonic()))
 

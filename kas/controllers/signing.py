@@ -128,9 +128,8 @@ class Authority:
         self._cert, self._key, self._clock = cert, key, clock
 
     def sign(self, request: x509.CertificateSigningRequest, usages: Sequence[str], seconds: int | None = None) -> bytes:
-        """Return the certificate (PEM), valid for ``seconds`` but at most a year and no longer than the CA. Raises OSError and
-        ValueError if there is no
-        CA, or it has expired."""
+        """Return the certificate (PEM), valid for ``seconds`` but at most a year and no longer than the CA. Raises OSError and ValueError
+        if there is no CA, or it has expired."""
         ca = x509.load_pem_x509_certificate(self._cert.read_bytes())
         key = private_key(self._key.read_bytes())
         now = self._clock()

@@ -1,9 +1,7 @@
-"""StorageVersions: which versions each API server of the cluster writes and reads, for storage migration (the gate
-StorageVersionAPI).
+"""StorageVersions: which versions each API server of the cluster writes and reads, for storage migration (the gate StorageVersionAPI).
 
-Upstream: ``apiserver/pkg/storageversion`` (manager and updater) and kube-controller-manager's ``storageversiongc``, whose task,
-to remove the
-entries of servers without a Lease, is done here along with the update. Writes of a resource wait until its StorageVersion is updated
+Upstream: ``apiserver/pkg/storageversion`` (manager and updater) and kube-controller-manager's ``storageversiongc``, whose task, to remove
+the entries of servers without a Lease, is done here along with the update. Writes of a resource wait until its StorageVersion is updated
 (``kas.filters.storage_version``), and /readyz until all are.
 """
 
@@ -35,9 +33,8 @@ log = logging.getLogger("kas.storageversions")
 
 
 class Report(NamedTuple):
-    """A stored resource: the name of its StorageVersion, the encoding version, decodable and served versions; and the (group,
-    resource) pairs that
-    share its place in the store."""
+    """A stored resource: the name of its StorageVersion, the encoding version, decodable and served versions; and the (group, resource)
+    pairs that share its place in the store."""
 
     name: str
     encoding: str
@@ -136,9 +133,8 @@ class StorageVersions:
         self._registry = self.client.registries.of(GROUP, RESOURCE)
 
     async def run(self) -> None:
-        """Update the entries every ``EVERY_S`` seconds while this server's Lease exists, until cancelled. A failed update does
-        not prevent the others;
-        the first such error is raised afterwards."""
+        """Update the entries every ``EVERY_S`` seconds while this server's Lease exists, until cancelled. A failed update does not
+        prevent the others; the first such error is raised afterwards."""
         while True:
             living = self._living()
             if self._registration.identity not in living:  # other servers would remove the entries

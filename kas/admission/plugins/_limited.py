@@ -42,9 +42,8 @@ class Limited:
         return bool(self._rules)
 
     def check(self, a: Attributes, evaluator: Evaluator, usage: Amounts, quotas: Iterable[Obj], covering: Iterable[Obj]) -> None:
-        """Refuse a use of limited resources that no quota covers. ``quotas`` are all of the namespace, ``covering``
-        those that apply to the object.
-        Raises ApiError."""
+        """Refuse a use of limited resources that no quota covers. ``quotas`` are all of the namespace, ``covering`` those that apply to
+        the object. Raises ApiError."""
         covered = {name for quota in covering for name in evaluator.matching((quota.get("status") or {}).get("hard") or {})}
         missing = {
             name

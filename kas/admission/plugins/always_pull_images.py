@@ -31,8 +31,7 @@ class Plugin:
 
     def admit(self, a: Attributes) -> None:
         """Set the pull policy of every image, including those of volumes, to Always."""
-        # An update without a new image leaves the policies as they are, so that pods from before the plug-in was enabled keep
-        # working.
+        # An update without a new image leaves the policies as they are, so that pods from before the plug-in was enabled keep working.
         if a.operation == UPDATE and not _new_images(a.obj["spec"], a.old["spec"]):
             return
         for container in pod_objects.containers(a.obj["spec"]):

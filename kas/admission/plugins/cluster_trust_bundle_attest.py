@@ -29,9 +29,8 @@ class Plugin:
 
     @eager
     async def validate(self, a: Attributes) -> None:
-        """Refuse a user that may not attest for the new object's signer; the signer of an existing object cannot be changed.
-        Writes by the garbage
-        collector and by storage migration need no permission."""
+        """Refuse a user that may not attest for the new object's signer; the signer of an existing object cannot be changed. Writes by
+        the garbage collector and by storage migration need no permission."""
         signer = (a.obj.get("spec") or {}).get("signerName") or ""
         if not signer or (a.operation == UPDATE and only_gc_fields_changed(a.obj, a.old)):
             return

@@ -1,10 +1,8 @@
 """EventRateLimit: keeps a flood of Events from filling the store.
 
-The configuration limits the rate of Events in total, per namespace, per user, and per source and object. There is no default: a
-server
-without a configuration does not start. Each limit evicts its least recently used buckets beyond ``cacheSize``. As upstream, only
-Events of
-the core group count. The workers of a server share the limits.
+The configuration limits the rate of Events in total, per namespace, per user, and per source and object. There is no default: a server
+without a configuration does not start. Each limit evicts its least recently used buckets beyond ``cacheSize``. As upstream, only Events
+of the core group count. The workers of a server share the limits.
 
 Upstream: ``plugin/pkg/admission/eventratelimit``.
 """

@@ -1,12 +1,9 @@
 """ImagePolicyWebhook: an external service decides about images.
 
-Its configuration (``imagePolicy``) names the kubeconfig of the service, relative to the working directory, as upstream. A server
-with the plug-in
-enabled but no configuration does not start. Answers are cached by request, with separate lifetimes for allowed and denied ones.
-``defaultAllow``
-decides if there is no answer; then the audit annotation ``failed-open`` is set. Upstream also sets an annotation on the pod,
-which is never
-stored there, because validation works on a copy; so there is none here.
+Its configuration (``imagePolicy``) names the kubeconfig of the service, relative to the working directory, as upstream. A server with the
+plug-in enabled but no configuration does not start. Answers are cached by request, with separate lifetimes for allowed and denied ones.
+``defaultAllow`` decides if there is no answer; then the audit annotation ``failed-open`` is set. Upstream also sets an annotation on the
+pod, which is never stored there, because validation works on a copy; so there is none here.
 
 Upstream: ``plugin/pkg/admission/imagepolicy``.
 """
@@ -74,9 +71,8 @@ class Plugin:
 
     @staticmethod
     def configured(section: Section | None) -> tuple[Backend, float, dict[bool, float], bool]:
-        """Return the service, the initial retry delay, the cache lifetimes of allowing (True) and denying answers in seconds, and
-        whether to allow
-        without an answer. Raises ConfigurationError."""
+        """Return the service, the initial retry delay, the cache lifetimes of allowing (True) and denying answers in seconds, and whether
+        to allow without an answer. Raises ConfigurationError."""
         if section is None:
             raise ConfigurationError("no config specified")
         config = unversioned(section, SHAPE).get("imagePolicy") or {}

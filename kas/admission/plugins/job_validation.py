@@ -32,8 +32,8 @@ class Plugin:
         return features.DEFAULT.enabled("GenericWorkload")
 
     def validate(self, a: Attributes) -> None:
-        """Raise 403 if the parallelism changes and the PodGroup named by the pod template, or else one that the Job controls, is
-        a gang."""
+        """Raise 403 if the parallelism changes and the PodGroup named by the pod template, or else one that the Job controls, is a
+        gang."""
         assert a.old is not None
         if a.obj["spec"].get("parallelism") == a.old["spec"].get("parallelism"):
             return

@@ -108,9 +108,8 @@ def _check_all(a: Attributes, ranges: list[_Range]) -> None:
 def _told(found: Iterator[str]) -> list[str]:
     """Return the distinct messages, limited in number and length like field errors.
 
-    A missing ratio is reported for every container, whether it names the resource or not, so there may be as many messages as
-    amounts times
-    containers; other messages are at most as many as the pod has amounts.
+    A missing ratio is reported for every container, whether it names the resource or not, so there may be as many messages as amounts
+    times containers; other messages are at most as many as the pod has amounts.
     """
     out, left = dict[str, None](), errors.MAX_PRINTED
     for looked, text in enumerate(found):

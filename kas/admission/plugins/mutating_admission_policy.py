@@ -1,10 +1,8 @@
 """MutatingAdmissionPolicy: configured expressions change an object before it is written.
 
-Policies are evaluated in order of name, each on the result of the previous one. If a policy changed the object, all mutating
-plug-ins run once
-more. In that round only those policies are evaluated again that want to be (``reinvocationPolicy: IfNeeded``), and only if the
-object was
-changed after them.
+Policies are evaluated in order of name, each on the result of the previous one. Once a mutation was applied, even one without effect, all
+mutating plug-ins run once more. In that round only those policies are evaluated again that want to be (``reinvocationPolicy: IfNeeded``),
+and only if the object was changed after them.
 
 Upstream: ``pkg/admission/plugin/policy/mutating``.
 """
@@ -55,9 +53,8 @@ class Plugin:
         return features.DEFAULT.enabled("MutatingAdmissionPolicy") and self._policies.handle(a)
 
     async def admit(self, a: Attributes) -> None:
-        """Evaluate the policies and apply their mutations. Raises 403 for failures of policies with failurePolicy Fail, and 500
-        if a mutation makes
-        the object undecodable."""
+        """Evaluate the policies and apply their mutations. Raises 403 for failures of policies with failurePolicy Fail, and 500 if a
+        mutation makes the object undecodable."""
         from kas.admission.policy.mutating import Run  # CEL is large, and most servers never have a policy
 
         policies, reinvocation = self._policies, a.reinvoked()

@@ -1,10 +1,8 @@
 """MutatingAdmissionWebhook: configured webhooks change an object before it is written, one after the other.
 
-They are called in order of their configurations' names, each with the result of the previous one. If a webhook changed the
-object, all mutating
-plug-ins run once more. In that round only those webhooks are called again that want to be (``reinvocationPolicy: IfNeeded``), and
-only if the
-object was changed after them.
+They are called in order of their configurations' names, each with the result of the previous one. If a webhook changed the object, all
+mutating plug-ins run once more. In that round only those webhooks are called again that want to be (``reinvocationPolicy: IfNeeded``),
+and only if the object was changed after them.
 
 Upstream: ``pkg/admission/plugin/webhook/mutating``.
 """
@@ -22,8 +20,7 @@ class Plugin(WebhookPlugin):
     resource, kind = "mutatingwebhookconfigurations", "admit"
 
     async def admit(self, a: Attributes) -> None:
-        """Call the webhooks and apply their patches. Raises their refusals, and 500 for failures of webhooks with failurePolicy
-        Fail."""
+        """Call the webhooks and apply their patches. Raises their refusals, and 500 for failures of webhooks with failurePolicy Fail."""
         from kas.admission.webhook.mutating import dispatch
 
         await dispatch(self.webhooks, a, self.name)

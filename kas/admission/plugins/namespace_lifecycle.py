@@ -37,8 +37,7 @@ class Plugin:
         return a.operation in (CREATE, UPDATE) and (a.group, a.resource) not in UNCHECKED
 
     def admit(self, a: Attributes) -> None:
-        """Raise 404 if the namespace does not exist, 403 for a create in a terminating one and for the deletion of a protected
-        one."""
+        """Raise 404 if the namespace does not exist, 403 for a create in a terminating one and for the deletion of a protected one."""
         if a.operation == DELETE:
             if a.name in IMMORTAL:
                 raise a.forbid("this namespace may not be deleted")

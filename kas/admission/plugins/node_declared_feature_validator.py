@@ -1,7 +1,6 @@
 """NodeDeclaredFeatureValidator: refuses a pod update that needs a feature which the pod's node did not declare.
 
-A kubelet declares its features in the node's status (KEP-5328). Two of those known to kube-apiserver 1.36 concern updates, both
-of them
+A kubelet declares its features in the node's status (KEP-5328). Two of those known to kube-apiserver 1.36 concern updates, both of them
 in-place resizes; the others are for the scheduler. (Earlier versions had a third, for the CPU of Guaranteed pods.)
 
 Upstream: ``plugin/pkg/admission/nodedeclaredfeatures`` and ``component-helpers/nodedeclaredfeatures``.

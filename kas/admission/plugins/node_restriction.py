@@ -170,8 +170,8 @@ class Plugin:
                 raise a.forbid(f"{who} is not allowed to update configSource to a new non-nil configSource")
             if not semantic_equal(new.get("taints"), old.get("taints"), of["taints"]):
                 raise a.forbid(f"{who} is not allowed to modify taints")
-            # With an owner that does not exist, the garbage collector would delete the node, which could then be recreated with
-            # other labels.
+            # With an owner that does not exist, the garbage collector would delete the node, which could then be recreated with other
+            # labels.
             owners, before = (one["metadata"].get("ownerReferences") for one in (a.obj, a.old))
             if not semantic_equal(owners, before, builtin_type(_META).by_name["ownerReferences"]):
                 raise a.forbid(f"{who} is not allowed to modify ownerReferences")
@@ -245,9 +245,8 @@ class Plugin:
                 wrong[str(e)] = None
 
     def _driver_of(self, namespace: str, pod: Obj, volume: Obj) -> str:
-        """Return the CSI driver of a volume, "" for none: its own, that of its claim's volume, or the one that replaced its
-        in-tree plug-in. Raises
-        LookupError."""
+        """Return the CSI driver of a volume, "" for none: its own, that of its claim's volume, or the one that replaced its in-tree
+        plug-in. Raises LookupError."""
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName") or ""
         if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
             claim = f"{pod['metadata']['name']}-{volume['name']}"

@@ -1,6 +1,5 @@
-"""OwnerReferencesPermissionEnforcement: changing owner references requires the permissions to delete and to block deletion, since
-the references
-have these effects.
+"""OwnerReferencesPermissionEnforcement: changing owner references requires the permissions to delete and to block deletion, since the
+references have these effects.
 
 Upstream: ``plugin/pkg/admission/gc``.
 """

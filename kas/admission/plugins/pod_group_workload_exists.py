@@ -26,8 +26,8 @@ class Plugin:
         return features.DEFAULT.enabled("GenericWorkload")
 
     def validate(self, a: Attributes) -> None:
-        """Raise 403 unless the referenced Workload exists, is not being deleted, and has the template. A PodGroup without a
-        reference is admitted."""
+        """Raise 403 unless the referenced Workload exists, is not being deleted, and has the template. A PodGroup without a reference is
+        admitted."""
         reference = (a.obj["spec"].get("podGroupTemplateRef") or {}).get("workload")
         if reference is None:
             return

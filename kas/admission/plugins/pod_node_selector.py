@@ -1,11 +1,10 @@
 """PodNodeSelector: restricts the nodes on which the pods of a namespace run.
 
-The namespace's annotation, or the configuration's ``clusterDefaultNodeSelector`` without one, gives the labels that the node must
-have. The
-configuration for a namespace is a whitelist: its pods may select by these labels and no others.
+The namespace's annotation, or the configuration's ``clusterDefaultNodeSelector`` without one, gives the labels that the node must have.
+The configuration for a namespace is a whitelist: its pods may select by these labels and no others.
 
-Selectors in the configuration are validated at start; upstream detects errors at every pod.
-Upstream: ``plugin/pkg/admission/podnodeselector``.
+Selectors in the configuration are validated at start; upstream detects errors at every pod. Upstream:
+``plugin/pkg/admission/podnodeselector``.
 """
 
 from __future__ import annotations

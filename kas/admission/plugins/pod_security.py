@@ -1,8 +1,7 @@
 """PodSecurity: enforces the Pod Security Standards by the labels of a namespace.
 
-The configuration sets the levels for namespaces without labels ("privileged" without a configuration) and the exemptions. When
-the enforced
-level of a namespace changes, its pods are checked.
+The configuration sets the levels for namespaces without labels ("privileged" without a configuration) and the exemptions. When the
+enforced level of a namespace changes, its pods are checked.
 
 Upstream: ``plugin/pkg/admission/security/podsecurity`` and ``k8s.io/pod-security-admission/admission``.
 """
@@ -71,9 +70,8 @@ class Plugin:
         return not a.subresource and ((a.group, a.resource) == ("", "namespaces") or (a.group, a.resource) in TEMPLATES)
 
     def validate(self, a: Attributes) -> Awaitable[None] | None:
-        """Refuse pods below the namespace's level, and warn and annotate by its other levels; check the labels of a namespace.
-        Long work runs in the
-        thread pool."""
+        """Refuse pods below the namespace's level, and warn and annotate by its other levels; check the labels of a namespace. Long work
+        runs in the thread pool."""
         if a.resource == "namespaces":
             return self._namespace(a)
         if self._exempt and self._exempted(a):
@@ -193,9 +191,8 @@ class Plugin:
             a.warn(text)
 
     def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
-        """Check existing pods against the new level, the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most, and return
-        warnings. The pods are
-        not changed."""
+        """Check existing pods against the new level, the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most, and return warnings.
+        The pods are not changed."""
         from kas.admission.plugins._podsecurity.checks import checks_of
 
         registry, until, checks = self._registries.of("", "pods"), monotonic() + CHECKED_S, checks_of(enforce)

@@ -1,7 +1,7 @@
 """PodTolerationRestriction: a namespace has default tolerations and a whitelist for its pods.
 
-Both are annotations of the namespace; without them the configuration's ``default`` and ``whitelist`` apply.
-Upstream: ``plugin/pkg/admission/podtolerationrestriction``.
+Both are annotations of the namespace; without them the configuration's ``default`` and ``whitelist`` apply. Upstream:
+``plugin/pkg/admission/podtolerationrestriction``.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ class Plugin:
             raise errors.ApiError(500, "", str(e)) from None
 
     def admit(self, a: Attributes) -> None:
-        """On create, add the namespace's default tolerations, and memory pressure's unless the pod is BestEffort; then
-        ``validate``."""
+        """On create, add the namespace's default tolerations, and memory pressure's unless the pod is BestEffort; then ``validate``."""
         spec = a.obj["spec"]
         more = list(self._annotation(a, DEFAULTS)) if a.operation == CREATE else []
         if quality_of_service(a.obj) != "BestEffort":

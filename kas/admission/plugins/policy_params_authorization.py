@@ -1,8 +1,7 @@
 """PolicyParamsAuthorization: users cannot make a policy reveal objects that they may not read themselves.
 
-The expressions and messages of a policy see the objects of its ``paramKind``. Upstream this is part of the storage of policies
-and bindings
-(``pkg/registry/admissionregistration/*/authz.go``), so it cannot be disabled; it runs after the kinds' own validation.
+The expressions and messages of a policy see the objects of its ``paramKind``. Upstream this is part of the storage of policies and
+bindings (``pkg/registry/admissionregistration/*/authz.go``), so it cannot be disabled; it runs after the kinds' own validation.
 """
 
 from __future__ import annotations
@@ -57,9 +56,8 @@ class Plugin:
             raise errors.invalid(GROUP, a.kind, name, [field.forbidden(f"spec.{named}", why)])
 
     async def _of_policy(self, user: UserInfo, kind: Obj) -> str:
-        """Return why ``user`` may not have a policy with parameters of ``kind``, or "". It must be able to read all of them,
-        since a binding may choose
-        any."""
+        """Return why ``user`` may not have a policy with parameters of ``kind``, or "". It must be able to read all of them, since a
+        binding may choose any."""
         group, version, resource = self._resolved(kind)
         allowed, why = await self._allows(Question(user, "get", ALL, group, version, resource, "", ALL))
         if allowed or why:
@@ -68,9 +66,8 @@ class Plugin:
         return f'user {_shown(user)} must have "get" permission on all objects of the referenced paramKind {said}'
 
     async def _of_binding(self, a: Attributes, spec: Obj) -> str:
-        """Return why the user may not bind a policy to these parameters, or "". The policy defines their kind; any kind is
-        possible if it does not
-        exist or defines none."""
+        """Return why the user may not bind a policy to these parameters, or "". The policy defines their kind; any kind is possible if it
+        does not exist or defines none."""
         ref, policy_name = spec["paramRef"], spec.get("policyName") or ""
         policy = self._objects.get(GROUP, BINDINGS[a.resource], "", policy_name)
         kind = None if policy is None else (policy.get("spec") or {}).get("paramKind")

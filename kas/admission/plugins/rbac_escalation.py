@@ -1,7 +1,6 @@
 """RBACEscalation: a user may only grant permissions it holds.
 
-Upstream this is part of the RBAC storage (``pkg/registry/rbac/*/policybased``), so it cannot be disabled. It runs before the
-kinds' own
+Upstream this is part of the RBAC storage (``pkg/registry/rbac/*/policybased``), so it cannot be disabled. It runs before the kinds' own
 validation, so the object may be anything that decodes.
 """
 

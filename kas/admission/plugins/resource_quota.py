@@ -1,12 +1,9 @@
 """ResourceQuota: limits what a namespace may contain and use.
 
-Usage is stored in the status of the quotas, as upstream: the quota controller sets it initially, and this plug-in increases it
-before a write.
-All quotas that an object counts against are updated in one commit, with the revisions they were checked at as preconditions, so
-that workers
-never spend the same remainder twice. If the write then fails, its charge is returned when the request has ended; after a crash in
-between, the
-controller's next recount corrects the usage.
+Usage is stored in the status of the quotas, as upstream: the quota controller sets it initially, and this plug-in increases it before a
+write. All quotas that an object counts against are updated in one commit, with the revisions they were checked at as preconditions, so
+that workers never spend the same remainder twice. If the write then fails, its charge is returned when the request has ended; after a
+crash in between, the controller's next recount corrects the usage.
 
 The configuration may require a quota for some resources (``_limited``).
 
@@ -154,9 +151,8 @@ class Plugin:
             self._open[task].append(charge)
 
     async def _take(self, ops: list[Op], charge: Charge) -> None:
-        """Commit in as many transactions as the store needs (etcd takes 128 writes in one); if one fails, the charges of the
-        previous ones are
-        returned."""
+        """Commit in as many transactions as the store needs (etcd takes 128 writes in one); if one fails, the charges of the previous
+        ones are returned."""
         store = self._registries.store
         for at in range(0, len(ops), store.most_ops):
             try:
@@ -187,9 +183,8 @@ class Plugin:
         return changes, [self._op(obj, changes[obj["metadata"]["name"]], rec.revision, a.now) for rec, obj in pairs]
 
     def _about(self, namespace: str, evaluator: Evaluator, records: list[Any]) -> list[Any]:
-        """Drop the quotas that are known not to limit this kind, by the cache if that is current: hundreds of quotas may be for
-        other kinds, and
-        decoding a quota takes longer than the rest of the check."""
+        """Drop the quotas that are known not to limit this kind, by the cache if that is current: hundreds of quotas may be for other
+        kinds, and decoding a quota takes longer than the rest of the check."""
         known = self._present.namespace(namespace)
         asked = ((rec, known.get(rec.key.rpartition("/")[2])) for rec in records)
         return [rec for rec, it in asked if it is None or it.version != str(rec.revision) or evaluator.matching(it.hard)]

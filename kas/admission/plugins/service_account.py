@@ -42,8 +42,8 @@ class Plugin:
         return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "ephemeralcontainers")
 
     def admit(self, a: Attributes) -> Awaitable[None] | None:
-        """Set a new pod's account, pull secrets and token; mirror pods are only checked. Returns an awaitable if the default
-        account is missing."""
+        """Set a new pod's account, pull secrets and token; mirror pods are only checked. Returns an awaitable if the default account is
+        missing."""
         if a.operation != CREATE:
             return None
         pod = a.obj

@@ -1,5 +1,4 @@
-"""ValidatingAdmissionPolicy: configured expressions decide what may be written; a failed validation is refused, warned about or
-audited.
+"""ValidatingAdmissionPolicy: configured expressions decide what may be written; a failed validation is refused, warned about or audited.
 
 Upstream: ``pkg/admission/plugin/policy/validating``.
 """

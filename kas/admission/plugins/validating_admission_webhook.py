@@ -18,9 +18,8 @@ class Plugin(WebhookPlugin):
     resource, kind = "validatingwebhookconfigurations", "validating"
 
     def validate(self, a: Attributes) -> Awaitable[None] | None:
-        """Call the matching webhooks, if any. Raises, as the awaitable does, the first refusal in order, and 500 for a failure of
-        a webhook with
-        failurePolicy Fail."""
+        """Call the matching webhooks, if any. Raises, as the awaitable does, the first refusal in order, and 500 for a failure of a
+        webhook with failurePolicy Fail."""
         from kas.admission.webhook.validating import dispatch
 
         return dispatch(self.webhooks, a)

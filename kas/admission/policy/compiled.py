@@ -144,8 +144,8 @@ class Variables(dict[str, Any]):
     def __init__(self, policy: Policy, evaluator: Evaluator) -> None:
         super().__init__()
         self._declared = policy.declared
-        # A weak reference, since the evaluator refers to these variables: a cycle would keep the request's object
-        # until a garbage collection.
+        # A weak reference, since the evaluator refers to these variables: a cycle would keep the request's object until a garbage
+        # collection.
         self._evaluator_of = weakref.ref(evaluator)
 
     def __contains__(self, name: object) -> bool:

@@ -1,5 +1,4 @@
-"""Values of apply configurations in Go's types: some CEL values have no type in a schema (upstream
-``cel/mutation/dynamic``)."""
+"""Values of apply configurations in Go's types: some CEL values have no type in a schema (upstream ``cel/mutation/dynamic``)."""
 
 from __future__ import annotations
 

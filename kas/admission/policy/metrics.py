@@ -10,9 +10,8 @@ _BUCKETS = (0.0000005, 0.001, 0.01, 0.1, 1.0)
 
 
 class ValidatingMetrics:
-    """As upstream, counts only validations that failed or were not evaluated, by what was done (``allow``, ``deny``,
-    ``warn``, ``audit``) and
-    why."""
+    """As upstream, counts only validations that failed or were not evaluated, by what was done (``allow``, ``deny``, ``warn``, ``audit``)
+    and why."""
 
     def __init__(self, metrics: Registry) -> None:
         self.conditions = ConditionMetrics(metrics, "policy", "validate")

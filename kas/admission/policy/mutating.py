@@ -67,9 +67,8 @@ class Run:
             return False
 
     async def mutate(self, found: Found) -> bool:
-        """Apply the policy's mutations, each to the result of the previous one; return whether they changed the
-        object. Raises a 500 if the result
-        cannot be decoded."""
+        """Apply the policy's mutations, each to the result of the previous one; return whether they changed the object. Raises a 500 if
+        the result cannot be decoded."""
         changed = False
         for mutation in found.policy.mutations:
             if self._objects.obj is None:
@@ -98,8 +97,7 @@ class Run:
 
 
 def _check_names(wanted: Any, name: str) -> None:
-    """Check that each object's type name is the path to it from type ``name``: ``Object.spec`` below ``spec``. Raises
-    MutationError."""
+    """Check that each object's type name is the path to it from type ``name``: ``Object.spec`` below ``spec``. Raises MutationError."""
     wrong = list(_misnamed(wanted, name))
     if wrong:
         raise MutationError("type mismatch: " + "\n".join(wrong))
@@ -122,8 +120,7 @@ def _misnamed(value: Any, name: str) -> Iterator[str]:
 
 def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
     """Apply a mutation; return whether it changed the object."""
-    # Values may share structure (a list that contains another list twice, and so on), so a small value can be huge
-    # once written out.
+    # Values may share structure (a list that contains another list twice, and so on), so a small value can be huge once written out.
     if nodes(wanted) >= MOST_COMPARED or characters(wanted, MAX_REQUEST_BYTES) > MAX_REQUEST_BYTES:
         raise MutationError(str(CostLimitError()))
     if not mutation.json_patch:

@@ -49,9 +49,8 @@ class ParamRef:
 
 
 class Params:
-    """Finds parameters: by name in the store, so that they are as new as the request; by selector in the informer's
-    cache, which keeps all
-    objects of such a kind."""
+    """Finds parameters: by name in the store, so that they are as new as the request; by selector in the informer's cache, which keeps
+    all objects of such a kind."""
 
     def __init__(self, objects: Objects, informers: Informers, mapper: RESTMapper, equivalents: Equivalents) -> None:
         self._objects, self._informers, self._mapper, self._equivalents = objects, informers, mapper, equivalents
@@ -66,9 +65,8 @@ class Params:
     async def of(self, kind: GVK | None, ref: ParamRef | None, namespace: str) -> list[Obj | None]:
         """Return the parameters with which the policy is evaluated, once for each.
 
-        The result is [None] for a policy or binding without parameters, and [] if none were found and that is
-        allowed. ``namespace`` is the request's.
-        Raises ParamError.
+        The result is [None] for a policy or binding without parameters, and [] if none were found and that is allowed. ``namespace`` is
+        the request's. Raises ParamError.
         """
         if kind is None or ref is None:
             return [None]

@@ -114,8 +114,7 @@ class Found(NamedTuple):
 
 
 class Policies:
-    """The policies of one kind (``mutating`` or ``validating``), those from files first. Only policies with a binding
-    apply."""
+    """The policies of one kind (``mutating`` or ``validating``), those from files first. Only policies with a binding apply."""
 
     def __init__(
         self, kind: str, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents
@@ -153,8 +152,7 @@ class Policies:
         return False
 
     def _of(self, a: Attributes) -> Iterator[tuple[Policy, Iterable[Binding]]]:
-        """Yield the bound policies whose rules name the resource. For policies themselves only those from files, for
-        reviews none.
+        """Yield the bound policies whose rules name the resource. For policies themselves only those from files, for reviews none.
 
         Requires that all policies are compiled; includes policies added during the iteration.
         """
@@ -171,8 +169,7 @@ class Policies:
         return (found[name] for name in self._bindings.named.of(policy))
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
-        """Compile the policies and bindings from files, by kind, in any thread; the returned function puts them into
-        effect."""
+        """Compile the policies and bindings from files, by kind, in any thread; the returned function puts them into effect."""
         policies, bindings = objects.values()
         static = _bound({obj["metadata"]["name"]: _policy(obj) for obj in policies}, map(_binding, bindings))
 
@@ -186,9 +183,8 @@ class Policies:
         self.changed()
 
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
-        """Yield what to evaluate for a request, ordered by policy name, binding name and parameter. Raises ApiError
-        only for errors that concern no
-        single policy."""
+        """Yield what to evaluate for a request, ordered by policy name, binding name and parameter. Raises ApiError only for errors that
+        concern no single policy."""
         time_slice, each = TimeSlice(), self._of(a)
         while (one := await self._next(each)) is not None:
             policy, bindings = one
@@ -239,8 +235,7 @@ def _bound(policies: Mapping[str, Policy], bindings: Iterable[Binding]) -> _Boun
 
 
 def configured(kind: str, section: Section | None) -> dict[str, Any]:
-    """Return the configuration of the plug-in for that kind of policies, without reading the files of a manifest
-    directory. Raises
+    """Return the configuration of the plug-in for that kind of policies, without reading the files of a manifest directory. Raises
     ConfigurationError."""
     name = f"{kind.title()}AdmissionPolicyConfiguration"
     fields = versioned(section, {("apiserver.config.k8s.io/v1", name): Struct(name, {DIRECTORY: STRING})})
@@ -254,8 +249,7 @@ def configured(kind: str, section: Section | None) -> dict[str, Any]:
 def static_policies(
     section: Section | None, plugin: str, policies: Policies, registries: Registries, metrics: Metrics, identity: str
 ) -> Manifests | None:
-    """Return the policies from files if the plug-in's configuration names a directory, else None. Raises
-    ConfigurationError."""
+    """Return the policies from files if the plug-in's configuration names a directory, else None. Raises ConfigurationError."""
     fields = configured(policies.kind, section)
     if not fields.get(DIRECTORY):
         return None

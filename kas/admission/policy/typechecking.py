@@ -1,7 +1,6 @@
 """Type checking of the expressions of a ValidatingAdmissionPolicy (upstream ``validating/typechecking.go``).
 
-The expressions are compiled once more for each kind that the policy's rules name, with the real types of ``object``,
-``oldObject`` and
+The expressions are compiled once more for each kind that the policy's rules name, with the real types of ``object``, ``oldObject`` and
 ``params``. Type errors become warnings; the policy itself is not changed.
 """
 
@@ -30,9 +29,8 @@ MAX_LOOKED_UP = 10_000  # names in all rules; some ten milliseconds
 MAX_CHECKED = 10_000  # expressions times kinds; seconds in a thread
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PLAIN = {"string": STRING, "bool": BOOL, "int32": INT, "int64": INT, "double": DOUBLE, "bytes": BYTES}
-# Messages that are not objects in JSON. Some OpenAPI names have no type: fields of such types, quantities above all,
-# are unknown to upstream's
-# expressions, too ("undefined field 'limits'").
+# Messages that are not objects in JSON. Some OpenAPI names have no type: fields of such types, quantities above all, are unknown to
+# upstream's expressions, too ("undefined field 'limits'").
 _FORMATS = {"date-time": TIMESTAMP, "date-time-micro": TIMESTAMP, "duration": STRING, "int-or-string": DYN}
 _TYPELESS = re.compile(r"\.(Quantity|JSON|JSONSchemaPropsOr\w+)\Z")
 
@@ -55,8 +53,7 @@ def builtin_shape(type_: TypeDesc) -> Shape:
 
 
 def custom_shape(schema: Obj, name: str) -> Shape:
-    """Return the shape of a custom resource with this schema and the common metadata; ANYTHING if the schema has no
-    type."""
+    """Return the shape of a custom resource with this schema and the common metadata; ANYTHING if the schema has no type."""
     structs: Structs = {}
     found = declare(schema, name, structs, is_root=True)
     if found is None:
@@ -103,8 +100,8 @@ ShapeOf = Callable[[GVK], Shape | None]
 
 
 def warnings(policy: Obj, kind_of: KindOf, shape_of: ShapeOf) -> list[Obj]:
-    """Return ``status.typeChecking.expressionWarnings`` of a policy; limited to its first validations if it has
-    thousands for many kinds."""
+    """Return ``status.typeChecking.expressionWarnings`` of a policy; limited to its first validations if it has thousands for many
+    kinds."""
     spec = policy.get("spec") or {}
     params = _kind_of_params(spec.get("paramKind"))
     # Parameters of an unknown kind may have any field.
@@ -164,9 +161,8 @@ def _kind_of_params(kind: Mapping[str, Any] | None) -> GVK | None:
 def _kinds(spec: Obj, kind_of: KindOf) -> list[GVK]:
     """Return the kinds that the rules name.
 
-    A rule with a wildcard in groups or versions names none. The number of kinds per rule and of names in total is
-    bounded, since groups, versions
-    and resources multiply.
+    A rule with a wildcard in groups or versions names none. The search ends at the rule that reaches ``MAX_TYPES`` kinds, and the number
+    of names in total is bounded, since groups, versions and resources multiply.
     """
     found: set[GVK] = set()
     left = MAX_LOOKED_UP

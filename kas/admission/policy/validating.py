@@ -17,9 +17,8 @@ MAX_ANNOTATION_B = 10 * 1024
 
 
 class Decision(NamedTuple):
-    """The result of one validation, which took ``seconds``. ``denied`` is "" if it holds, else the message;
-    ``reason`` is the reason of the
-    refusal; ``failed`` says that the evaluation failed."""
+    """The result of one validation, which took ``seconds``. ``denied`` is "" if it holds, else the message; ``reason`` is the reason of
+    the refusal; ``failed`` says that the evaluation failed."""
 
     denied: str
     reason: str = ""
@@ -31,9 +30,8 @@ _HOLDS = Decision("")
 
 
 class Outcome(NamedTuple):
-    """The result of a policy: a decision per validation, and audit annotations. ``failed`` are annotations whose
-    evaluation failed; they deny the
-    request, whatever the binding's actions are."""
+    """The result of a policy: a decision per validation, and audit annotations. ``failed`` are annotations whose evaluation failed; they
+    deny the request, whatever the binding's actions are."""
 
     decisions: list[Decision]
     annotations: list[tuple[str, str]]
@@ -72,8 +70,8 @@ async def _decisions(policy: Policy, variables: Activation) -> list[Decision]:
     decisions = [await _decided(validation, evaluator, policy) for validation in policy.validations]
     if not any(decision.reason for decision in decisions):
         return decisions
-    # Messages are evaluated after all validations, from the remaining budget and without the authorizer; so their
-    # variables are evaluated again.
+    # Messages are evaluated after all validations, from the remaining budget and without the authorizer; so their variables are evaluated
+    # again.
     evaluator = evaluator_of(policy, variables.unauthorized(), evaluator.left)
     try:
         return [
@@ -98,8 +96,8 @@ async def _decided(validation: Validation, evaluator: Evaluator, policy: Policy)
 
 
 async def _annotations(policy: Policy, variables: Activation) -> tuple[list[tuple[str, str]], list[Decision]]:
-    """Return audit annotations, and decisions for those that failed. They have their own budget and no authorizer.
-    Raises OutOfBudgetError."""
+    """Return audit annotations, and decisions for those that failed. They have their own budget and no authorizer. Raises
+    OutOfBudgetError."""
     annotations: list[tuple[str, str]] = []
     failed: list[Decision] = []
     evaluator = evaluator_of(policy, variables.unauthorized(), BUDGET)
@@ -118,8 +116,8 @@ async def _annotations(policy: Policy, variables: Activation) -> tuple[list[tupl
 
 
 async def _message(validation: Validation, evaluator: Evaluator) -> str:
-    """Return the message of a denial: the messageExpression's value, else the policy's message, else the expression.
-    Raises OutOfBudgetError."""
+    """Return the message of a denial: the messageExpression's value, else the policy's message, else the expression. Raises
+    OutOfBudgetError."""
     message = ""
     if validation.message_expression is not None:
         try:

@@ -1,13 +1,9 @@
-# The AdmissionReview sent to one webhook, and its last answer. kas.admission.webhook.review.Reviews adds the
-# description of kinds and
+# The AdmissionReview sent to one webhook, and its last answer. kas.admission.webhook.review.Reviews adds the description of kinds and
 # resources, and reads answers.
 #
-# Ownership: keeps the description and options of the last request, the identity of the last user, and one answer, all
-# bounded in size.
-# Used on the event loop's thread; ``response`` of a large answer runs in another thread, while nothing else reads
-# that answer.
-# Trusted: the parts of a review are JSON already or are encoded here; an answer is only taken from the cache if it is
-# equal to the cached one.
+# Ownership: keeps the description and options of the last request, the identity of the last user, and one answer, all bounded in size.
+# Used on the event loop's thread; ``response`` of a large answer runs in another thread, while nothing else reads that answer. Trusted:
+# the parts of a review are JSON already or are encoded here; an answer is only taken from the cache if it is equal to the cached one.
 
 
 cdef class Texts:

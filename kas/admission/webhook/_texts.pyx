@@ -59,15 +59,14 @@ cdef bytes _joined(tuple parts):
 
 
 cdef class Texts:
-    """Reviews that begin with ``begin``, up to the uid. A user's identity or options of more than ``most`` bytes are
-    not cached."""
+    """Reviews that begin with ``begin``, up to the uid. A user's identity or options of more than ``most`` bytes are not cached."""
 
     def __init__(self, bytes begin not None, Py_ssize_t most):
         self._begin, self._most = begin, most
 
     def request(self, a, shown, own, str uid not None, bytes obj, bytes old):
-        """Return the review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind
-        ``own`` in the request."""
+        """Return the review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the
+        request."""
         cdef bytes said = self._about(a, shown, own), opted, info = self._user_info, name = b"", namespace = b""
         user = a.user
         if user is not self._user:
@@ -113,9 +112,8 @@ cdef class Texts:
         self._last = before, after, found
 
     def response(self, bytes body not None, str uid not None):
-        """Return the decision in an answer; do not modify it. Raises HookError for what is not a review,
-        InvalidResponseError for one that does not
-        fit the request."""
+        """Return the decision in an answer; do not modify it. Raises HookError for what is not a review, InvalidResponseError for one
+        that does not fit the request."""
         cdef tuple last = self._last
         cdef bytes before, after, mine
         cdef Py_ssize_t n, m, k
@@ -155,9 +153,8 @@ cdef class Allowed:
 
 
 async def only(webhooks, a, objects, hook, told, refused):
-    """Call the only matching validating webhook, as ``Webhooks.ask`` does, and count the result. ``refused(error,
-    seconds)`` is called if it does
-    not allow the request; it raises the refusal if there is one."""
+    """Call the only matching validating webhook, as ``Webhooks.ask`` does, and count the result. ``refused(error, seconds)`` is called if
+    it does not allow the request; it raises the refusal if there is one."""
     cdef double began = _now(), took
     cdef Texts reviews = hook.reviews
     cdef tuple texts = objects.small()

@@ -37,9 +37,8 @@ MAX_STATUS = 999  # the largest status code HTTP can carry
 
 
 class CallError(Exception):
-    """A webhook gave no usable answer; its failure policy decides what follows. ``code`` is for the metrics; ``call``
-    is the HTTP client's
-    error."""
+    """A webhook gave no usable answer; its failure policy decides what follows. ``code`` is for the metrics; ``call`` is the HTTP
+    client's error."""
 
     def __init__(self, hook: Hook, reason: str, code: int, call: HookError | None = None) -> None:
         super().__init__(f"failed calling webhook {go_quote(hook.name)}: {reason}")
@@ -68,15 +67,13 @@ class Webhooks:
         self.clients = HookClients(users or Users({}), resolve, shares, egress)
 
     def matched(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
-        """Return the version in which the webhook sees the request; None if it does not match. Match ``conditions``
-        are not evaluated here.
-        ``objects`` are what selectors see. Raises ApiError."""
+        """Return the version in which the webhook sees the request; None if it does not match. Match ``conditions`` are not evaluated
+        here. ``objects`` are what selectors see. Raises ApiError."""
         return hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents, objects.own)
 
     async def meets(self, hook: Hook, a: Attributes, told: Invocation, seen: Versioned) -> bool:
-        """Return whether the match ``conditions``, which the webhook must have, hold. ``seen`` are the objects in the
-        version ``told``. Raises
-        ApiError."""
+        """Return whether the match ``conditions``, which the webhook must have, hold. ``seen`` are the objects in the version ``told``.
+        Raises ApiError."""
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
         conditions = hook.conditions
@@ -96,9 +93,8 @@ class Webhooks:
         return matches
 
     async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:
-        """Call the webhook and return its answer if it allows the request. ``objects`` are in the version ``told``.
-        Raises CallError, Rejection and
-        ApiError."""
+        """Call the webhook and return its answer if it allows the request. ``objects`` are in the version ``told``. Raises CallError,
+        Rejection and ApiError."""
         reviews = hook.reviews
         if reviews is None or (a.dry_run and not hook.dry_run):
             reviews = self._reviews(hook, a)
@@ -110,8 +106,7 @@ class Webhooks:
         try:
             sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
             client = self.clients.found(hook.client_key) or await self.clients.ready(hook.client_config, hook.client_key)
-            # The request's own deadline is enforced elsewhere: if it passes first, the webhook has not failed, and no
-            # client waits.
+            # The request's own deadline is enforced elsewhere: if it passes first, the webhook has not failed, and no client waits.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
             found: review.Response
             if len(answer) < LARGE:
@@ -155,8 +150,7 @@ class Webhooks:
 
     @staticmethod
     async def _tell(hook: Hook, a: Attributes, found: review.Response) -> None:
-        """Record annotations and warnings. Of each kind of invalid annotation only the first is logged, since there
-        may be 100,000."""
+        """Record annotations and warnings. Of each kind of invalid annotation only the first is logged, since there may be 100,000."""
         time_slice, unfit, twice = TimeSlice(), list[str](), list[str]()
         for key, value in found.annotations.items():
             full = review.annotation_key(hook.name, key)

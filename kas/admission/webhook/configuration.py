@@ -1,6 +1,5 @@
-"""The plug-ins' sections of ``--admission-control-config-file``: credentials for webhooks, and the directory of
-webhooks in files (upstream
-``plugin/webhook/config``)."""
+"""The plug-ins' sections of ``--admission-control-config-file``: credentials for webhooks, and the directory of webhooks in files
+(upstream ``plugin/webhook/config``)."""
 
 from __future__ import annotations
 

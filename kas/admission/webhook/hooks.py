@@ -30,9 +30,8 @@ ALL = ""  # the key of all configurations, which is no resource
 class Hook:
     """One webhook of a configuration; ``place`` is its position there.
 
-    ``uid`` identifies it among all webhooks. ``version`` is the version of the reviews it receives, "" if it accepts
-    no known one. ``dry_run`` says
-    whether it may be called in a dry run, None if it does not say.
+    ``uid`` identifies it among all webhooks. ``version`` is the version of the reviews it receives, "" if it accepts no known one.
+    ``dry_run`` says whether it may be called in a dry run, None if it does not say.
     """
 
     def __init__(self, configuration: str, uid: str, spec: Mapping[str, Any], place: int) -> None:
@@ -64,9 +63,8 @@ class Hook:
 
 
 class Hooks:
-    """All webhooks of one kind of configuration: those from files first, then by the configurations' names and their
-    order there. A reflector's
-    target.
+    """All webhooks of one kind of configuration: those from files first, then by the configurations' names and their order there. A
+    reflector's target.
 
     ``changed`` is called after each change.
     """
@@ -82,8 +80,8 @@ class Hooks:
         self._follow = informers.follow(GROUP, resource, self)
 
     def handle(self, a: Attributes) -> bool:
-        """Return whether any webhook may match requests of this operation, group, resource and subresource. Raises
-        the errors of reading the store."""
+        """Return whether any webhook may match requests of this operation, group, resource and subresource. Raises the errors of reading
+        the store."""
         self._follow()
         if self.unread and not beyond_webhooks(a):
             return True
@@ -97,11 +95,11 @@ class Hooks:
         return False
 
     def of(self, a: Attributes) -> Iterator[Hook]:
-        """Yield the webhooks of configurations that name the request's resource, in call order; for admission
-        configurations only those from files.
+        """Yield the webhooks of configurations that name the request's resource, in call order; for admission configurations only those
+        from files.
 
-        All pending configurations must be read first, and the iteration must not be interrupted: a caller that yields
-        to other tasks takes all first.
+        All pending configurations must be read first, and the iteration must not be interrupted: a caller that yields to other tasks
+        takes all first.
         """
         yield from self._static
         for name in () if beyond_webhooks(a) else self._named.of(a.resource, ANY):

@@ -1,5 +1,4 @@
-"""Calls the mutating webhooks for one request, one after the other (upstream
-``plugin/webhook/mutating/dispatcher.go``)."""
+"""Calls the mutating webhooks for one request, one after the other (upstream ``plugin/webhook/mutating/dispatcher.go``)."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ from kas.patch import jsonpatch
 
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
-    """Call the matching webhooks and apply their patches. ``plugin`` is the key of the reinvocation state. Raises
-    ApiError."""
+    """Call the matching webhooks and apply their patches. ``plugin`` is the key of the reinvocation state. Raises ApiError."""
     if webhooks.hooks.unread:
         await webhooks.hooks.unread.read()
     reinvocation = a.reinvoked()

@@ -15,8 +15,8 @@ from kas.types.scheme import DecodeError, EncodeError
 def patch(hook: Hook, objects: Versioned, found: Response) -> bool:
     """Apply the patch of an answer; return whether that changed the object.
 
-    Raises CallError for an invalid patch, to which the failure policy applies, and a 500 for one that cannot be
-    applied, to which it does not.
+    Raises CallError for an invalid patch, to which the failure policy applies, and a 500 for one that cannot be applied, to which it does
+    not.
     """
     if not found.patch:
         return False

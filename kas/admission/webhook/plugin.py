@@ -1,5 +1,4 @@
-"""The common part of both webhook plug-ins: it follows the configurations, and loads the client once there is a
-webhook."""
+"""The common part of both webhook plug-ins: it follows the configurations, and loads the client once there is a webhook."""
 
 from __future__ import annotations
 
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
 
 
 class WebhookPlugin:
-    """``resource`` is the resource of the configurations, ``kind`` the plug-in's label in metrics; ``manifests`` are
-    the configurations from
-    files."""
+    """``resource`` is the resource of the configurations, ``kind`` the plug-in's label in metrics; ``manifests`` are the configurations
+    from files."""
 
     name: str
     resource: str
@@ -52,9 +50,8 @@ class WebhookPlugin:
 
     @staticmethod
     def configured(section: Section | None) -> tuple[dict[str, Any], Users | None]:
-        """Return the fields of the configuration and the credentials for webhooks, without reading the files of a
-        manifest directory. Raises
-        ConfigurationError."""
+        """Return the fields of the configuration and the credentials for webhooks, without reading the files of a manifest directory.
+        Raises ConfigurationError."""
         fields = fields_of(section)
         users = users_of(fields)
         if fields.get(DIRECTORY):

@@ -1,5 +1,4 @@
-"""AdmissionReview v1 and v1beta1: what is sent to a webhook, and how its answer is read (upstream
-``plugin/webhook/request``)."""
+"""AdmissionReview v1 and v1beta1: what is sent to a webhook, and how its answer is read (upstream ``plugin/webhook/request``)."""
 
 from __future__ import annotations
 
@@ -70,8 +69,8 @@ class Reviews(Texts):
     def read(self, body: bytes, uid: str) -> Response:
         """Read an answer that differs from the cached one in more than the uid."""
         found = response(body, self._version, uid, self._mutating)
-        # An answer that differs only in the uid has the same meaning, unless it quotes the uid elsewhere: most
-        # webhooks' answer is parsed once.
+        # An answer that differs only in the uid has the same meaning, unless it quotes the uid elsewhere: most webhooks' answer is parsed
+        # once.
         before, mine, after = body.partition(uid.encode())
         shown = found.status, found.warnings, found.annotations
         if mine and len(body) <= MAX_KEPT and mine not in after and mine not in orjson.dumps(shown):
@@ -80,8 +79,8 @@ class Reviews(Texts):
 
 
 def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
-    """Return the decision in an answer. Raises HookError for what is not a review, InvalidResponseError for one that
-    does not fit the request."""
+    """Return the decision in an answer. Raises HookError for what is not a review, InvalidResponseError for one that does not fit the
+    request."""
     quick = _plain(body, version, uid)
     if quick is not None:
         return quick
@@ -111,8 +110,8 @@ def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
 
 
 def _plain(body: bytes, version: str, uid: str) -> Response | None:
-    """Return the decision of an answer that contains only uid and allowed, as most do, so that nothing else needs a
-    check; None for any other."""
+    """Return the decision of an answer that contains only uid and allowed, as most do, so that nothing else needs a check; None for any
+    other."""
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -22,9 +22,8 @@ FEW = 8  # webhooks matched without yielding
 
 
 def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
-    """Call the matching webhooks; return None if there are none, else an awaitable. Both raise the refusal of the
-    first webhook in order that
-    refuses."""
+    """Call the matching webhooks; return None if there are none, else an awaitable. Both raise the refusal of the first webhook in order
+    that refuses."""
     hooks, asked = tuple(islice(webhooks.hooks.of(a), FEW + 1)), None
     if len(hooks) > FEW or webhooks.hooks.unread:
         return _several(webhooks, a)
@@ -82,8 +81,7 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
 
 
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
-    """Call a webhook; return its refusal, or None if the request may continue. ``index`` is its position among the
-    matching ones."""
+    """Call a webhook; return its refusal, or None if the request may continue. ``index`` is its position among the matching ones."""
     began = monotonic()
     try:
         await webhooks.ask(hook, a, told, objects)

@@ -1,15 +1,12 @@
 """Authenticators: they turn a request's headers and connection into a ``UserInfo``.
 
-A request authenticator has ``authenticate(get, peer=None) -> UserInfo | None``. ``get`` returns the first value of a
-header by its
+A request authenticator has ``authenticate(get, peer=None) -> UserInfo | None``. ``get`` returns the first value of a header by its
 lower-case name, or None. ``peer`` holds the client certificate of the connection (``x509.Peer``), or None.
 
 - None means there is no credential of this kind.
-- ``AuthenticationError`` means there is one and it is bad. If no other authenticator accepts the request, it is
-  refused with 401, never
+- ``AuthenticationError`` means there is one and it is bad. If no other authenticator accepts the request, it is refused with 401, never
   treated as anonymous.
-- An authenticator that must wait returns an awaitable of the same. It may be cancelled with the request and enforces
-  its own timeout.
+- An authenticator that must wait returns an awaitable of the same. It may be cancelled with the request and enforces its own timeout.
 
 A token authenticator has ``authenticate_token(token)`` with the same rules.
 """
@@ -29,9 +26,8 @@ HeaderGet = Callable[[str], str | None]
 class AuthenticationError(Exception):
     """A credential was given and is not valid.
 
-    The text is for the log: the client only sees "Unauthorized". ``why`` holds the reasons, one per authenticator;
-    ``annotations`` are added
-    to the audit event.
+    The text is for the log: the client only sees "Unauthorized". ``why`` holds the reasons, one per authenticator; ``annotations`` are
+    added to the audit event.
     """
 
     def __init__(self, *why: str, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -61,8 +57,7 @@ Authentication = UserInfo | None | Awaitable[UserInfo | None]
 class Found:
     """How a user was authenticated.
 
-    - ``by_header``: by the Authorization header alone. The result does not depend on the rest of the request and may
-      be cached by it.
+    - ``by_header``: by the Authorization header alone. The result does not depend on the rest of the request and may be cached by it.
     - ``by_certificate``: by the client certificate alone.
     - ``by_proxy``: by the headers of an authenticating proxy that presented its certificate.
     """
@@ -74,17 +69,16 @@ class Found:
 
 
 class RequestAuthenticator(Protocol):
-    """Authenticates by the headers of a request or by its connection. A true ``by_header`` says that it reads only
-    the Authorization header."""
+    """Authenticates by the headers of a request or by its connection. A true ``by_header`` says that it reads only the Authorization
+    header."""
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
-        """Return the user, or None without a credential of this kind; or an awaitable. Raises AuthenticationError for
-        a bad credential."""
+        """Return the user, or None without a credential of this kind; or an awaitable. Raises AuthenticationError for a bad
+        credential."""
 
 
 class TokenAuthenticator(Protocol):
     """Authenticates by a token."""
 
     def authenticate_token(self, token: str) -> Authentication:
-        """Return the user, or None if the token is of another kind; or an awaitable. Raises AuthenticationError for a
-        bad token."""
+        """Return the user, or None if the token is of another kind; or an awaitable. Raises AuthenticationError for a bad token."""

@@ -1,6 +1,5 @@
-"""Removal of alternative names that ``cryptography`` cannot parse and Go's ``crypto/x509`` ignores: x400Address and
-ediPartyName (RFC 5280
-4.2.1.6)."""
+"""Removal of alternative names that ``cryptography`` cannot parse and Go's ``crypto/x509`` ignores: x400Address and ediPartyName (RFC
+5280 4.2.1.6)."""
 
 from __future__ import annotations
 
@@ -12,9 +11,8 @@ _UNREAD = frozenset((3, 5))  # tag numbers of the two kinds, in the context clas
 
 
 def without_unread(der: bytes) -> bytes:
-    """Return the certificate without these names, for reading only: its signature no longer matches. Raises
-    ValueError if ``der`` is not a
-    certificate."""
+    """Return the certificate without these names, for reading only: its signature no longer matches. Raises ValueError if ``der`` is not
+    a certificate."""
     parts = members(member(der, _SEQUENCE), 3)
     if not parts or parts[0][0] != _SEQUENCE:
         raise ValueError("no certificate")

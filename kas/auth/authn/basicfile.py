@@ -1,8 +1,6 @@
-"""``--basic-auth-file``: users by name and password, as in kube-apiserver until 1.18
-(``plugin/pkg/authenticator/password``).
+"""``--basic-auth-file``: users by name and password, as in kube-apiserver until 1.18 (``plugin/pkg/authenticator/password``).
 
-A line is ``password,user,uid[,"group1,group2"]``. Disabled unless the flag names a file: passwords in a file never
-expire.
+A line is ``password,user,uid[,"group1,group2"]``. Disabled unless the flag names a file: passwords in a file never expire.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ _NOBODY = b"\0" * 32
 
 
 class BasicAuth:
-    """Authenticates by an Authorization header of scheme Basic. ``users`` maps a name to (digest of the password,
-    user)."""
+    """Authenticates by an Authorization header of scheme Basic. ``users`` maps a name to (digest of the password, user)."""
 
     by_header = True
 

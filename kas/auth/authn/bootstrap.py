@@ -26,16 +26,15 @@ _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\Z")
 
 
 class BootstrapTokens:
-    """Authenticates bootstrap tokens. Never raises for a bad token: whatever is wrong with it or its Secret, the
-    answer is None."""
+    """Authenticates bootstrap tokens. Never raises for a bad token: whatever is wrong with it or its Secret, the answer is None."""
 
     def __init__(self, get: Getter, clock: Callable[[], float] = time) -> None:
         self._get = get
         self._clock = clock
 
     def authenticate_token(self, token: str) -> UserInfo | None:
-        """Return the user of ``id.secret``; None if it is no such token, has expired, or its Secret does not match or
-        forbids this use."""
+        """Return the user of ``id.secret``; None if it is no such token, has expired, or its Secret does not match or forbids this
+        use."""
         match = _TOKEN.match(token)
         if match is None:
             return None

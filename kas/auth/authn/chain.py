@@ -1,12 +1,8 @@
-"""Verification of client certificates: Go's ``Certificate.Verify`` (``crypto/x509``) for clientAuth, as
-kube-apiserver calls it.
+"""Verification of client certificates: Go's ``Certificate.Verify`` (``crypto/x509``) for clientAuth, as kube-apiserver calls it.
 
-The library's verifier applies the rules of web servers, which refuse certificates that clusters use (without
-alternative names, a CA as
-a client, Ed25519). Therefore the chain is built here, while parsing and signature checks are the library's. All work
-is bounded: chains
-of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, of which ``MAX_SHOWN_SIGNATURES`` with keys that the client sent,
-key sizes by
+The library's verifier applies the rules of web servers, which refuse certificates that clusters use (without alternative names, a CA as a
+client, Ed25519). Therefore the chain is built here, while parsing and signature checks are the library's. All work is bounded: chains of
+``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, of which ``MAX_SHOWN_SIGNATURES`` with keys that the client sent, key sizes by
 ``meta.publickeys``, a cache of ``MAX_VERDICTS``.
 """
 
@@ -176,8 +172,7 @@ def _for_clients(path: Sequence[_Certificate]) -> bool:
 
 
 def verify(certificates: Sequence[bytes], roots: Sequence[_Certificate], now: float) -> float:
-    """Verify that the first of ``certificates`` (DER; the others are intermediates) is a client certificate under
-    ``roots``.
+    """Verify that the first of ``certificates`` (DER; the others are intermediates) is a client certificate under ``roots``.
 
     Returns when the chain expires, in seconds since the epoch. Raises AuthenticationError with Go's reason.
     """
@@ -199,8 +194,7 @@ def verify(certificates: Sequence[bytes], roots: Sequence[_Certificate], now: fl
 
 
 class Bundle:
-    """The CAs in the PEM ``files``, reloaded when one of them changes. If the new content cannot be used, the old CAs
-    are kept.
+    """The CAs in the PEM ``files``, reloaded when one of them changes. If the new content cannot be used, the old CAs are kept.
 
     ``generation`` increases with each reload. The constructor raises ``OSError`` and ``ValueError``.
     """
@@ -246,8 +240,7 @@ class Bundle:
 class Verifier:
     """Verifies client certificates against ``bundle`` and caches the verdicts.
 
-    A verdict is valid until the first certificate of the chain expires, the bundle changes, or the clock is set back
-    to before the
+    A verdict is valid until the first certificate of the chain expires, the bundle changes, or the clock is set back to before the
     verification.
     """
 

@@ -30,8 +30,7 @@ class Names:
 
 
 class Constraints:
-    """The name constraints of a CA. ``unhandled``: there are constraints of an unsupported kind, which matters if
-    they are critical."""
+    """The name constraints of a CA. ``unhandled``: there are constraints of an unsupported kind, which matters if they are critical."""
 
     __slots__ = ("_excluded", "_permitted", "unhandled")
 
@@ -74,12 +73,10 @@ class Constraints:
 
 
 class _Trees(Protocol):
-    """Constraints of one kind, indexed by value: a client may send as many constraints and names as fit into a
-    handshake."""
+    """Constraints of one kind, indexed by value: a client may send as many constraints and names as fit into a handshake."""
 
     def hold(self, name: Any) -> bool:
-        """Return whether a constraint matches the name. Raises ValueError if the name or a constraint cannot be
-        parsed."""
+        """Return whether a constraint matches the name. Raises ValueError if the name or a constraint cannot be parsed."""
 
 
 class _Domains:

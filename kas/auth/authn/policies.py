@@ -1,5 +1,4 @@
-"""Certificate policies (RFC 5280 6.1, updated by RFC 9618), applied to a chain as in Go's ``crypto/x509``, for any
-policy."""
+"""Certificate policies (RFC 5280 6.1, updated by RFC 9618), applied to a chain as in Go's ``crypto/x509``, for any policy."""
 
 from __future__ import annotations
 
@@ -20,9 +19,8 @@ class Policies:
 
     - ``issued``: the policies it is issued under.
     - ``mappings``: pairs of equivalent policies, (issuer's, subject's).
-    - ``require_explicit``, ``inhibit_mapping``, ``inhibit_any``: after how many more certificates an explicit policy
-      is required, mapping is
-      forbidden, and ANY no longer matches. None for never.
+    - ``require_explicit``, ``inhibit_mapping``, ``inhibit_any``: after how many more certificates an explicit policy is required, mapping
+      is forbidden, and ANY no longer matches. None for never.
     """
 
     __slots__ = ("inhibit_any", "inhibit_mapping", "issued", "mappings", "require_explicit")
@@ -83,9 +81,8 @@ Held = dict[str, set[str]] | None
 
 
 def hold(chain: Sequence[Link]) -> bool:
-    """Return whether the policies of a chain (leaf first, root last) are valid: if some CA requires an explicit
-    policy, one must be valid from
-    top to bottom."""
+    """Return whether the policies of a chain (leaf first, root last) are valid: if some CA requires an explicit policy, one must be valid
+    from top to bottom."""
     if len(chain) == 1:
         return True
     explicit = mapping = any_counts = len(chain)  # certificates until each rule applies; initially beyond the chain
@@ -125,9 +122,8 @@ def _below(held: dict[str, set[str]], issued: Sequence[str], any_counts: bool) -
 
 
 def _map(held: dict[str, set[str]], mappings: Sequence[tuple[str, str]], allowed: bool) -> bool:
-    """Rename policies for the certificates below as the issuer maps them, or drop them if mapping is forbidden.
-    Return whether the mapping is
-    legal."""
+    """Rename policies for the certificates below as the issuer maps them, or drop them if mapping is forbidden. Return whether the
+    mapping is legal."""
     if not allowed:
         for policy, _ in mappings:
             held.pop(policy, None)

@@ -1,8 +1,7 @@
 """Identity asserted by an authenticating front proxy (``authentication/request/headerrequest``).
 
-The headers count only if the connection's client certificate was issued by the request-header CA and its common name
-is among the
-allowed ones. Otherwise they may be spoofed and are ignored.
+The headers count only if the connection's client certificate was issued by the request-header CA and its common name is among the allowed
+ones. Otherwise they may be spoofed and are ignored.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 class RequestHeader:
-    """Authenticates by a proxy's headers. ``verifier`` verifies certificates against the proxies' CA. Of several
-    headers for one attribute, the
-    first that is present and not empty counts."""
+    """Authenticates by a proxy's headers. ``verifier`` verifies certificates against the proxies' CA. Of several headers for one
+    attribute, the first that is present and not empty counts."""
 
     by_proxy = True
 
@@ -41,9 +39,8 @@ class RequestHeader:
         self._allowed = frozenset(allowed_names)
 
     def authenticate(self, get: HeaderGet, peer: Peer | None = None) -> UserInfo | None:
-        """Return the user the proxy names; None without a certificate or a user name. Raises AuthenticationError if
-        the certificate is not that of
-        an allowed proxy."""
+        """Return the user the proxy names; None without a certificate or a user name. Raises AuthenticationError if the certificate is
+        not that of an allowed proxy."""
         if peer is None:
             return None
         self._verifier.check(peer.certificates)

@@ -13,8 +13,7 @@ RESOURCES = ("serviceaccounts", "secrets", "pods", "nodes")
 
 
 class Revocation:
-    """Calls every listener when a token may have become invalid. It is the target of reflectors and caches nothing
-    itself."""
+    """Calls every listener when a token may have become invalid. It is the target of reflectors and caches nothing itself."""
 
     def __init__(self, source: Source, prefixes: Iterable[str]) -> None:
         self.listeners: list[Callable[[], None]] = []

@@ -1,7 +1,6 @@
 """Authentication of legacy and bound service-account tokens, with checks that the objects they refer to still exist.
 
-``pkg/serviceaccount/{claims,legacy}.go``: a token becomes invalid with its service account, and with the pod, secret
-or node it is bound
+``pkg/serviceaccount/{claims,legacy}.go``: a token becomes invalid with its service account, and with the pod, secret or node it is bound
 to. A new object of the same name does not revive it, since its uid differs.
 """
 
@@ -36,8 +35,7 @@ log = logging.getLogger("kas.authn")
 
 # Label of a Secret with a token: the day it was marked invalid.
 INVALID_SINCE_LABEL = "kubernetes.io/legacy-token-invalid-since"
-# Keys of audit annotations: a token past its original lifetime, a token without audiences, and the Secret of a legacy
-# token that was
+# Keys of audit annotations: a token past its original lifetime, a token without audiences, and the Secret of a legacy token that was
 # generated, created manually, or marked invalid.
 STALE = "authentication.k8s.io/stale-token"
 LEGACY = "authentication.k8s.io/legacy-token"
@@ -52,8 +50,7 @@ LEEWAY_S = 60
 
 
 class ServiceAccountTokens:
-    """Token authenticator that looks up the objects a token refers to; without ``lookup`` not those of legacy tokens,
-    as upstream."""
+    """Token authenticator that looks up the objects a token refers to; without ``lookup`` not those of legacy tokens, as upstream."""
 
     def __init__(
         self,
@@ -154,8 +151,7 @@ class ServiceAccountTokens:
         return user
 
     def _aged(self, claims: Claims, private: Claims, now: float) -> Notes | None:
-        """Count the token by age, and annotate one past its original lifetime: its client did not reload the token in
-        time."""
+        """Count the token by age, and annotate one past its original lifetime: its client did not reload the token in time."""
         if not private.get("warnafter"):
             return None
         late = int(now - _number(private, "warnafter", 0.0))
@@ -210,9 +206,8 @@ class ServiceAccountTokens:
         return user
 
     def _used(self, secret: dict[str, Any], account: dict[str, Any]) -> Notes:
-        """Record the use of a legacy token and return its notes. Raises AuthenticationError if the Secret is marked
-        invalid; the use is recorded
-        nevertheless."""
+        """Record the use of a legacy token and return its notes. Raises AuthenticationError if the Secret is marked invalid; the use is
+        recorded nevertheless."""
         meta, name = secret["metadata"], account["metadata"]["name"]
         labels, namespace, secret_name = meta.get("labels") or {}, meta["namespace"], meta["name"]
         now = self._clock()
@@ -251,8 +246,8 @@ def _day(now: float) -> str:
 
 
 def _audiences(claims: Claims) -> list[str]:
-    """Return the audiences of a token, [] if it names none. Raises AuthenticationError if they are neither a string
-    nor a list of strings."""
+    """Return the audiences of a token, [] if it names none. Raises AuthenticationError if they are neither a string nor a list of
+    strings."""
     aud = claims.get("aud", [])
     if isinstance(aud, str):
         return [aud]

@@ -21,9 +21,8 @@ class TokenFileError(ValueError):
 
 
 class StaticTokens:
-    """Tokens known in advance, looked up by digest, so that the lookup takes the same time for every wrong token. A
-    token longer than all known
-    ones is refused without computing its digest, to keep 12 kB tokens cheap."""
+    """Tokens known in advance, looked up by digest, so that the lookup takes the same time for every wrong token. A token longer than all
+    known ones is refused without computing its digest, to keep 12 kB tokens cheap."""
 
     def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
         self._users = {_digest(token): user for token, user in tokens.items()}
@@ -44,8 +43,7 @@ def load_token_file(path: str) -> StaticTokens:
 
 
 def read(path: str) -> str:
-    """Return the text of a credentials file, which may contain any bytes; bytes that are not UTF-8 become surrogates.
-    Raises OSError."""
+    """Return the text of a credentials file, which may contain any bytes; bytes that are not UTF-8 become surrogates. Raises OSError."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
         return f.read()
 
@@ -56,8 +54,8 @@ def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]
 
 
 def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, UserInfo]]:
-    """Yield (secret, user) for each line of a file. ``file`` and ``secret`` name the file and its secrets in errors.
-    Raises TokenFileError."""
+    """Yield (secret, user) for each line of a file. ``file`` and ``secret`` name the file and its secrets in errors. Raises
+    TokenFileError."""
     for line, row in _records(text):
         if len(row) < 3:
             raise TokenFileError(f"{file} '{path}' must have at least 3 columns ({secret}, user name, user uid), found {len(row)}")
@@ -75,8 +73,7 @@ def _shown(text: str) -> str:
 
 
 def _records(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the records of a CSV text with their first line numbers, as Go's ``encoding/csv`` reads them, skipping
-    empty lines.
+    """Yield the records of a CSV text with their first line numbers, as Go's ``encoding/csv`` reads them, skipping empty lines.
 
     Raises TokenFileError with Go's messages.
     """

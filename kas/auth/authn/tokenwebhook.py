@@ -1,7 +1,6 @@
 """Token authentication by a webhook (``plugin/pkg/authenticator/token/webhook`` behind ``authentication/token/cache``).
 
-Answers, positive or negative, are cached for a while, keyed by a digest of token and audiences. Failed calls and
-answers with an error
+Answers, positive or negative, are cached for a while, keyed by a digest of token and audiences. Failed calls and answers with an error
 are not cached. Concurrent requests for the same token share one call.
 """
 
@@ -56,8 +55,8 @@ class TokenWebhook:
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
-        """Return the user of a token for this API server, or None. Raises AuthenticationError with the webhook's
-        reason, or if the call failed."""
+        """Return the user of a token for this API server, or None. Raises AuthenticationError with the webhook's reason, or if the call
+        failed."""
         found = await self._found(token, self._audiences, ("from", origin()))
         return None if found is None else found[0]
 

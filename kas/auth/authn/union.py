@@ -43,8 +43,8 @@ class TokenUnion:
 
     @eager
     async def review(self, token: str, audiences: Sequence[str]) -> Reviewed | None:
-        """Review a token for TokenReview: return the user, with system:authenticated, and which of ``audiences`` the
-        token is valid for."""
+        """Review a token for TokenReview: return the user, with system:authenticated, and which of ``audiences`` the token is valid
+        for."""
 
         async def ask(member: Any) -> Reviewed | None:
             own = getattr(member, "review", None)
@@ -74,15 +74,11 @@ class TokenUnion:
 
 
 class Authenticators:
-    """Authenticates requests: tries the members in order, adds system:authenticated to the user found, then falls
-    back to anonymous.
+    """Authenticates requests: tries the members in order, adds system:authenticated to the user found, then falls back to anonymous.
 
-    If a member must wait, the result is an awaitable. A bad credential is never treated as no credential: if some
-    member raised an error and
-    none succeeded, ``AuthenticationError`` is raised. The result is None if no member recognised the request and
-    anonymous requests are off.
-    ``anonymous_paths`` restricts anonymous access to exact paths (AuthenticationConfiguration's conditions); None
-    allows all.
+    If a member must wait, the result is an awaitable. A bad credential is never treated as no credential: if some member raised an error
+    and none succeeded, ``AuthenticationError`` is raised. The result is None if no member recognised the request and anonymous requests
+    are off. ``anonymous_paths`` restricts anonymous access to exact paths (AuthenticationConfiguration's conditions); None allows all.
     """
 
     def __init__(
@@ -97,8 +93,7 @@ class Authenticators:
         self._bearer = next((m for m in self._members if isinstance(m, BearerToken)), None)
 
     def authenticate(self, get: HeaderGet, peer: Any = None, path: str = "", found: Found | None = None) -> Authentication:
-        """Return the user, with ``system:authenticated``, of the first member that accepts a credential; an awaitable
-        if it must wait.
+        """Return the user, with ``system:authenticated``, of the first member that accepts a credential; an awaitable if it must wait.
 
         ``found`` is filled in with the kind of authenticator once there is a user.
         """

@@ -1,5 +1,5 @@
-"""A bearer token in a WebSocket's subprotocols (apiserver's ``authentication/request/websocket``), for browsers: they
-cannot set headers."""
+"""A bearer token in a WebSocket's subprotocols (apiserver's ``authentication/request/websocket``), for browsers: they cannot set
+headers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _RAW_URL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class WebSocketToken:
-    """Passes the token to ``bearer``. It is tried after ``bearer``, so that a bad Authorization header does not hide
-    a good subprotocol."""
+    """Passes the token to ``bearer``. It is tried after ``bearer``, so that a bad Authorization header does not hide a good
+    subprotocol."""
 
     def __init__(self, bearer: BearerToken) -> None:
         self._bearer = bearer

@@ -1,7 +1,6 @@
 """Identity from a client certificate (``authentication/request/x509``): CN is the user, O the groups.
 
-A client may present any certificate. It is verified on every request, because certificates expire and CAs change
-while a connection is
+A client may present any certificate. It is verified on every request, because certificates expire and CAs change while a connection is
 open.
 """
 
@@ -35,8 +34,7 @@ HeaderPairs = Sequence[tuple[bytes, bytes]]
 class Certificates:
     """The certificates a client presented on its connection, not verified yet.
 
-    ``chain`` is DER, the client's own certificate first. ``digest`` is the hex SHA-256 of that one; ``key``
-    identifies the whole chain.
+    ``chain`` is DER, the client's own certificate first. ``digest`` is the hex SHA-256 of that one; ``key`` identifies the whole chain.
     """
 
     __slots__ = ("_ends", "_name", "chain", "digest", "key")
@@ -64,8 +62,7 @@ class Certificates:
 
 
 class Peer:
-    """The certificates of a request's connection, and all headers of the request: groups and extras are repeated
-    headers."""
+    """The certificates of a request's connection, and all headers of the request: groups and extras are repeated headers."""
 
     __slots__ = ("certificates", "headers")
 
@@ -81,15 +78,13 @@ class Verifier(Protocol):
 
 
 def lifetimes(metrics: Registry) -> Histogram:
-    """Return the histogram of the remaining lifetime of client certificates; dashboards use it to warn before clients
-    are locked out."""
+    """Return the histogram of the remaining lifetime of client certificates; dashboards use it to warn before clients are locked out."""
     said = "Distribution of the remaining lifetime on the certificate used to authenticate a request."
     return metrics.histogram("apiserver_client_certificate_expiration_seconds", said, (), LIFETIMES_S)
 
 
 class ClientCertificate:
-    """Authenticates by client certificate. Caches users by certificate: parsing one takes about 50 µs, and
-    connections are reused."""
+    """Authenticates by client certificate. Caches users by certificate: parsing one takes about 50 µs, and connections are reused."""
 
     by_certificate = True
 
@@ -98,8 +93,8 @@ class ClientCertificate:
         self._known: Cache[str, UserInfo] = Cache("client_certificates", "certificates and their users", 16 << 20, 32 << 10)
 
     def authenticate(self, get: HeaderGet, peer: Peer | None = None) -> UserInfo | None:
-        """Return the user of a certificate issued by the client CA; None without a certificate. Raises
-        AuthenticationError for a bad one."""
+        """Return the user of a certificate issued by the client CA; None without a certificate. Raises AuthenticationError for a bad
+        one."""
         if peer is None:
             return None
         shown = peer.certificates

@@ -1,8 +1,7 @@
 """ABAC: a file of policies, one JSON object per line (``pkg/auth/authorizer/abac``).
 
-Versions v1beta1 ({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {...}}) and the
-older one without an
-apiVersion, which is converted as upstream converts it.
+Versions v1beta1 ({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {...}}) and the older one without
+an apiVersion, which is converted as upstream converts it.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ class Abac:
 
     def __init__(self, policies: list[Spec]) -> None:
         self._policies = policies
-        # Policies by one of their subjects, named as in ``UserInfo.subjects``: a request does not look at the
-        # policies of other users, of which there
-        # may be thousands.
+        # Policies by one of their subjects, named as in ``UserInfo.subjects``: a request does not look at the policies of other users, of
+        # which there may be thousands.
         self._by_subject: dict[str, list[Spec]] = {}
         for p in policies:
             name, group = p.get("user"), p.get("group")
@@ -57,8 +55,7 @@ class Abac:
         return (policies for subject, policies in found.items() if subject in subjects)
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        """Return the resource and non-resource rules that the policies give the user in the namespace; the answer is
-        complete."""
+        """Return the resource and non-resource rules that the policies give the user in the namespace; the answer is complete."""
         resource: list[dict] = []
         other: list[dict] = []
         for p in self._policies:
@@ -79,9 +76,8 @@ def load_policy_file(path: str) -> Abac:
 
 
 def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
-    """Return the specs of the policies, one per line. Raises PolicyError, with the line's number, for a line that is
-    neither a policy nor a
-    comment."""
+    """Return the specs of the policies, one per line. Raises PolicyError, with the line's number, for a line that is neither a policy nor
+    a comment."""
     out = []
     for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
@@ -94,8 +90,7 @@ def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
 
 
 def _policy(line: str) -> Spec:
-    """Parse a line as upstream's codec does: as JSON, or as YAML if it does not look like JSON; unknown fields are
-    ignored."""
+    """Parse a line as upstream's codec does: as JSON, or as YAML if it does not look like JSON; unknown fields are ignored."""
     data = line.encode()
     try:
         value = gojson.loads(data) if line.lstrip().startswith("{") else parse(data).value

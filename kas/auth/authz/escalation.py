@@ -1,8 +1,7 @@
 """Prevention of privilege escalation: a user may only grant permissions it holds. The checks of writes to RBAC resources.
 
 ``pkg/registry/rbac/validation/policy_comparator`` through ``ConfirmNoEscalation``, and the rules of
-``pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased``. The checks raise the error the
-client receives, or
+``pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased``. The checks raise the error the client receives, or
 return.
 """
 
@@ -51,8 +50,7 @@ async def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, 
 
 
 def _lines(held: Sequence[Sequence[Obj]], rules: list[Obj]) -> str:
-    """Return the missing rules, one per line, or "". At most ``MOST_TEXT`` characters, some thousand lines, then "and
-    more"."""
+    """Return the missing rules, one per line, or "". At most ``MOST_TEXT`` characters, some thousand lines, then "and more"."""
     try:
         missing = covers(chain.from_iterable(held), rules)
     except TooManyError:
@@ -100,8 +98,7 @@ async def check_role(
     obj: Obj,
     old: Obj | None = None,
 ) -> None:
-    """Check a Role or ClusterRole before it is created or updated (``old`` given). ``name`` is the request's name, ""
-    on create."""
+    """Check a Role or ClusterRole before it is created or updated (``old`` given). ``name`` is the request's name, "" on create."""
     if MASTERS in user.groups or await _may_escalate(authorizer, user, resource, namespace, name):
         return
     if old is not None and only_gc_fields_changed(obj, old):
@@ -126,8 +123,7 @@ async def check_binding(
     obj: Obj,
     old: Obj | None = None,
 ) -> None:
-    """Check a RoleBinding or ClusterRoleBinding before it is created or updated. Raises 404 if the role it refers to
-    does not exist."""
+    """Check a RoleBinding or ClusterRoleBinding before it is created or updated. Raises 404 if the role it refers to does not exist."""
     if MASTERS in user.groups:
         return
     if old is not None and only_gc_fields_changed(obj, old):
@@ -147,8 +143,7 @@ async def check_binding(
 
 
 def only_gc_fields_changed(obj: Obj, old: Obj) -> bool:
-    """Return whether only fields that the garbage collector changes differ: it may finish its work on objects it
-    could not grant."""
+    """Return whether only fields that the garbage collector changes differ: it may finish its work on objects it could not grant."""
     new_meta, old_meta = obj.get("metadata") or {}, old.get("metadata") or {}
     ignored = ("ownerReferences", "finalizers", "selfLink", "managedFields")
     if {k: v for k, v in new_meta.items() if k not in ignored} != {k: v for k, v in old_meta.items() if k not in ignored}:

@@ -1,8 +1,7 @@
 """The roles of a user with hundreds of bindings in one scope, maintained incrementally as bindings and roles change.
 
-Walking all of the user's bindings after each change would cost microseconds per binding on the event loop. Here the
-cost of a change depends
-only on the affected roles. The roles are in the order in which a walk over the bindings by name meets them.
+Walking all of the user's bindings after each change would cost microseconds per binding on the event loop. Here the cost of a change
+depends only on the affected roles. The roles are in the order in which a walk over the bindings by name meets them.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ H = TypeVar("H")  # a role the user has by it
 
 
 class ManyBound(Generic[B, H]):
-    """``bound(name)`` returns a binding if it matches the user, else None; ``ref(b)`` its role's reference;
-    ``held(b)`` the role the user has by
-    it, or an error text."""
+    """``bound(name)`` returns a binding if it matches the user, else None; ``ref(b)`` its role's reference; ``held(b)`` the role the user
+    has by it, or an error text."""
 
     def __init__(
         self, bound: Callable[[str], B | None], ref: Callable[[B], Ref], held: Callable[[B], H | str], names: Iterable[str]
@@ -31,8 +29,7 @@ class ManyBound(Generic[B, H]):
         self._otherwise: set[Ref] = set()
         self._refs: dict[str, Ref] = {}  # by binding
         self._names: dict[Ref, list[str]] = {}  # sorted names of bindings
-        # By the first binding of each existing role, in order: its name, and the role. For missing roles, the error
-        # texts.
+        # By the first binding of each existing role, in order: its name, and the role. For missing roles, the error texts.
         self._firsts: list[str] = []
         self._have: list[H] = []
         self._lacks: dict[Ref, str] = {}
@@ -59,8 +56,8 @@ class ManyBound(Generic[B, H]):
             self._otherwise.add(ref)
 
     def have(self) -> tuple[list[H], list[str]]:
-        """Return the user's roles, each once, in the order of their first bindings, and the errors of missing roles.
-        Do not modify them."""
+        """Return the user's roles, each once, in the order of their first bindings, and the errors of missing roles. Do not modify
+        them."""
         if self._changed or self._otherwise or self._taken:
             self._look_again(list(self._changed))
             self._taken = False

@@ -36,8 +36,7 @@ class MatchConditions:
         return bool(self._programs)
 
     def match(self, spec: dict[str, Any]) -> Verdict:
-        """Evaluate the conditions for a review with this spec. A false condition decides, even if others before it
-        failed.
+        """Evaluate the conditions for a review with this spec. A false condition decides, even if others before it failed.
 
         Raises BudgetSpentError if the cost budget of the event loop's turn does not suffice.
         """

@@ -16,8 +16,7 @@ from kas.observe.metrics import Counter, Labels
 # A member's ``authorize``, and the labels under which its denials and its permissions are counted.
 Ask = tuple[Callable[[Attributes], Outcome | Awaitable[Outcome]], tuple[Labels, Labels]]
 
-# The paths upstream's delegating servers allow by default. kube-apiserver itself allows none this way: its health
-# paths are public
+# The paths upstream's delegating servers allow by default. kube-apiserver itself allows none this way: its health paths are public
 # because of the role system:public-info-viewer, and a SubjectAccessReview must agree.
 ALWAYS_ALLOW_PATHS = ("/healthz", "/readyz", "/livez")
 
@@ -54,8 +53,7 @@ class AlwaysDeny:
 
 
 class AlwaysAllowPaths:
-    """Non-resource paths open to every user; a trailing ``*`` allows by prefix. Raises ValueError for any other
-    pattern."""
+    """Non-resource paths open to every user; a trailing ``*`` allows by prefix. Raises ValueError for any other pattern."""
 
     def __init__(self, paths: Sequence[str] = ALWAYS_ALLOW_PATHS) -> None:
         exact: set[str] = set()
@@ -89,14 +87,11 @@ def _undecided(silent: list[Outcome]) -> Outcome:
 
 
 class Union:
-    """Authorizes by the first member with an opinion; reasons and errors of the members without one are joined, one
-    per line.
+    """Authorizes by the first member with an opinion; reasons and errors of the members without one are joined, one per line.
 
-    If a member must wait, the result is an awaitable, and the following members are called only after it.
-    ``privileged`` groups and open
-    ``paths`` are checked before all members; they are part of the union, because every request passes them. Members'
-    decisions are counted in
-    ``decisions`` by (type, name), given in ``names`` in the order of the members.
+    If a member must wait, the result is an awaitable, and the following members are called only after it. ``privileged`` groups and open
+    ``paths`` are checked before all members; they are part of the union, because every request passes them. Members' decisions are
+    counted in ``decisions`` by (type, name), given in ``names`` in the order of the members.
     """
 
     def __init__(
@@ -117,8 +112,8 @@ class Union:
         )
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """Allow the privileged groups and the open paths; else return the first opinion in the order of the modes, or
-        an awaitable of it."""
+        """Allow the privileged groups and the open paths; else return the first opinion in the order of the modes, or an awaitable of
+        it."""
         if not self._privileged.isdisjoint(a.user.groups):
             return _ALLOWED
         if not a.resource_request and self._paths is not None:
@@ -195,12 +190,10 @@ def build(
     always_allow_paths: Sequence[str] = (),
     decisions: Counter | None = None,
 ) -> Union:
-    """Return the server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in
-    the given order.
+    """Return the server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the given order.
 
-    Each Webhook mode takes the next of ``webhooks``, (name, authorizer). Raises ``ValueError`` for an unknown,
-    repeated or unconfigured mode, and
-    for no modes at all, so that nothing is open by accident.
+    Each Webhook mode takes the next of ``webhooks``, (name, authorizer). Raises ``ValueError`` for an unknown, repeated or unconfigured
+    mode, and for no modes at all, so that nothing is open by accident.
     """
     known: dict[str, Authorizer | None] = {
         "AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny(), "RBAC": rbac, "Node": node, "ABAC": abac,

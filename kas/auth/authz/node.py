@@ -37,9 +37,8 @@ class Reaches(Protocol):
 
 
 class NodeAuthorizer:
-    """``rules`` returns the rules of the bootstrap role system:node, which apply to the resources without a check of
-    their own. It is called
-    when the first node makes a request."""
+    """``rules`` returns the rules of the bootstrap role system:node, which apply to the resources without a check of their own. It is
+    called when the first node makes a request."""
 
     def __init__(self, graph: Reaches, rules: Callable[[], Sequence[Rule]]) -> None:
         self._graph, self._given = graph, rules

@@ -1,7 +1,6 @@
 """The objects each node may access: those referenced by the pods bound to it, and by their volumes.
 
-``plugin/pkg/auth/authorizer/node/graph.go``. Kept as reference counts per node instead of a graph to traverse: an
-object that every pod
+``plugin/pkg/auth/authorizer/node/graph.go``. Kept as reference counts per node instead of a graph to traverse: an object that every pod
 refers to (a service account, the CA bundle) is found as fast as any other.
 """
 
@@ -20,8 +19,7 @@ SOURCES = ("pods", "persistentvolumes", "volumeattachments", "resourceslices", "
 
 
 class LargePod:
-    """A pod that may have thousands of references, provided by ``load``. Read off the event loop, or when a node
-    first needs it."""
+    """A pod that may have thousands of references, provided by ``load``. Read off the event loop, or when a node first needs it."""
 
     __slots__ = ("_found", "_load")
 

@@ -29,9 +29,8 @@ _ON_NODE = b'"nodeName":"'
 
 
 class NodeGraphInformer:
-    """``prefixes`` are the key prefixes of the graph's sources by resource, as in ``NodeGraph.put``. ``metrics``
-    records how long updates of the
-    graph take."""
+    """``prefixes`` are the key prefixes of the graph's sources by resource, as in ``NodeGraph.put``. ``metrics`` records how long updates
+    of the graph take."""
 
     def __init__(self, source: Source, prefixes: Mapping[str, str], metrics: Registry) -> None:
         self._graph = NodeGraph()
@@ -45,8 +44,8 @@ class NodeGraphInformer:
         self.has_synced = False
 
     def ready(self) -> Awaitable[None] | None:
-        """Return None if the graph is filled or can be filled quickly at the first query; else an awaitable that
-        fills it and yields to other tasks.
+        """Return None if the graph is filled or can be filled quickly at the first query; else an awaitable that fills it and yields to
+        other tasks.
 
         Both raise the errors of reading the store.
         """
@@ -91,9 +90,8 @@ class _Part:
         Reflector(self._source, self.prefix, self).start()
 
     async def fill(self) -> None:
-        """Read all objects in pages, and follow the changes. An event between pages concerns an object already read,
-        which is as new or newer, or one
-        still to be read."""
+        """Read all objects in pages, and follow the changes. An event between pages concerns an object already read, which is as new or
+        newer, or one still to be read."""
         time_slice, start = TimeSlice(), ""
         self._fills = True
         try:
@@ -119,8 +117,7 @@ class _Part:
             self.replace(())
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Start over after missed events: with ``records``, or with what is in the store now if the part was filled
-        in pages."""
+        """Start over after missed events: with ``records``, or with what is in the store now if the part was filled in pages."""
         if self._fills:
             self._missed = True
             return

@@ -1,20 +1,15 @@
 """RBAC: an index over roles and bindings, compiled per identity.
 
-``RbacIndex`` is filled with objects (at start and from the store's events). Bindings are indexed by subject, so the
-cost of a decision
-depends on the user's own bindings, not on how many others exist. The matching rules are collected once per user, and
-once more per shape of
-request (verb, group, resource, subresource, namespace) into a short row of (resource names or None, outcome). A
-decision is then two
+``RbacIndex`` is filled with objects (at start and from the store's events). Bindings are indexed by subject, so the cost of a decision
+depends on the user's own bindings, not on how many others exist. The matching rules are collected once per user, and once more per shape
+of request (verb, group, resource, subresource, namespace) into a short row of (resource names or None, outcome). A decision is then two
 dictionary lookups, made in ``kas._fastpath``.
 
-Invalidation: a change in a namespace drops what was compiled for users with requests about that namespace; a change
-of a cluster role, what
-was compiled for users bound to it; a change of a cluster role binding, what was compiled for its subjects.
+Invalidation: a change in a namespace drops what was compiled for users with requests about that namespace; a change of a cluster role,
+what was compiled for users bound to it; a change of a cluster role binding, what was compiled for its subjects.
 
-Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order
-comes from an unordered
-cache, the order here is by name.
+Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order comes from an
+unordered cache, the order here is by name.
 """
 
 from __future__ import annotations
@@ -43,9 +38,8 @@ COMPILED_BYTES, LONGEST = 32 << 20, 1024
 MANY_GROUPS = 10_000  # users with more groups are cached on the identity only: looking up such a key would take milliseconds
 MOST_CHANGES = 256  # changes kept; a matcher older than that is compiled anew, which takes as long as checking them all
 CHANGES_BYTES = 1 << 20  # of all changes kept; a larger single change invalidates every matcher
-# A user with MANY_BINDINGS bindings in one scope, and at most FEW_GROUPS subjects, has its roles there kept up to
-# date (``ManyBound``): up
-# to MOST_BINDINGS bindings in total, dropped after MOST_UNASKED changes without a request.
+# A user with MANY_BINDINGS bindings in one scope, and at most FEW_GROUPS subjects, has its roles there kept up to date (``ManyBound``):
+# up to MOST_BINDINGS bindings in total, dropped after MOST_UNASKED changes without a request.
 MANY_BINDINGS, MOST_BINDINGS, MOST_UNASKED, FEW_GROUPS = 500, 200_000, 10_000, 64
 MOST_AT_ONCE = 1_000  # bindings sorted in one step
 MOST_RULES = 10_000  # listed by a rules review; a role counts once for each of its bindings
@@ -160,8 +154,7 @@ class _Scope:
     def places(self, keys: dict[str, None]) -> dict[str, int]:
         """Return the index of the first matching subject by binding name; do not modify it.
 
-        The cost is that of the smaller set, the user's subjects or the bound ones: intersecting two key views
-        iterates over the shorter.
+        The cost is that of the smaller set, the user's subjects or the bound ones: intersecting two key views iterates over the shorter.
         """
         found: dict[str, int] = {}
         here = self.by_subject.keys() & keys.keys()
@@ -217,8 +210,8 @@ def role_not_found(kind: str, name: str) -> str:
 
 
 class _Epoch(NamedTuple):
-    """When something was compiled: ``of`` identifies the index, since a user may be checked in several; ``at`` is its
-    number of changes."""
+    """When something was compiled: ``of`` identifies the index, since a user may be checked in several; ``at`` is its number of
+    changes."""
 
     of: object
     at: int
@@ -369,9 +362,8 @@ class RbacIndex(Decisions):
         self.epoch = _Epoch(self._own, self._before)
 
     def _holds(self, m: Matcher) -> bool:
-        """Return whether a matcher is still valid, that is, whether no change since affects the user: in the
-        namespaces of its requests, in its
-        cluster roles, or in the cluster role bindings of its subjects. Advances its epoch if so."""
+        """Return whether a matcher is still valid, that is, whether no change since affects the user: in the namespaces of its requests,
+        in its cluster roles, or in the cluster role bindings of its subjects. Advances its epoch if so."""
         since = m.epoch.at - self._before
         if m.epoch.of is not self._own or since < 0:
             return False
@@ -382,8 +374,7 @@ class RbacIndex(Decisions):
         return True
 
     def _keeps(self, length: int, entries: int = 1) -> bool:
-        """Return whether an entry of this length may be cached. If the budget is exhausted, the cache is emptied
-        first."""
+        """Return whether an entry of this length may be cached. If the budget is exhausted, the cache is emptied first."""
         if length > LONGEST:
             return False
         if not self._room.take(length, entries):
@@ -393,8 +384,8 @@ class RbacIndex(Decisions):
     # --- listing
 
     def held(self, user: UserInfo, namespace: str) -> tuple[list[Sequence[Obj]], str]:
-        """Return the rules of every role the user has in the namespace and cluster-wide, each role once, and the
-        resolution error or ""."""
+        """Return the rules of every role the user has in the namespace and cluster-wide, each role once, and the resolution error or
+        ""."""
         m = self.matcher(user)
         roles: dict[Role, None] = {}
         errs: list[str] = []
@@ -408,8 +399,7 @@ class RbacIndex(Decisions):
     async def rules_for(self, user: UserInfo, namespace: str) -> Rules:
         """Return the rules of a SelfSubjectRulesReview; do not modify them.
 
-        A role is listed once for each of its bindings. Beyond ``MOST_RULES`` the lists are incomplete. Yields to
-        other tasks in between.
+        A role is listed once for each of its bindings. Beyond ``MOST_RULES`` the lists are incomplete. Yields to other tasks in between.
         """
         keys, time_slice = self.matcher(user).keys, TimeSlice()
         resource: list[Obj] = []
@@ -463,8 +453,8 @@ class RbacIndex(Decisions):
         return m
 
     def _bound(self, keys: dict[str, None], namespace: str) -> Iterator[tuple[_Binding, Obj, Role | None]]:
-        """Yield the matching bindings of one scope in order of name, each with its matching subject and its role, or
-        None if that is missing."""
+        """Yield the matching bindings of one scope in order of name, each with its matching subject and its role, or None if that is
+        missing."""
         scope = self._scopes.get(namespace)
         if scope is not None:
             for binding, subject in scope.matching(keys):
@@ -476,8 +466,8 @@ class RbacIndex(Decisions):
         return [] if scope is None else [scope.bindings[name] for name in sorted(scope.places(keys))[:most]]
 
     def _scope_roles(self, m: Matcher, namespace: str) -> tuple[list[_Held], list[str]]:
-        """Return the user's roles in one scope, and the errors on the way. A role that is bound twice appears once,
-        with the first binding."""
+        """Return the user's roles in one scope, and the errors on the way. A role that is bound twice appears once, with the first
+        binding."""
         known: tuple[list[_Held], list[str]] | None = m.scopes.get(namespace)
         if known is not None:
             return known
@@ -553,8 +543,7 @@ class RbacIndex(Decisions):
         return roles, errs
 
     def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
-        """Prepare the user's roles in the namespace and cluster-wide. Returns an awaitable if that takes long, else
-        None."""
+        """Prepare the user's roles in the namespace and cluster-wide. Returns an awaitable if that takes long, else None."""
         pending = self._first(self.matcher(user), namespace)
         return None if pending is None else self._all_ready(pending, user, namespace)
 
@@ -567,9 +556,8 @@ class RbacIndex(Decisions):
     def _first(self, m: Matcher, namespace: str, ordered: bool = False) -> Awaitable[None] | None:
         """Return what to await before the user's roles are used, or None.
 
-        That is the sorting of the user's bindings if there are many (skipped if it was done, ``ordered``), then the
-        reading of large rules that
-        were not read yet.
+        That is the sorting of the user's bindings if there are many (skipped if it was done, ``ordered``), then the reading of large
+        rules that were not read yet.
         """
         for ns in () if ordered else dict.fromkeys(("", namespace)):
             many = self._many_of(m.keys, ns) if m.scopes.get(ns) is None else None
@@ -590,9 +578,8 @@ class RbacIndex(Decisions):
                 await time_slice.pause()
 
     async def _after(self, a: Attributes, pending: Awaitable[None]) -> Outcome:
-        """Wait for ``pending``, then authorize. If the sorted bindings were dropped in the meantime, they are sorted
-        in one step: otherwise
-        concurrent changes could repeat the wait for ever."""
+        """Wait for ``pending``, then authorize. If the sorted bindings were dropped in the meantime, they are sorted in one step:
+        otherwise concurrent changes could repeat the wait for ever."""
         await pending
         self._ordered = True
         try:
@@ -629,8 +616,7 @@ class RbacIndex(Decisions):
         return done
 
     def compile_path(self, m: Matcher, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """Compile the outcome for a non-resource path. Called once per path; returns an awaitable as
-        ``compile_shape`` does."""
+        """Compile the outcome for a non-resource path. Called once per path; returns an awaitable as ``compile_shape`` does."""
         if (pending := self._first(m, a.namespace, self._ordered)) is not None:
             return self._after(a, pending)
         roles, errs = self._all_roles(m, a.namespace)

@@ -18,8 +18,7 @@ RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
 
 
 def reflectors(index: RbacIndex, source: Source, prefixes: Mapping[str, str]) -> list[Reflector]:
-    """Return a reflector for each of ``RESOURCES``, by key prefix. The index is complete once all of them have
-    started."""
+    """Return a reflector for each of ``RESOURCES``, by key prefix. The index is complete once all of them have started."""
     return [Reflector(source, prefixes[resource], _Part(index, resource, prefixes[resource])) for resource in RESOURCES]
 
 

@@ -1,8 +1,7 @@
 """The server's authorizer, built from a configuration and rebuilt when ``--authorization-config`` changes.
 
-The Node, RBAC and ABAC authorizers keep their state: they follow the store, or were read when the server started.
-Every later configuration
-must contain those of them that the first one had. A file that cannot be used changes nothing. Upstream:
+The Node, RBAC and ABAC authorizers keep their state: they follow the store, or were read when the server started. Every later
+configuration must contain those of them that the first one had. A file that cannot be used changes nothing. Upstream:
 ``pkg/kubeapiserver/authorizer/reload.go``.
 """
 
@@ -39,8 +38,8 @@ KEPT = ("Node", "RBAC", "ABAC")
 
 
 class Parts(NamedTuple):
-    """The parts of a webhook authorizer that take long to build and may be built in any thread: its kubeconfig and
-    its compiled conditions."""
+    """The parts of a webhook authorizer that take long to build and may be built in any thread: its kubeconfig and its compiled
+    conditions."""
 
     kubeconfig: Backend
     conditions: MatchConditions | None
@@ -57,8 +56,7 @@ def parts_of(authorizers: Authorizers) -> list[Parts]:
 
 
 class Builder:
-    """Builds an authorizer from a configuration and the given long-lived authorizers. ``via`` is the route to
-    webhooks."""
+    """Builds an authorizer from a configuration and the given long-lived authorizers. ``via`` is the route to webhooks."""
 
     def __init__(
         self, metrics: Registry, rbac: Authorizer, node: Authorizer, abac: Authorizer | None = None, via: Via | None = None
@@ -71,9 +69,8 @@ class Builder:
         )
 
     def build(self, authorizers: Authorizers, parts: Sequence[Parts] | None = None) -> Union:
-        """Build the authorizer. ``parts`` is the result of ``parts_of(authorizers)`` if it is known. Raises
-        ValueError for a configuration that is
-        not valid."""
+        """Build the authorizer. ``parts`` is the result of ``parts_of(authorizers)`` if it is known. Raises ValueError for a
+        configuration that is not valid."""
         webhooks = [s for s in authorizers if s.type == WEBHOOK]
         made = zip(webhooks, parts_of(authorizers) if parts is None else parts, strict=True)
         hooks = [(s.name, self._webhook(s, part)) for s, part in made]
@@ -92,8 +89,7 @@ class Builder:
 
 
 class Reloading:
-    """The authorizer of the file at ``path``, reloaded by ``look``, which is called periodically. The initial load
-    counts as a reload, as
+    """The authorizer of the file at ``path``, reloaded by ``look``, which is called periodically. The initial load counts as a reload, as
     upstream. Raises ValueError for a file that cannot be used."""
 
     def __init__(self, path: str, builder: Builder, reloads: Reloads) -> None:
@@ -156,8 +152,7 @@ class Reloading:
             self._done(False)
 
     def _read(self, data: bytes) -> tuple[Authorizers, list[Parts] | None]:
-        """Return the configuration and its parts, or None instead of parts if it equals the current one. Raises
-        ValueError."""
+        """Return the configuration and its parts, or None instead of parts if it equals the current one. Raises ValueError."""
         loaded = load(data, self._needed)
         if loaded == self._loaded:
             return loaded, None
@@ -184,9 +179,8 @@ def authorizer_of(
 ) -> Union | Reloading:
     """Return the authorizer that the flags configure.
 
-    ``server`` is the server's name in the metrics of reloads, "" if this process does not count them. ``via`` is the
-    route to webhooks. Raises
-    ValueError for files that cannot be used, OSError for a policy file that cannot be read.
+    ``server`` is the server's name in the metrics of reloads, "" if this process does not count them. ``via`` is the route to webhooks.
+    Raises ValueError for files that cannot be used, OSError for a policy file that cannot be read.
     """
     abac = None
     if o.authorization_policy_file:

@@ -1,8 +1,7 @@
 """A role prepared for decisions: its rules, indexed by resource and path.
 
-``pkg/registry/rbac/validation/rule.go``. All rules of a role give the same reason, so for one kind of request a role
-reduces to the set of
-names it allows; the order of its rules does not matter.
+``pkg/registry/rbac/validation/rule.go``. All rules of a role give the same reason, so for one kind of request a role reduces to the set
+of names it allows; the order of its rules does not matter.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ _OF_RESOURCES, _OF_PATHS = ("verbs", "apiGroups", "resources", "resourceNames"),
 
 
 class _Found(NamedTuple):
-    """A role's rules: all of them; by resource as written ("pods", "pods/log", "*/scale", "*"); those about paths, by
-    path and by the prefix
-    before a "*"."""
+    """A role's rules: all of them; by resource as written ("pods", "pods/log", "*/scale", "*"); those about paths, by path and by the
+    prefix before a "*"."""
 
     rules: list[Rule]
     resources: dict[str, list[Rule]]
@@ -29,9 +27,8 @@ class _Found(NamedTuple):
 
 
 class Role:
-    """The rules that ``load`` returns, read on first use: most roles of a cluster do not concern the requester.
-    ``length`` is their size in
-    bytes."""
+    """The rules that ``load`` returns, read on first use: most roles of a cluster do not concern the requester. ``length`` is their size
+    in bytes."""
 
     __slots__ = ("_found", "_length", "_listed", "_load")
 

@@ -1,8 +1,7 @@
 """Policy rules: whether one set covers another, and their text in messages.
 
-Pure functions over PolicyRule dicts; the behaviour of component-helpers' ``auth/rbac/validation`` (Covers,
-CompactRules). ``roles`` decides
-whether a role allows a request.
+Pure functions over PolicyRule dicts; the behaviour of component-helpers' ``auth/rbac/validation`` (Covers, CompactRules). ``roles``
+decides whether a role allows a request.
 """
 
 from __future__ import annotations
@@ -96,8 +95,7 @@ def _sets(by: dict[str, set[int]], *keys: str) -> list[set[int]]:
 
 
 def covers(owner: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """Return the atoms of ``wanted`` that no single rule of ``owner`` grants, at most ``MOST_MISSING``; empty if all
-    are covered.
+    """Return the atoms of ``wanted`` that no single rule of ``owner`` grants, at most ``MOST_MISSING``; empty if all are covered.
 
     An atom is one verb, one group, one resource and at most one name, or one verb and one path. Raises TooManyError.
     """

@@ -1,9 +1,7 @@
 """The mode Webhook: an external service decides, by a SubjectAccessReview for each request.
 
-Answers are cached by the attributes. If the webhook cannot be called or its answer is invalid, its failure policy
-decides, with an error,
-which the client receives as a 500 unless another authorizer allows. Upstream:
-``apiserver/plugin/pkg/authorizer/webhook``.
+Answers are cached by the attributes. If the webhook cannot be called or its answer is invalid, its failure policy decides, with an error,
+which the client receives as a 500 unless another authorizer allows. Upstream: ``apiserver/plugin/pkg/authorizer/webhook``.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ CACHE_BYTES, LONGEST_REASON = 16 << 20, 4096
 BOTH = "webhook subject access review returned both allow and deny response"
 DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CONDITION_DURATIONS = (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25)
-# A review can only express In and NotIn of a selector's comparisons; ``<`` and ``>`` are left out, which only widens
-# the request.
+# A review can only express In and NotIn of a selector's comparisons; ``<`` and ``>`` are left out, which only widens the request.
 _OPERATORS = {"=": "In", "==": "In", "in": "In", "!=": "NotIn", "notin": "NotIn", "exists": "Exists", "!": "DoesNotExist"}
 
 
@@ -76,9 +73,8 @@ class Metrics:
 class WebhookAuthorizer:
     """One webhook, identified by ``name``.
 
-    ``version`` is the version of the review, v1 or v1beta1. ``ttls`` are the seconds for which allowing and other
-    answers are cached, 0 for not
-    at all. ``on_error`` is DENY or NO_OPINION.
+    ``version`` is the version of the review, v1 or v1beta1. ``ttls`` are the seconds for which allowing and other answers are cached, 0
+    for not at all. ``on_error`` is DENY or NO_OPINION.
     """
 
     def __init__(
@@ -94,8 +90,7 @@ class WebhookAuthorizer:
         )
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """Return the webhook's decision: at once if it is cached or the match conditions exclude the request, else an
-        awaitable."""
+        """Return the webhook's decision: at once if it is cached or the match conditions exclude the request, else an awaitable."""
         return self._read_aside(a) if long_selectors(a) else self._judged(a, spec_of(a))
 
     async def _read_aside(self, a: Attributes) -> Outcome:

@@ -1,5 +1,4 @@
-"""PodSecurityConfiguration: the defaults for namespaces without labels, and the exemptions
-(``pod-security-admission/admission/api``)."""
+"""PodSecurityConfiguration: the defaults for namespaces without labels, and the exemptions (``pod-security-admission/admission/api``)."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ def _of(a: Attributes) -> tuple[str, str, str]:
 
 
 def _version(policy: LevelVersion) -> str:
-    """Return the version label. Users choose the version, so unknown ones are mapped to a fixed value, to bound the number of
-    series."""
+    """Return the version label. Users choose the version, so unknown ones are mapped to a fixed value, to bound the number of series."""
     if policy.version == LATEST or policy.level == PRIVILEGED:
         return "latest"
     return f"v1.{policy.version}" if policy.version <= _NEWEST else "future"

@@ -53,9 +53,8 @@ def parse_version(text: str) -> int | None:
 def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) -> tuple[Policy, list[FieldError]]:
     """Return the policy in the labels, and the errors in them; ``defaults`` apply to missing labels.
 
-    An invalid level enforces the strictest one but audits and warns nothing; an invalid version is the latest. Without a level of
-    its own, warn is
-    as strict as enforce.
+    An invalid level enforces the strictest one but audits and warns nothing; an invalid version is the latest. Without a level of its
+    own, warn is as strict as enforce.
     """
     if not labels or not any(key.startswith(PREFIX) for key in labels):
         return defaults, []
