@@ -29,9 +29,9 @@ def operation_options(a: Attributes) -> Obj | None:
 def about(a: Attributes, shown: Invocation, own: GVK) -> Obj:
     """Return the kind and resource fields of an AdmissionRequest, in the order of Go's struct. The objects are of kind ``own`` in the
     request and are shown in the version ``shown``."""
-    told, sub = shown.kind, a.subresource
+    kind, sub = shown.kind, a.subresource
     return {
-        "kind": {"group": told[0], "version": told[1], "kind": told[2]},
+        "kind": {"group": kind[0], "version": kind[1], "kind": kind[2]},
         "resource": {"group": shown.group, "version": shown.version, "resource": shown.resource},
         **({"subResource": sub} if sub else {}),
         "requestKind": {"group": own[0], "version": own[1], "kind": own[2]},

@@ -293,7 +293,7 @@ class Pods(Evaluator):
 
     def same(self, now: Obj, before: Obj) -> bool:
         """Return True for most updates of a pod: they change its conditions or other status that usage does not depend on."""
-        return now.get("spec") == before.get("spec") and _told(now) == _told(before)
+        return now.get("spec") == before.get("spec") and _usage_inputs(now) == _usage_inputs(before)
 
     def constraints(self, required: list[str], obj: Obj) -> str:
         """Return an error for containers that omit resources a quota requires, else ""."""
@@ -327,7 +327,7 @@ def _terminating(pod: Obj) -> bool:
     return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None
 
 
-def _told(pod: Obj) -> tuple[Any, ...]:
+def _usage_inputs(pod: Obj) -> tuple[Any, ...]:
     """Return what, besides the spec, determines the usage of a pod."""
     meta, status = pod["metadata"], pod.get("status") or {}
     known = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))

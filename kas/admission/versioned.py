@@ -56,10 +56,10 @@ class Versioned:
         self.old = self._a.old if kind == self.own else await self._converted(old, kind)
         self.kind, self._other, self._json = kind, None, None
 
-    async def show(self, told: Invocation) -> None:
+    async def show(self, invocation: Invocation) -> None:
         """Convert the objects to the version of an invocation. Raises ApiError."""
         try:
-            await self.to(told.kind)
+            await self.to(invocation.kind)
         except UnknownKindError as e:
             raise errors.internal(str(e)) from None
 

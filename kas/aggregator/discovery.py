@@ -108,11 +108,11 @@ class Discovery:
     async def _fetch(self, key: ServiceReference) -> None:
         async with self._room:
             self._dirty.discard(key)
-            mine = list(self._services.by_service.get(key, {}).values())
+            services = list(self._services.by_service.get(key, {}).values())
             found: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}
-            available = next((s for s in mine if s.available), None)
+            available = next((s for s in services if s.available), None)
             said = await self._whole(key, available) if available is not None else None
-            for s in mine:
+            for s in services:
                 if said is not None and not said.legacy:
                     # A version that the backend does not list has no resources, and that is current.
                     found[s.name] = (said.versions.get(s.group_version, ()), True)

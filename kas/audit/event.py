@@ -67,8 +67,8 @@ class Event(Record):
         if answer is None:
             return
         if answer.startswith(b'{"kind":"Status"'):
-            told = orjson.loads(answer)
-            self.response_status = {"metadata": {}, **{k: told[k] for k in ("status", "message", "reason", "details") if k in told}}
+            fields = orjson.loads(answer)
+            self.response_status = {"metadata": {}, **{k: fields[k] for k in ("status", "message", "reason", "details") if k in fields}}
         if self.level == REQUEST_RESPONSE:
             self.response_object = without_managed_fields(answer) if self.omit_managed_fields else answer.rstrip(b"\n")
 
@@ -96,11 +96,11 @@ _REFERENCE = ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", 
 
 def _object_reference(info: RequestInfo) -> dict[str, str]:
     """Return the object reference that follows from the request line."""
-    told = {
+    fields = {
         "resource": info.resource, "namespace": info.namespace, "name": info.name, "apiGroup": info.api_group,
         "apiVersion": info.api_version, "subresource": info.subresource,
     }  # fmt: skip
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def without_managed_fields(answer: bytes) -> bytes:

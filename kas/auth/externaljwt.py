@@ -233,8 +233,8 @@ def _numbers(message: bytes) -> dict[int, int]:
 
 def _timestamp(answer: bytes) -> int:
     """Return the whole seconds of the ``data_timestamp`` of a ``FetchKeysResponse``, or 0 without one."""
-    told = [v for n, _, v in protowire.fields(answer) if n == 2 and isinstance(v, bytes)]
-    seconds = _numbers(told[-1]).get(1, 0) if told else 0
+    timestamps = [v for n, _, v in protowire.fields(answer) if n == 2 and isinstance(v, bytes)]
+    seconds = _numbers(timestamps[-1]).get(1, 0) if timestamps else 0
     return seconds if seconds < 1 << 63 else seconds - (1 << 64)
 
 

@@ -67,13 +67,13 @@ class DefinitionFinalizer:
         if obj is None or not obj["metadata"].get("deletionTimestamp") or FINALIZER not in (obj["metadata"].get("finalizers") or ()):
             return None
         uid, spec = obj["metadata"].get("uid", ""), obj["spec"]
-        told = (obj.get("status") or {}).get("conditions") or ()
+        stored_conditions = (obj.get("status") or {}).get("conditions") or ()
         # Later passes must not reset the condition: each write would trigger this loop again, without end.
-        if not any(c.get("type") == "Terminating" and c.get("reason") == WAITING[1] for c in told):
+        if not any(c.get("type") == "Terminating" and c.get("reason") == WAITING[1] for c in stored_conditions):
             await self._tell(name, uid, IN_PROGRESS)
         prefix = f"/registry/{spec['group']}/{spec['names']['plural']}/"
         reg = self._of(spec["group"], spec["names"]["plural"])
-        what = COMPLETED if any(c.get("type") == "Established" and c.get("status") == "True" for c in told) else NEVER
+        what = COMPLETED if any(c.get("type") == "Established" and c.get("status") == "True" for c in stored_conditions) else NEVER
         if reg is not None and reg.root == prefix:
             if find_builtin_kind(reg.resource.group, reg.resource.version, reg.resource.kind) is not None:
                 what = OVERLAPPING  # the objects stored there are not the definition's

@@ -97,7 +97,7 @@ class LeaderElection:
 
     async def _try(self) -> bool:
         now = datetime.datetime.now(datetime.UTC).strftime(MICRO_TIME)
-        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, round(self._times.lease_s)), "renewTime": now}
+        renewal = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, round(self._times.lease_s)), "renewTime": now}
         taken = False
 
         def take(lease: dict[str, Any]) -> bool:
@@ -110,7 +110,7 @@ class LeaderElection:
             taken = True
             if holder != self.identity:
                 spec.update(acquireTime=now, leaseTransitions=(spec.get("leaseTransitions") or 0) + 1)
-            spec.update(mine)
+            spec.update(renewal)
             return True
 
         if await self._client.update(self._registry, NAMESPACE, self._lease, take) is not None:
@@ -119,7 +119,7 @@ class LeaderElection:
             return False
         lease = {
             "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": self._lease, "namespace": NAMESPACE},
-            "spec": {**mine, "acquireTime": now, "leaseTransitions": 0},
+            "spec": {**renewal, "acquireTime": now, "leaseTransitions": 0},
         }  # fmt: skip
         return await self._client.create(GROUP, "leases", lease) is not None
 

@@ -35,7 +35,7 @@ class Essentials:
     def __init__(self, registries: Registries, bootstrapper: Bootstrapper, service_ranges: list[str]) -> None:
         self._bootstrapper, self._service_ranges = bootstrapper, service_ranges
         self.client = Client(registries, CIDR_REPORTER, "system:apiserver")
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def run(self) -> None:
         """Recreate missing objects every ``EVERY_S`` seconds, and when the wanted objects change, until cancelled. Objects written
@@ -69,8 +69,8 @@ class Essentials:
             message = f"The default ServiceCIDR [{' '.join(have)}] does not match the controller flag configurations [{' '.join(want)}]"
         elif ready.get("status") == "False":
             reason, message = ready.get("reason") or "", f"Configuration matches, but {ready.get('message') or ''}"
-        if reason and reason not in self._told:
-            self._told.add(reason)
+        if reason and reason not in self._reported:
+            self._reported.add(reason)
             meta = cidr["metadata"]
             involved = {"kind": "ServiceCIDR", "name": meta["name"], "uid": meta.get("uid", ""), "apiVersion": "networking.k8s.io/v1"}
             await self.client.warn(involved, reason, message, CIDR_REPORTER)

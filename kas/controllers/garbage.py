@@ -45,7 +45,7 @@ class GarbageCollector:
         self.asking = WorkQueue(self._ask, f"{self.name}-remote")
         self._roots: dict[str, Registry] = {}
         self._lost, self._whole = asyncio.Event(), asyncio.Event()  # changes were missed; the graph is complete
-        self._told: dict[tuple[str, str], None] = {}
+        self._reported: dict[tuple[str, str], None] = {}
         self._elsewhere = Elsewhere(self.store, f"{self.name}-elsewhere")
 
     async def run(self) -> None:
@@ -325,9 +325,9 @@ class GarbageCollector:
         await self._elsewhere.find(owners, ref["uid"], Waiting(namespace, lambda: self._tell_invalid(reg, node, namespace, name, ref)))
 
     async def _tell_invalid(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
-        if (node.uid, ref["uid"]) in self._told:
+        if (node.uid, ref["uid"]) in self._reported:
             return
-        remember(self._told, (node.uid, ref["uid"]), None)
+        remember(self._reported, (node.uid, ref["uid"]), None)
         r = reg.resource
         where = f"[{ref['apiVersion']}/{ref['kind']}, namespace: {namespace}, name: {ref['name']}, uid: {ref['uid']}]"
         involved = {"kind": r.kind, "namespace": namespace, "name": name, "uid": node.uid}

@@ -51,7 +51,7 @@ class Elsewhere:
         """Report at once if the owner's namespace is known, else after a scan. Dropped if too many wait already."""
         where = self._known.get(uid)
         if where is not None:
-            await _told(where, waiting)
+            await _report(where, waiting)
         elif self._waiting < MEMORY:
             self._waiting += 1
             self._wanted.setdefault(owners.root, (owners, {}))[1].setdefault(uid, []).append(waiting)
@@ -68,7 +68,7 @@ class Elsewhere:
         try:
             for uid, where in found.items():
                 for waiting in by_uid[uid]:
-                    await _told(where, waiting)
+                    await _report(where, waiting)
         finally:
             await asyncio.sleep(max(REST_S, REST_TIMES * took))
 
@@ -91,7 +91,7 @@ class Elsewhere:
             await asyncio.sleep(0)
 
 
-async def _told(where: str, waiting: Waiting) -> None:
+async def _report(where: str, waiting: Waiting) -> None:
     if where and where != waiting.namespace:
         await waiting.tell()
 

@@ -108,10 +108,10 @@ class Runner:
 
     async def end(self, names: Collection[str]) -> None:
         """Cancel the named tasks before the others, and wait for them."""
-        mine = [t for t in self.tasks if t.get_name() in names]
-        for t in mine:
+        selected = [t for t in self.tasks if t.get_name() in names]
+        for t in selected:
             t.cancel()
-        await asyncio.gather(*mine, return_exceptions=True)
+        await asyncio.gather(*selected, return_exceptions=True)
 
     async def _every(self, name: str, seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
         failed = ""
@@ -131,7 +131,7 @@ class Runner:
 
     async def _lead(self) -> None:
         """Wait for the lock, then run what must run only once."""
-        path, told = self._run_dir / "leader.lock", ""
+        path, logged = self._run_dir / "leader.lock", ""
         while True:
             try:
                 if self._lock is None:
@@ -142,9 +142,9 @@ class Runner:
                 pass  # another worker leads
             except OSError as e:  # e.g. out of file descriptors; with a single worker there is no leader meanwhile
                 self._hooks.hindered(str(e))
-                if str(e) != told:
+                if str(e) != logged:
                     log.error("worker %d cannot lead yet: %s", self._index, e)
-                told = str(e)
+                logged = str(e)
             await asyncio.sleep(LEAD_EVERY_S)
         log.info("worker %d leads", self._index)
         self._hooks.lead()

@@ -289,8 +289,8 @@ def _named(address: Obj) -> tuple[str, str]:
 
 def _made(obj: Obj) -> int:
     """Return the creation time in seconds; 0 if it is missing."""
-    told = obj["metadata"].get("creationTimestamp")
-    return parse_time(told)[0] if told else 0
+    created = obj["metadata"].get("creationTimestamp")
+    return parse_time(created)[0] if created else 0
 
 
 def address_fault(address: Obj, service: Obj | None, now: int) -> tuple[str, str] | None:

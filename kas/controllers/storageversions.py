@@ -90,7 +90,7 @@ class Registration:
     def awaited(self, group: str, resource: str) -> str | None:
         """Return the last error, or "<nil>", if writes of the resource must wait, else None; see ``kas.filters.storage_version``."""
         report = self._open.get((group, resource))
-        if report is None or self._told(report):
+        if report is None or self._is_stored(report):
             return None
         return self._errors.get(report.name, NO_ERROR)
 
@@ -103,7 +103,7 @@ class Registration:
 
         def look() -> None:
             for report in self.reports if self._open else ():
-                self._told(report)
+                self._is_stored(report)
             if not self._open:
                 complete()
 
@@ -113,14 +113,14 @@ class Registration:
         """Return the controller that writes the entries."""
         return StorageVersions(self)
 
-    def _told(self, report: Report) -> bool:
+    def _is_stored(self, report: Report) -> bool:
         found = self.client.get(GROUP, RESOURCE, "", report.name) or {}
-        told = report.of(self.identity) in ((found.get("status") or {}).get("storageVersions") or ())
-        if told:
+        stored = report.of(self.identity) in ((found.get("status") or {}).get("storageVersions") or ())
+        if stored:
             self._errors.pop(report.name, None)
             for at in report.places:
                 self._open.pop(at, None)
-        return told
+        return stored
 
 
 class StorageVersions:

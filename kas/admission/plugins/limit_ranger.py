@@ -100,12 +100,12 @@ def _set_all_defaults(a: Attributes, ranges: list[_Range]) -> None:
 def _check_all(a: Attributes, ranges: list[_Range]) -> None:
     spec = a.obj["spec"]
     for limits, _ in ranges:
-        found = _told(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
+        found = _bounded(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
         if found:
             raise a.forbid(aggregate(found))
 
 
-def _told(found: Iterator[str]) -> list[str]:
+def _bounded(found: Iterator[str]) -> list[str]:
     """Return the distinct messages, limited in number and length like field errors.
 
     A missing ratio is reported for every container, whether it names the resource or not, so there may be as many messages as amounts

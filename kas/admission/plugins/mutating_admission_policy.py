@@ -68,7 +68,7 @@ class Plugin:
         for one in found:
             if isinstance(one, ConfigurationFault):
                 continue
-            await objects.show(one.told)
+            await objects.show(one.invocation)
             if not await run.matches(one) or not rounds.due(reinvocation, one.key):
                 continue
             if await run.mutate(one):

@@ -67,9 +67,9 @@ class Plugin:
             if isinstance(found, ConfigurationFault):
                 said.fault(found)
                 continue
-            about = known.get(found.told)
+            about = known.get(found.invocation)
             if about is None:
-                about = known[found.told] = await self._about(a, found.told, versions)
+                about = known[found.invocation] = await self._about(a, found.invocation, versions)
             outcome = await evaluate(found.policy, a, about, found.param, conditions)
             for i, decision in enumerate(outcome.decisions):
                 if decision.denied or decision.failed:
@@ -80,16 +80,16 @@ class Plugin:
                 said.annotate(f"{found.policy.name}/{key}", value)
         said.end()
 
-    async def _about(self, a: Attributes, told: Invocation, versions: dict[GVK, Versioned]) -> Activation:
+    async def _about(self, a: Attributes, invocation: Invocation, versions: dict[GVK, Versioned]) -> Activation:
         """Return the variables for a request in a version, shared by all policies."""
         from kas.admission.expressions import activation
 
-        objects = versions.get(told.kind)
+        objects = versions.get(invocation.kind)
         if objects is None:
-            objects = versions[told.kind] = Versioned(a, self._policies.equivalents)
-            await objects.show(told)
+            objects = versions[invocation.kind] = Versioned(a, self._policies.equivalents)
+            await objects.show(invocation)
         await objects.ready(values=True)
-        return activation(a, told, objects, self._authorizer, self._policies.namespace(a))
+        return activation(a, invocation, objects, self._authorizer, self._policies.namespace(a))
 
 
 class _Said:

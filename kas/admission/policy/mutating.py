@@ -49,7 +49,7 @@ class Run:
 
     async def _variables(self, found: Found) -> Obj:
         await self._objects.ready(values=True)
-        out = activation(self._a, found.told, self._objects, self._authorizer, self._namespace, self._known)
+        out = activation(self._a, found.invocation, self._objects, self._authorizer, self._namespace, self._known)
         out["params"] = found.param
         return out
 

@@ -103,7 +103,7 @@ class Found(NamedTuple):
 
     policy: Policy
     binding: Binding
-    told: Invocation
+    invocation: Invocation
     param: Obj | None
 
     @property
@@ -191,8 +191,8 @@ class Policies:
             if time_slice.over:  # the caller's evaluations included
                 await time_slice.pause()
             try:
-                told = policy.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents)
-                if told is None:
+                invocation = policy.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents)
+                if invocation is None:
                     continue
                 if policy.param_kind is not None:
                     self._params.resource(policy.param_kind)
@@ -210,7 +210,7 @@ class Policies:
                     yield ConfigurationFault(policy, binding, f"failed to configure binding: {_text(e)}")
                     continue
                 for param in params:
-                    yield Found(policy, binding, told, param)
+                    yield Found(policy, binding, invocation, param)
 
     async def _next(self, each: Iterator[tuple[Policy, Iterable[Binding]]]) -> tuple[Policy, Sequence[Binding]] | None:
         """Return the next policy with a snapshot of its bindings, whatever changes while they are evaluated."""

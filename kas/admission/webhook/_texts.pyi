@@ -21,5 +21,5 @@ class Allowed:
     def allowed(self, name: str, operation: str, seconds: float) -> None: ...
 
 async def only(
-    webhooks: Webhooks, a: Attributes, objects: Versioned, hook: Hook, told: Invocation, refused: Callable[[Exception, float], None]
+    webhooks: Webhooks, a: Attributes, objects: Versioned, hook: Hook, invocation: Invocation, refused: Callable[[Exception, float], None]
 ) -> None: ...

@@ -115,15 +115,15 @@ cdef class Texts:
         """Return the decision in an answer; do not modify it. Raises HookError for what is not a review, InvalidResponseError for one
         that does not fit the request."""
         cdef tuple last = self._last
-        cdef bytes before, after, mine
+        cdef bytes before, after, uid_bytes
         cdef Py_ssize_t n, m, k
         if last is not None:
-            before, after, mine = <bytes>last[0], <bytes>last[1], uid.encode()
-            n, m, k = PyBytes_GET_SIZE(before), PyBytes_GET_SIZE(mine), PyBytes_GET_SIZE(after)
+            before, after, uid_bytes = <bytes>last[0], <bytes>last[1], uid.encode()
+            n, m, k = PyBytes_GET_SIZE(before), PyBytes_GET_SIZE(uid_bytes), PyBytes_GET_SIZE(after)
             if (
                 PyBytes_GET_SIZE(body) == n + m + k
                 and memcmp(PyBytes_AS_STRING(body), PyBytes_AS_STRING(before), n) == 0
-                and memcmp(PyBytes_AS_STRING(body) + n, PyBytes_AS_STRING(mine), m) == 0
+                and memcmp(PyBytes_AS_STRING(body) + n, PyBytes_AS_STRING(uid_bytes), m) == 0
                 and memcmp(PyBytes_AS_STRING(body) + n + m, PyBytes_AS_STRING(after), k) == 0
             ):
                 return last[2]
@@ -152,7 +152,7 @@ cdef class Allowed:
         return 0
 
 
-async def only(webhooks, a, objects, hook, told, refused):
+async def only(webhooks, a, objects, hook, invocation, refused):
     """Call the only matching validating webhook, as ``Webhooks.ask`` does, and count the result. ``refused(error, seconds)`` is called if
     it does not allow the request; it raises the refusal if there is one."""
     cdef double began = _now(), took
@@ -164,10 +164,10 @@ async def only(webhooks, a, objects, hook, told, refused):
     cdef Asker client = (<Known?>webhooks.clients)._found(hook.client_key)
     try:
         if reviews is None or client is None or texts is None or (a.dry_run and not hook.dry_run):
-            await webhooks.ask(hook, a, told, objects)
+            await webhooks.ask(hook, a, invocation, objects)
         else:
             uid = audit_id()
-            sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
+            sent = reviews.request(a, invocation, objects.own, uid, texts[0], texts[1])
             try:
                 asking = client._begin(sent, hook.timeout_s, a.deadline - _now())
                 if asking is None:

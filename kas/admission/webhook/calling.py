@@ -62,7 +62,7 @@ class Webhooks:
     ) -> None:  # fmt: skip
         self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
         self.metrics = WebhookMetrics(metrics, kind)
-        self._authorizer, self._told = authorizer, Sparing(log, "%d more webhooks could not be called")
+        self._authorizer, self._failure_log = authorizer, Sparing(log, "%d more webhooks could not be called")
         self._spaces = Namespaces(informers, objects)
         self.clients = HookClients(users or Users({}), resolve, shares, egress)
 
@@ -71,15 +71,15 @@ class Webhooks:
         here. ``objects`` are what selectors see. Raises ApiError."""
         return hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents, objects.own)
 
-    async def meets(self, hook: Hook, a: Attributes, told: Invocation, seen: Versioned) -> bool:
-        """Return whether the match ``conditions``, which the webhook must have, hold. ``seen`` are the objects in the version ``told``.
-        Raises ApiError."""
+    async def meets(self, hook: Hook, a: Attributes, invocation: Invocation, seen: Versioned) -> bool:
+        """Return whether the match ``conditions``, which the webhook must have, hold. ``seen`` are the objects in the version
+        ``invocation``. Raises ApiError."""
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
         conditions = hook.conditions
         assert conditions is not None
         await seen.ready(values=True)
-        variables = activation(a, told, seen, self._authorizer)
+        variables = activation(a, invocation, seen, self._authorizer)
         try:
             evaluator = Evaluator(variables, MATCH_CONDITIONS_BUDGET)
             matches = await conditions.match(evaluator, self.metrics.conditions, hook.name, a.operation)
@@ -92,8 +92,8 @@ class Webhooks:
             self.metrics.conditions.excluded(hook.name, a.operation)
         return matches
 
-    async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:
-        """Call the webhook and return its answer if it allows the request. ``objects`` are in the version ``told``. Raises CallError,
+    async def ask(self, hook: Hook, a: Attributes, invocation: Invocation, objects: Versioned) -> review.Response:
+        """Call the webhook and return its answer if it allows the request. ``objects`` are in the version ``invocation``. Raises CallError,
         Rejection and ApiError."""
         reviews = hook.reviews
         if reviews is None or (a.dry_run and not hook.dry_run):
@@ -104,7 +104,7 @@ class Webhooks:
             texts = objects.encoded()
         uid = audit_id()  # matches the answer to the request; it is not a secret
         try:
-            sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
+            sent = reviews.request(a, invocation, objects.own, uid, texts[0], texts[1])
             client = self.clients.found(hook.client_key) or await self.clients.ready(hook.client_config, hook.client_key)
             # The request's own deadline is enforced elsewhere: if it passes first, the webhook has not failed, and no client waits.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
@@ -187,7 +187,7 @@ class Webhooks:
 
     def failed(self, hook: Hook, a: Attributes, error: CallError, round_: int, index: int) -> ApiError | None:
         """Apply the failure policy to a failed call: return the refusal, or None if the request continues."""
-        if self._told.one(monotonic()):
+        if self._failure_log.one(monotonic()):
             log.warning("Failed calling webhook, failing %s %s: %s", "open" if hook.ignore else "closed", hook.name, error)
         if not hook.ignore:
             return errors.internal(str(error))

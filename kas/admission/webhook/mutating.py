@@ -35,18 +35,18 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     for hook in tuple(webhooks.hooks.of(a)):  # a snapshot: configurations replaced meanwhile apply to later requests
         if time_slice.over:
             await time_slice.pause()
-        told = webhooks.matched(hook, a, objects)
-        if told is None:
+        invocation = webhooks.matched(hook, a, objects)
+        if invocation is None:
             continue
         if hook.conditional:
-            await objects.show(told)
-            if not await webhooks.meets(hook, a, told, objects):
+            await objects.show(invocation)
+            if not await webhooks.meets(hook, a, invocation, objects):
                 continue
         if not rounds.due(reinvocation, hook.uid):
             continue
-        if told.kind != objects.kind:
-            await objects.show(told)
-        if await _ask(webhooks, hook, a, told, objects, int(reinvocation.again)):
+        if invocation.kind != objects.kind:
+            await objects.show(invocation)
+        if await _ask(webhooks, hook, a, invocation, objects, int(reinvocation.again)):
             rounds.changed()
             reinvocation.required = True
         if hook.if_needed:
@@ -55,13 +55,13 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.end(reinvocation, objects)
 
 
-async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int) -> bool:
+async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, invocation: Invocation, objects: Versioned, round_: int) -> bool:
     """Call a webhook and apply its patch; return whether it changed the object. Raises ApiError."""
     began, changed, index = monotonic(), False, webhooks.hooks.index(hook)
     about, place = {"configuration": hook.configuration, "webhook": hook.name}, f"round_{round_}_index_{index}"
     error: Exception | None = None
     try:
-        found = await webhooks.ask(hook, a, told, objects)
+        found = await webhooks.ask(hook, a, invocation, objects)
         aside = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
         changed = await in_turn(aside, patch, hook, objects, found)
         if found.patch and a.bodies_recorded and (shown := await step(aside, _shown, about, found)):

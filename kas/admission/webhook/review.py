@@ -29,7 +29,7 @@ _PLAIN, _OUTER = {"uid", "allowed"}, {"kind", "apiVersion", "response"}
 MAX_WARNINGS, MAX_WARNING = 64, 4_097
 MAX_ABOUT = 64  # cached descriptions of kinds and resources, about 500 bytes each
 MAX_KEPT = 4 << 10  # longer answers and identities are not cached
-Told = tuple[Invocation, GVK, str, str, str, str]
+DescriptionKey = tuple[Invocation, GVK, str, str, str, str]
 
 
 class InvalidResponseError(Exception):
@@ -53,17 +53,17 @@ class Reviews(Texts):
     def __init__(self, version: str, mutating: bool) -> None:
         super().__init__(f'{{"kind":"{KIND}","apiVersion":"{VERSIONS[version]}","request":{{"uid":"'.encode(), MAX_KEPT)
         self._version, self._mutating = version, mutating
-        self._told: dict[Told, bytes] = {}
+        self._descriptions: dict[DescriptionKey, bytes] = {}
         self.options = operation_options
 
     def about(self, a: Attributes, shown: Invocation, own: GVK) -> bytes:
         """Return the kind and resource fields of a review, cached."""
         key = shown, own, a.group, a.version, a.resource, a.subresource
-        said = self._told.get(key)
+        said = self._descriptions.get(key)
         if said is None:
-            if len(self._told) >= MAX_ABOUT:
-                self._told.clear()
-            said = self._told[key] = orjson.dumps(about(a, shown, own))[1:-1]
+            if len(self._descriptions) >= MAX_ABOUT:
+                self._descriptions.clear()
+            said = self._descriptions[key] = orjson.dumps(about(a, shown, own))[1:-1]
         return said
 
     def read(self, body: bytes, uid: str) -> Response:
@@ -71,9 +71,9 @@ class Reviews(Texts):
         found = response(body, self._version, uid, self._mutating)
         # An answer that differs only in the uid has the same meaning, unless it quotes the uid elsewhere: most webhooks' answer is parsed
         # once.
-        before, mine, after = body.partition(uid.encode())
+        before, uid_bytes, after = body.partition(uid.encode())
         shown = found.status, found.warnings, found.annotations
-        if mine and len(body) <= MAX_KEPT and mine not in after and mine not in orjson.dumps(shown):
+        if uid_bytes and len(body) <= MAX_KEPT and uid_bytes not in after and uid_bytes not in orjson.dumps(shown):
             self.keep(before, after, found)
         return found
 

@@ -29,15 +29,15 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
         return _several(webhooks, a)
     own = Versioned(a, webhooks.equivalents)
     for hook in hooks:
-        told = webhooks.matched(hook, a, own)
-        if told is not None:
-            if asked is not None or hook.conditional or told.kind != own.kind:
+        invocation = webhooks.matched(hook, a, own)
+        if invocation is not None:
+            if asked is not None or hook.conditional or invocation.kind != own.kind:
                 return _several(webhooks, a)
-            asked = hook, told
+            asked = hook, invocation
     if asked is None:
         return None
-    hook, told = asked
-    return only(webhooks, a, own, hook, told, partial(_refuse, webhooks, a, hook))
+    hook, invocation = asked
+    return only(webhooks, a, own, hook, invocation, partial(_refuse, webhooks, a, hook))
 
 
 async def _several(webhooks: Webhooks, a: Attributes) -> None:
@@ -52,21 +52,24 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
     for hook in tuple(webhooks.hooks.of(a)):  # a snapshot: configurations replaced meanwhile apply to later requests
         if time_slice.over:
             await time_slice.pause()
-        told = webhooks.matched(hook, a, own)
-        if told is None:
+        invocation = webhooks.matched(hook, a, own)
+        if invocation is None:
             continue
-        if told.kind not in versions:
-            versions[told.kind] = Versioned(a, webhooks.equivalents)
-            await versions[told.kind].show(told)
-        if not hook.conditional or await webhooks.meets(hook, a, told, versions[told.kind]):
-            asked.append((hook, told))
+        if invocation.kind not in versions:
+            versions[invocation.kind] = Versioned(a, webhooks.equivalents)
+            await versions[invocation.kind].show(invocation)
+        if not hook.conditional or await webhooks.meets(hook, a, invocation, versions[invocation.kind]):
+            asked.append((hook, invocation))
     began = monotonic()
     if len(asked) == 1:
-        hook, told = asked[0]
-        refused = [await _ask(webhooks, hook, a, told, versions[told.kind], 0)]
+        hook, invocation = asked[0]
+        refused = [await _ask(webhooks, hook, a, invocation, versions[invocation.kind], 0)]
     elif asked:
         async with asyncio.TaskGroup() as group:
-            calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for i, (hook, told) in enumerate(asked)]
+            calls = [
+                group.create_task(_ask(webhooks, hook, a, invocation, versions[invocation.kind], i))
+                for i, (hook, invocation) in enumerate(asked)
+            ]
         refused = [call.result() for call in calls]
     else:
         return
@@ -80,11 +83,11 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
         del refusal  # break the cycle error -> traceback -> this frame, which would keep the object in memory
 
 
-async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
+async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, invocation: Invocation, objects: Versioned, index: int) -> ApiError | None:
     """Call a webhook; return its refusal, or None if the request may continue. ``index`` is its position among the matching ones."""
     began = monotonic()
     try:
-        await webhooks.ask(hook, a, told, objects)
+        await webhooks.ask(hook, a, invocation, objects)
     except (CallError, Rejection, ApiError) as e:
         return _refusal(webhooks, a, hook, index, e, monotonic() - began)
     webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)

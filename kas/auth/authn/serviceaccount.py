@@ -96,16 +96,16 @@ class ServiceAccountTokens:
             shown = go_list(named or sorted(self._audiences))
             raise AuthenticationError(f"token audiences {shown} is invalid for the target audiences {go_list(sorted(wanted))}")
         legacy = claims.get("iss") == LEGACY_ISSUER and "kubernetes.io" not in claims
-        told = {} if named else {LEGACY: _text(claims, "sub")}
+        annotations = {} if named else {LEGACY: _text(claims, "sub")}
         try:
             user = self._legacy(token, claims) if legacy else self._bound(claims)
         except AuthenticationError as e:
-            if not told:
+            if not annotations:
                 raise
-            raise AuthenticationError(*e.why, annotations={**told, **e.annotations}) from None
-        if told:
+            raise AuthenticationError(*e.why, annotations={**annotations, **e.annotations}) from None
+        if annotations:
             before = user.notes or Notes({})
-            user.notes = Notes({**told, **before.annotations}, before.warnings)
+            user.notes = Notes({**annotations, **before.annotations}, before.warnings)
         return user
 
     # --- bound

@@ -50,7 +50,7 @@ class TokenWebhook:
         self._type = builtin_type(f"authentication.v1.{KIND}")
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
-        self._told = Sparing(log, "%d more webhook authenticator requests failed")  # any client may make up tokens
+        self._failure_log = Sparing(log, "%d more webhook authenticator requests failed")  # any client may make up tokens
         self._shares = Shares(MAX_ASKED)  # by client address, or by the user who created a TokenReview
 
     @eager
@@ -94,7 +94,7 @@ class TokenWebhook:
                 verdict = self._verdict(await self._webhook.send(self._question(token, audiences), bytes), audiences)
         except (WebhookError, HookError, TimeoutError) as e:
             why = str(e) or "context deadline exceeded"
-            if self._told.one(self._clock()):
+            if self._failure_log.one(self._clock()):
                 log.error("Failed to make webhook authenticator request: %s", why)
             return None, why
         else:

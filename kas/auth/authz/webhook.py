@@ -83,7 +83,7 @@ class WebhookAuthorizer:
     ) -> None:  # fmt: skip
         self._name, self._webhook, self._on_error, self._metrics = name, webhook, on_error, metrics
         self._version, self._ttls, self._conditions, self._clock = version, ttls, conditions, clock
-        self._labels, self._told = (TYPE, name), Sparing(log, "%d more webhook authorizer requests failed")
+        self._labels, self._failure_log = (TYPE, name), Sparing(log, "%d more webhook authorizer requests failed")
         webhook.tried = self._tried
         self._answers: caches.Cache[bytes, tuple[float, Outcome]] = caches.Cache(
             "authorization_reviews", "what webhooks that authorize answered", CACHE_BYTES, LONGEST_REASON
@@ -147,7 +147,7 @@ class WebhookAuthorizer:
         try:
             status = await self._webhook.send(orjson.dumps(review), self._read)
         except WebhookError as e:
-            if self._told.one(self._clock()):
+            if self._failure_log.one(self._clock()):
                 log.error("Failed to make webhook authorizer request: %s: %s", self._name, e)
             if self._on_error == NO_OPINION:
                 self._metrics.failed_open.inc((self._name, "timeout" if e.timed_out else "error"))
