@@ -38,7 +38,7 @@ class IdleConnections:
         return None
 
     def keep(self, key: Hashable, connection: Connection) -> None:
-        """Return a connection whose response was read completely. It is closed if the pool is full, and after ``IDLE_S``."""
+        """Put back a connection whose response was read completely. It is closed if the pool is full, and after ``IDLE_S``."""
         if len(self._idle.get(key, ())) >= MOST_IDLE or len(self) >= MOST_OF_ALL:
             connection.close()
             return

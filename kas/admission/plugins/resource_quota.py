@@ -263,7 +263,7 @@ class Plugin:
                 self._soon(self._give_back(charge))
 
     async def _settle(self, charge: Charge) -> None:
-        """Return the charge of a large object if it was not stored; the object is read in the thread pool."""
+        """Refund the charge of a large object if it was not stored; the object is read in the thread pool."""
         if not await POOL.run(self._stored, charge):
             await self._give_back(charge)
 
@@ -274,7 +274,7 @@ class Plugin:
         return task
 
     async def _take_back(self, taking: asyncio.Task[None], charge: Charge) -> None:
-        """Return a charge whose request was cancelled, once it is known to be committed."""
+        """Refund a charge whose request was cancelled, once it is known to be committed."""
         with contextlib.suppress(StoreError):  # nothing was charged, or the next recount corrects it
             await taking
             await self._give_back(charge)
@@ -297,7 +297,7 @@ class Plugin:
 
     async def _return(self, charge: Charge) -> None:
         store, namespace = self._registries.store, charge.attributes.namespace
-        charge = charge._replace(taken=dict(charge.taken))  # what is still to be returned
+        charge = charge._replace(taken=dict(charge.taken))  # what is still to be refunded
         for _ in range(MAX_ATTEMPTS):
             records = await self._records(namespace)
             ops = await step(_large(records), self._returned, charge, records)
@@ -312,7 +312,7 @@ class Plugin:
             return
 
     def _returned(self, charge: Charge, records: list[Any]) -> list[Op]:
-        """Return the writes that return the charge."""
+        """Return the writes that refund the charge."""
         ops = []
         for rec in records:
             obj = object_of(rec)
