@@ -1,7 +1,7 @@
-"""The admission chain: mutating plug-ins, then validating ones, look at what is about to be written.
+"""The admission chain: mutating plug-ins, then validating plug-ins, examine an object before it is written.
 
-Order is upstream's (``kas/admission/order.py``), mutating before validating. Plug-ins are given what they name in their constructor
-(``kas/admission/initializer.py``); they know objects and strategies, never HTTP and never the server.
+The order is upstream's (``kas/admission/order.py``). Plug-ins receive the dependencies that their constructor names
+(``kas/admission/initializer.py``). They know objects and strategies, but neither HTTP nor the server.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kas.meta.waiting import awaited
 from kas.registry.admission import Forms, Made
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
-MUCH = 500  # entries: who adds as many to an object makes what comes next long work
+MUCH = 500  # entries; a plug-in that adds this many makes the following steps long work
 
 
 class Reinvocation:
     """Upstream's ``ReinvocationContext``, for plug-ins with ``reinvocationPolicy: IfNeeded``.
 
-    ``values`` keeps, by plug-in, what it wants to know in the second turn (the object as it left it). A plug-in that changed the object
-    after such another ran sets ``required``: then all mutating plug-ins run once more, with ``again`` set, and no more than once.
+    ``values`` holds, by plug-in, what it needs in the second round (the object as it left it). A plug-in that changes the object after
+    another such plug-in ran sets ``required``. Then all mutating plug-ins run once more, with ``again`` set, but never a third time.
     """
 
     __slots__ = ("again", "required", "values")
@@ -39,7 +39,7 @@ class Reinvocation:
         self.values: dict[str, Any] = {}
 
     def due(self) -> bool:
-        """Whether the mutating plug-ins are to run again; begins that turn."""
+        """Return whether the mutating plug-ins must run again; if so, begin that round."""
         if not self.required or self.again:
             return False
         self.again = True
@@ -47,26 +47,30 @@ class Reinvocation:
 
 
 def _nobody(who: str, seconds: float) -> None:
-    """Nobody counts it."""
+    """Ignore the time: the default of ``Attributes.waited``."""
 
 
 class Attributes:
-    """What is about to happen. ``obj`` and ``old`` are dicts in ``version``, the one of the request; a mutating plug-in changes ``obj``.
+    """The operation to be admitted.
 
-    ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it. ``deadline`` is when the
-    request has to be answered, by ``time.monotonic``; ``bodies_recorded`` whether the audit log shows what was sent, so that an annotation
-    may, too; ``waited(seconds)`` is told how long webhooks took; ``verb`` is the request's, which tells a patch from an update. ``grown``
-    says that a plug-in has added ``MUCH`` to ``obj``.
+    ``obj`` and ``old`` are dicts in ``version``, the version of the request; a mutating plug-in changes ``obj``. ``options`` are the
+    decoded options of the verb; ``verb`` is the request's, which tells a patch from an update.
 
-    ``forms``, for validating plug-ins where ``obj`` is small and what will be stored, gives its stored form and, where that is found by the
-    way, its JSON; who needs the JSON keeps both in ``made``, and the write goes on with them. ``replaced`` is what holds ``old`` as JSON.
+    - ``reinvocation`` is set once a plug-in has called ``reinvoked``.
+    - ``deadline`` is when the request must be answered, by ``time.monotonic``.
+    - ``bodies_recorded`` says that the audit log records request bodies, so that annotations may contain them, too.
+    - ``waited(kind, seconds)`` is called with the time spent in webhooks.
+    - ``grown`` says that a plug-in added at least ``MUCH`` entries to ``obj``.
+    - ``forms``, set for validating plug-ins if ``obj`` is small and is what will be stored, returns its stored form and, if it is a
+      by-product, its JSON. A plug-in that needs the JSON keeps both in ``made``, and the write reuses them.
+    - ``replaced`` holds ``old`` as JSON.
     """
 
-    # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
-    # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
+    # None if the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules such operations out in ``handles``,
+    # which a type checker cannot follow. The Any spares the plug-ins further None checks; uses as a dict are still checked.
     obj: dict[str, Any] | Any
     old: dict[str, Any] | Any
-    # What most requests do not have set.
+    # Defaults for attributes that most requests do not set.
     reinvocation: Reinvocation | None = None
     deadline, bodies_recorded, grown, verb = inf, False, False, ""
     waited: Callable[[str, float], None] = staticmethod(_nobody)
@@ -84,18 +88,18 @@ class Attributes:
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
 
     def adds(self, entries: int) -> None:
-        """A plug-in adds so many list entries or keys to ``obj``: what came small may be large now."""
+        """Record that a plug-in adds this many list entries or keys to ``obj``, which may make a small object large."""
         if entries >= MUCH:
             self.grown = True
 
     def reinvoked(self) -> Reinvocation:
-        """The state of this request's reinvocation, made when first asked for."""
+        """Return the state of this request's reinvocation, created on first use."""
         if self.reinvocation is None:
             self.reinvocation = Reinvocation()
         return self.reinvocation
 
     def forbid(self, why: str) -> errors.ApiError:
-        """``admission.NewForbidden``: names the object, or its generateName, or neither."""
+        """Return the 403 of ``admission.NewForbidden``, which names the object, or its generateName, or neither."""
         meta = (self.obj or {}).get("metadata") or {}
         name = self.name or meta.get("name") or ""
         if not name and meta.get("generateName"):
@@ -104,51 +108,48 @@ class Attributes:
 
 
 class Plugin(Protocol):
-    """A plug-in: ``admit(attributes)`` changes what is about to be written, ``validate(attributes)`` looks at what it became; it has
-    one or both. Each returns None or an awaitable, and refuses by raising ApiError.
+    """A plug-in has ``admit(attributes)``, which may change the object, or ``validate(attributes)``, which examines the result, or both.
+    Each returns None or an awaitable, and refuses the request by raising ApiError.
 
-    What ``handles`` says may depend on operation, group, resource and subresource only: it is asked once for each. A plug-in that may
-    change its mind has ``on_change(changed)`` and calls ``changed`` then: so what nobody has configured costs the requests nothing.
-
-    One that has ``of_storage`` (a true class attribute) looks at what upstream's storage does: it is heard when the kind's own rules refuse
-    an object, too, and told of before them.
-
-    One that has ``asks_webhooks`` (a true class attribute) waits for other servers, which can be asked so much at a time.
-
-    ``guard`` is what upstream's storage asks before it looks at the object at all: behind every ``admit``, before the kind's own rules.
+    - The result of ``handles`` may only depend on operation, group, resource and subresource, since it is cached by them. A plug-in whose
+      result may change has ``on_change(changed)`` and calls ``changed`` then. So a plug-in without configuration costs requests nothing.
+    - ``of_storage`` (a true class attribute) marks what upstream's storage does: it also runs when the kind's own validation fails, and
+      its errors come before those.
+    - ``asks_webhooks`` (a true class attribute) marks a plug-in that waits for other servers, whose concurrent calls are limited.
+    - ``guard`` is what upstream's storage checks before it looks at the object: after every ``admit``, before the kind's own validation.
     """
 
     name: str
 
     def handles(self, a: Attributes) -> bool:
-        """Whether the plug-in wants to see this request."""
+        """Return whether the plug-in is called for such requests."""
 
 
 class Timer(Protocol):
-    """Counts what one sort of step took. ``row`` is None until there is something to show of it; then what took no longer than
-    ``quick_s`` may be counted in its first and its last number (how often, how long together) without a call."""
+    """Records the duration of one kind of step. ``row`` is None until there is data; then a duration of at most ``quick_s`` may be
+    recorded by adding to its first and last number (count and sum) without a call."""
 
     row: array[float] | None
     quick_s: float
 
     def add(self, seconds: float) -> None:
-        """Count one step that took this long."""
+        """Record the duration of one step."""
 
 
-# (plug-in or "" for all of them, "admit" or "validate", operation, whether it refused) -> what counts the seconds
+# (plug-in or "" for the whole phase, "admit" or "validate", operation, rejected) -> the Timer that records the duration
 Timers = Callable[[str, str, str, bool], Timer]
-# (plug-in's name, what it does, what counts the seconds it took without refusing)
+# (plug-in's name, its method, the Timer of calls that did not reject)
 Steps = tuple[tuple[str, Callable[[Attributes], Any], Timer | None], ...]
-Plan = tuple[Steps, Timer | None]  # and what counts all of them together
-Left = tuple[Steps, Awaitable[None], float]  # steps, what the first of them waits for, since when
+Plan = tuple[Steps, Timer | None]  # the steps, and the Timer of the whole phase
+Left = tuple[Steps, Awaitable[None], float]  # remaining steps, the awaitable of the first of them, its start time
 
 
-# Plans that are remembered: 2,000 definitions in use have four each. When there are more, all are made again.
+# Maximum of cached plans: 2,000 custom resource definitions in use have four each. When it is reached, the cache is cleared.
 PLANS = 10_000
 
 
 class Chain(InTurn):
-    """The plug-ins that are on, in order. ``timers`` feeds the metrics."""
+    """The enabled plug-ins, in order. ``timers`` feeds the metrics."""
 
     def __init__(self, plugins: Sequence[Plugin], timers: Timers | None = None) -> None:
         self.plugins, self._timers = plugins, timers
@@ -172,11 +173,11 @@ class Chain(InTurn):
         return self._timers("", what, a.operation, False) if self._timers is not None else None
 
     def asks_webhooks(self, a: Attributes) -> bool:
-        """Whether other servers are asked about such requests."""
+        """Return whether admission of such requests may call other servers."""
         return any(getattr(p, "asks_webhooks", False) and p.handles(a) for p in self.plugins)
 
     def forget(self, group: str, resource: str) -> None:
-        """A resource is no more: definitions that come and go would leave a plan each."""
+        """Drop the plans of a deleted resource; otherwise definitions that are created and deleted would each leave some behind."""
         for operation, subresource in product((CREATE, UPDATE, DELETE), ("", "status", "scale")):
             self._cache.pop((operation, group, resource, subresource), None)
 
@@ -189,19 +190,19 @@ class Chain(InTurn):
         )
 
     async def mutate(self, a: Attributes) -> None:
-        """``start_mutate`` to its end; ApiError of the plug-in that refuses."""
+        """Run all mutating plug-ins. Raises the ApiError of a plug-in that refuses."""
         pending = self.start_mutate(a)
         if pending is not None:
             await pending
 
     async def validate(self, a: Attributes) -> None:
-        """``start_validate`` to its end; ApiError of the plug-in that refuses."""
+        """Run all validating plug-ins. Raises the ApiError of a plug-in that refuses."""
         pending = self.start_validate(a)
         if pending is not None:
             await pending
 
     async def found_by_storage(self, a: Attributes) -> list[FieldError]:
-        """The field errors of the plug-ins that upstream has in its storage (``of_storage``). Raises what else they refuse with."""
+        """Return the field errors of the plug-ins that are part of upstream's storage (``of_storage``). Raises their other refusals."""
         found: list[FieldError] = []
         for p in self.plugins:
             if getattr(p, "of_storage", False) and p.handles(a):
@@ -212,17 +213,17 @@ class Chain(InTurn):
         return found
 
     def start_mutate(self, a: Attributes) -> Awaitable[None] | None:
-        """``mutate`` as far as it goes without waiting; None when that was all of it, else the rest, to be awaited."""
+        """Run the mutating plug-ins as far as possible without waiting. Return None if all ran, else an awaitable of the rest."""
         plan = self._cache.get((a.operation, a.group, a.resource, a.subresource)) or self._plan(a)
         return self._all(plan[0], "admit", a)
 
     def start_validate(self, a: Attributes) -> Awaitable[None] | None:
-        """``validate``, likewise."""
+        """Run the validating plug-ins in the same way."""
         plan = self._cache.get((a.operation, a.group, a.resource, a.subresource)) or self._plan(a)
         return self._all(plan[1], "validate", a)
 
     def _stopped(self, name: str, what: str, a: Attributes, began: float, error: Exception) -> None:
-        """A plug-in has raised this."""
+        """Record the error that a plug-in raised."""
         if isinstance(error, errors.ApiError):
             self._refused(name, what, a, began)
 

@@ -1,8 +1,8 @@
-"""``authorizer`` in expressions (apiserver ``pkg/cel/library/authz.go``): questions to the server's authorizer.
+"""The ``authorizer`` variable of expressions (apiserver ``pkg/cel/library/authz.go``): checks by the server's authorizer.
 
-An authorizer may have to wait, expressions cannot. Where a question has no answer yet the evaluation ends with ``Pending``; whoever
-evaluates waits for that and begins again, now with the answer at hand. A question costs a good part of what an evaluation may cost, so
-there are few. Beside the loop nobody is asked either: authorizers are the loop's.
+An authorizer may have to wait, but an expression cannot. If a check has no answer yet, the evaluation ends with ``Pending``; the caller
+waits for the answer and evaluates again, now with the answer cached. A check costs a large part of the evaluation's cost budget, so there
+are few. In a worker thread every check is ``Pending``, too: authorizers belong to the event loop.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ T = TypeVar("T")
 
 
 class Pending(Exception):
-    """The evaluation has to be begun again when ``wait`` is over."""
+    """The evaluation must be repeated after ``wait``."""
 
     def __init__(self, question: Question, ask: Callable[[], authz.Outcome | Awaitable[authz.Outcome]]) -> None:
         super().__init__("an authorizer has to wait")
         self._question, self._ask = question, ask
 
     async def wait(self) -> None:
-        """Until the answer is there. In the loop."""
+        """Wait for the answer and cache it. Call it on the event loop."""
         self._question.known[self._question.key] = await awaited(self._ask())
 
 
 class _Beside(threading.local):
-    """Whether this thread evaluates beside the loop."""
+    """Whether this thread evaluates off the event loop."""
 
     now = False
 
@@ -47,7 +47,7 @@ _BESIDE = _Beside()
 
 
 def beside(work: Callable[[], T]) -> T:
-    """``work()`` in a thread beside the loop. Raises Pending wherever an authorizer has to be asked."""
+    """Return ``work()``, called in a worker thread. Raises Pending if an authorizer must be called."""
     _BESIDE.now = True
     try:
         return work()
@@ -56,13 +56,13 @@ def beside(work: Callable[[], T]) -> T:
 
 
 class Question:
-    """One question, and the answers there are already."""
+    """One authorization check, and the answers known so far."""
 
     def __init__(self, authorizer: authz.Authorizer, known: dict[Any, authz.Outcome], user: UserInfo, key: tuple[Any, ...]) -> None:
         self.authorizer, self.known, self.user, self.key = authorizer, known, user, key
 
     def ask(self, attributes: authz.Attributes) -> Decision:
-        """Raises Pending."""
+        """Return the decision. Raises Pending if it is not known yet."""
         found = self.known.get(self.key)
         if found is None:
             if _BESIDE.now:
@@ -78,12 +78,12 @@ class _Check(Opaque):
     __slots__ = ()
 
     def key(self) -> Any:
-        """What equality goes by: itself."""
+        """Return the key for equality: identity."""
         return id(self)
 
 
 class AuthorizerValue(_Check):
-    """``authorizer``, for a user."""
+    """The ``authorizer`` variable, for one user."""
 
     __slots__ = ("_authorizer", "_known", "_user")
     cel_type = AUTHORIZER
@@ -103,7 +103,7 @@ class AuthorizerValue(_Check):
         return GroupCheck(self, group)
 
     def cel_serviceAccount(self, namespace: str, name: str) -> AuthorizerValue:
-        """``authorizer.serviceAccount(namespace, name)``: the same questions for another."""
+        """``authorizer.serviceAccount(namespace, name)``: the authorizer for a service account."""
         if names.is_dns1123_subdomain(name):
             raise EvaluationError("Invalid service account name")
         if names.is_dns1123_label(namespace):
@@ -112,16 +112,16 @@ class AuthorizerValue(_Check):
         return AuthorizerValue(self._authorizer, UserInfo(f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}", groups), self._known)
 
     def request_resource(self, a: Attributes) -> ResourceCheck:
-        """``authorizer.requestResource``: about what the request is about."""
+        """``authorizer.requestResource``: a check of the resource of the request."""
         return ResourceCheck(self, (a.group, a.resource, a.subresource, namespace_of(a), a.name))
 
     def question(self, *key: Any) -> Question:
-        """A question of this user."""
+        """Return a check for this user."""
         return Question(self._authorizer, self._known, self._user, (self._user.key, *key))
 
 
 class PathCheck(_Check):
-    """``authorizer.path(p)``: what may be done with a path that is no resource's."""
+    """``authorizer.path(p)``: a check of a non-resource path."""
 
     __slots__ = ("_authorizer", "_path")
     cel_type = PATH_CHECK
@@ -136,7 +136,7 @@ class PathCheck(_Check):
 
 
 class GroupCheck(_Check):
-    """``authorizer.group(g)``: the way to the resources of an API group."""
+    """``authorizer.group(g)``: selects an API group."""
 
     __slots__ = ("_authorizer", "_group")
     cel_type = GROUP_CHECK
@@ -152,7 +152,7 @@ class GroupCheck(_Check):
 
 
 class ResourceCheck(_Check):
-    """``what``: group, resource, subresource, namespace and name."""
+    """A check of a resource. ``what``: group, resource, subresource, namespace and name."""
 
     __slots__ = ("_authorizer", "_fields", "_labels", "_what")
     cel_type = RESOURCE_CHECK
@@ -204,7 +204,7 @@ class ResourceCheck(_Check):
 
 
 class Decision(_Check):
-    """What the authorizer answered to a check; an error is a decision too, which does not allow."""
+    """The result of a check; an error is a decision too, which does not allow."""
 
     __slots__ = ("_outcome",)
     cel_type = DECISION

@@ -1,4 +1,4 @@
-"""Counts what match conditions came to, of webhooks and of policies, under upstream's names (``pkg/admission/metrics``)."""
+"""Metrics of match conditions of webhooks and policies, under upstream's names (``pkg/admission/metrics``)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _OF = (
 
 
 class ConditionMetrics:
-    """``kind`` is what has the conditions, "webhook" or "policy"; ``type`` is upstream's name for the sort of admission, ``excluding`` that
-    where nothing is asked, which is another one."""
+    """``kind`` is the owner of the conditions, "webhook" or "policy". ``type`` is upstream's label for the kind of admission;
+    ``excluding`` is the label for exclusions, which differs."""
 
     def __init__(self, metrics: Registry, kind: str, type: str, excluding: str = "") -> None:
         self._where, self._excluding = (kind, type), (kind, excluding or type)
@@ -32,13 +32,13 @@ class ConditionMetrics:
         )  # fmt: skip
 
     def failed(self, name: str, operation: str) -> None:
-        """A condition came to no value."""
+        """Count a condition whose evaluation failed."""
         self._errors.inc((name, *self._where, operation))
 
     def excluded(self, name: str, operation: str) -> None:
-        """A condition did not hold."""
+        """Count an exclusion by a false condition."""
         self._exclusions.inc((name, *self._excluding, operation))
 
     def evaluated(self, name: str, operation: str, seconds: float) -> None:
-        """It took as long until conditions did not hold, or came to no value; upstream leaves out those that all hold."""
+        """Record the duration of an evaluation with a false or failed condition; upstream does not record the others."""
         self._seconds.observe((name, *self._where, operation), seconds)

@@ -1,8 +1,8 @@
-"""``--admission-control-config-file``: an AdmissionConfiguration, and the configurations of the plug-ins in it.
+"""``--admission-control-config-file``: an AdmissionConfiguration, and the plug-ins' configurations in it.
 
-``read`` gives a ``Configuration``; a plug-in that takes one gets its ``Section`` (or None) and decodes it with ``versioned``, or
-``unversioned`` where upstream's type has no version; ``types/configfile.py`` does the decoding. Paths in the file are relative to it. Each
-worker reads it once, when it starts. Upstream: ``apiserver/pkg/admission/config.go``.
+``read`` returns a ``Configuration``. A plug-in with a configuration receives its ``Section`` (or None) and decodes it with ``versioned``,
+or with ``unversioned`` if upstream's type has no version; ``types/configfile.py`` does the decoding. Paths in the file are relative to
+it. Each worker reads the file once, at start. Upstream: ``apiserver/pkg/admission/config.go``.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from kas.types.configfile import (
 log = logging.getLogger("kas.admission")
 
 FLAG = "--admission-control-config-file"
-FAILED = "failed to apply admission"  # what upstream says before whatever went wrong
-DIRECTORY = "staticManifestsDir"  # the field that names the files of ``manifests.Manifests``
+FAILED = "failed to apply admission"  # the prefix of upstream's errors
+DIRECTORY = "staticManifestsDir"  # the field with the directory of ``manifests.Manifests``
 
 
 class InitializationError(ConfigurationError):
-    """A plug-in's configuration can be read, and what it names cannot be used."""
+    """A plug-in's configuration is valid, but what it refers to cannot be used."""
 
 
 class Section(NamedTuple):
-    """What the file says for one plug-in: an embedded object, or the path of a file that is read when somebody asks."""
+    """The configuration of one plug-in: an embedded object, or the path of a file that is read on demand."""
 
     name: str
     path: str = ""
     embedded: Any = None
 
     def document(self) -> Document:
-        """The plug-in's configuration: embedded, or read from its file now."""
+        """Return the plug-in's configuration: embedded, or read from its file now."""
         return Document(self.embedded, []) if self.embedded is not None else parse(read_file(self.path))
 
 
 def versioned(section: Section | None, kinds: Kinds) -> dict[str, Any]:
-    """The fields of a configuration that names its kind; {} without one."""
+    """Return the fields of a configuration that names its kind; {} without one."""
     return of_kind(section.document(), kinds) if section is not None else {}
 
 
 def unversioned(section: Section | None, shape: Struct) -> dict[str, Any]:
-    """The fields of a configuration of the old form. {} without one.
+    """Return the fields of an unversioned configuration; {} without one.
 
-    Such a file may serve both plug-ins that have one, and may name a kind that nobody looks at: upstream has no versioned form either, and
-    reads it with encoding/json, which leaves alone what it does not know.
+    Such a file may serve both plug-ins of this form, and may name a kind, which is ignored: upstream has no versioned form of it, and
+    reads it with encoding/json, which ignores unknown fields.
     """
     value = section.document().value if section is not None else None
     return decode(value, shape, same_case=False, strict=False) if value is not None else {}
@@ -69,7 +69,7 @@ def unversioned(section: Section | None, shape: Struct) -> dict[str, Any]:
 
 # --- the file
 
-# The key that says what an unversioned file is about.
+# The top-level keys of an unversioned file, and their plug-ins.
 LEGACY = {"imagePolicy": "ImagePolicyWebhook", "podNodeSelectorPluginConfig": "PodNodeSelector"}
 _PLUGIN = Struct("AdmissionPluginConfiguration", {"name": STRING, "path": STRING, "configuration": RAW})
 _FILE = Struct("AdmissionConfiguration", {"plugins": [_PLUGIN]})
@@ -80,18 +80,18 @@ KINDS: Kinds = {
 
 
 class Configuration:
-    """The sections of the file, by the plug-ins' names; ``unheard`` says which entries of it nobody looks for."""
+    """The sections of the file by plug-in; ``unheard`` describes the entries that are ignored."""
 
     def __init__(self, sections: Mapping[str, Section], unheard: Sequence[str] = ()) -> None:
         self.sections, self.unheard = dict(sections), unheard
 
     def section(self, name: str) -> Section | None:
-        """What the file says of the plug-in; None when it says nothing."""
+        """Return the configuration of the plug-in; None if there is none."""
         return self.sections.get(name)
 
 
 def read(path: str) -> Configuration:
-    """The file at ``path``, "" for none. Raises ConfigurationError."""
+    """Read the file at ``path``, "" for none. Raises ConfigurationError."""
     if not path:
         return Configuration({})
     try:
@@ -109,7 +109,7 @@ def _read(path: str) -> Configuration:
     try:
         plugins = of_kind(document, KINDS).get("plugins") or []
     except KindError:
-        # From before there was a kind: the whole file is the configuration of these two.
+        # The format from before there was a kind: the whole file is the configuration of these two plug-ins.
         if isinstance(document.value, dict) and any(key in document.value for key in LEGACY):
             return Configuration({name: Section(name, os.path.abspath(path)) for key, name in LEGACY.items() if key in document.value})
         raise
@@ -124,13 +124,13 @@ def _read(path: str) -> Configuration:
             unheard.append(f"plugins[{i}]: {name} is named before")
         else:
             out[name] = Section(name, os.path.join(base, where) if where else "", plugin.get("configuration"))
-    # A plug-in that is named without saying anything has no configuration.
+    # An entry with a name and nothing else is no configuration.
     return Configuration({name: section for name, section in out.items() if section.path or section.embedded is not None}, unheard)
 
 
 # --- plug-ins
 
-# Their ``Plugin`` takes a section. What is said for others is nobody's, upstream too.
+# The plug-ins that accept a section. As upstream, sections of others are ignored.
 TAKERS = frozenset((
     "EventRateLimit", "ImagePolicyWebhook", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "PodNodeSelector", "PodSecurity",
     "PodTolerationRestriction", "ResourceQuota", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
@@ -138,8 +138,11 @@ TAKERS = frozenset((
 
 
 def keep_rest(configuration: Configuration, on: Collection[str], known: Collection[str], speak: bool) -> None:
-    """Logs (``speak``) what of the file has no effect; ``on`` are the plug-ins that run, ``known`` those there are. Upstream each plug-in
-    looks for the first entry of its name and nobody for the others, so they are no errors."""
+    """Log (if ``speak``) the parts of the file without effect.
+
+    ``on`` are the enabled plug-ins, ``known`` all that exist. As upstream, a plug-in uses the first entry of its name, and further
+    entries are not errors.
+    """
     if not speak:
         return
     for text in configuration.unheard:

@@ -1,4 +1,4 @@
-"""A request as webhooks and expressions are told of it: an AdmissionRequest."""
+"""The description of a request for webhooks and expressions: an AdmissionRequest."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _DELETE_OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
 
 
 def operation_options(a: Attributes) -> Obj | None:
-    """The options of the request as a metav1 object; connecting has none."""
+    """Return the options of the request as a metav1 object; CONNECT has none."""
     if a.operation == CONNECT or not (a.options or a.operation == DELETE):
         return None
     if a.operation == DELETE:
-        # In the order of their fields: clients send them in any.
+        # Clients send the fields in any order; encoding puts them in the order of the type.
         text = encode_json(_DELETE_OPTIONS.type, {**a.options, "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"})
         found: Obj = orjson.loads(text)
         return found
@@ -27,11 +27,11 @@ def operation_options(a: Attributes) -> Obj | None:
 
 
 def about(a: Attributes, shown: Invocation, own: GVK) -> Obj:
-    """What an AdmissionRequest says of kinds and resources, in Go's order of the fields. The objects are of the kind ``own``, and ``shown``
-    is the version they are told in."""
-    told, sub = shown.kind, a.subresource
+    """Return the kind and resource fields of an AdmissionRequest, in the order of Go's struct. The objects are of kind ``own`` in the
+    request and are shown in the version ``shown``."""
+    kind, sub = shown.kind, a.subresource
     return {
-        "kind": {"group": told[0], "version": told[1], "kind": told[2]},
+        "kind": {"group": kind[0], "version": kind[1], "kind": kind[2]},
         "resource": {"group": shown.group, "version": shown.version, "resource": shown.resource},
         **({"subResource": sub} if sub else {}),
         "requestKind": {"group": own[0], "version": own[1], "kind": own[2]},
@@ -41,7 +41,7 @@ def about(a: Attributes, shown: Invocation, own: GVK) -> Obj:
 
 
 def request_fields(a: Attributes, shown: Invocation) -> Obj:
-    """An AdmissionRequest but for its uid and its objects, in Go's order of the fields; ``shown`` is the version it is told in."""
+    """Return an AdmissionRequest without uid and objects, in the order of Go's struct; ``shown`` is the version it describes."""
     out, namespace = about(a, shown, kind_of(a)), namespace_of(a)
     if a.name:
         out["name"] = a.name

@@ -1,4 +1,4 @@
-"""What expressions about a request see, and match conditions.
+"""The variables of expressions about a request, their evaluation, and match conditions.
 
 Upstream: ``pkg/admission/plugin/cel`` and ``pkg/admission/plugin/webhook/matchconditions``.
 """
@@ -28,15 +28,15 @@ from kas.meta.waiting import TimeSlice
 Obj = dict[str, Any]
 # apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
 MATCH_CONDITIONS_BUDGET, BUDGET = 2_500_000, 10_000_000
-# What may be spent in one turn of the loop.
+# Cost that may be spent in one turn of the event loop.
 TURN = 5_000
-# Characters of expressions that are not compiled on the loop: some 5 ms.
+# Longer expressions (characters) are not compiled on the event loop; this many take about 5 ms.
 LONG = 2_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
 class _Request:
-    """What the variables about one request are made from, when an expression first looks at them."""
+    """Computes the variables about one request on first access."""
 
     __slots__ = ("_a", "_authorizer", "_known", "_objects", "_shown", "made")
 
@@ -45,7 +45,7 @@ class _Request:
         self.made: dict[str, Any] = {}
 
     def make(self, name: str) -> Any:
-        """The value of a variable. Raises KeyError for another name."""
+        """Return the value of a variable. Raises KeyError for an unknown name."""
         if name == "object":
             return self._objects.values()[0]
         if name == "oldObject":
@@ -61,7 +61,7 @@ class _Request:
 
 
 class Activation(dict[str, Any]):
-    """The variables of an expression about a request; those of the request itself are made once for all copies."""
+    """The variables of an expression about a request. Copies share the values of the request's own variables."""
 
     __slots__ = ("_authorized", "_request")
 
@@ -78,11 +78,11 @@ class Activation(dict[str, Any]):
         return made[name]
 
     def copy(self) -> Activation:
-        """One that may be given more variables."""
+        """Return a copy that may be given more variables."""
         return Activation(self, self._request, self._authorized)
 
     def unauthorized(self) -> Activation:
-        """One without the authorizer."""
+        """Return a copy without the authorizer."""
         return Activation(self, self._request, False)
 
 
@@ -90,38 +90,40 @@ def activation(
     a: Attributes, shown: Invocation, objects: Versioned, authorizer: Authorizer, namespace: Obj | None = None,
     known: dict[Any, Outcome] | None = None,
 ) -> Activation:  # fmt: skip
-    """The variables of an expression about a request. ``objects`` are in the version ``shown``, ``namespace`` is the Namespace object;
-    ``known`` are answers of the authorizer that were given already, and where new ones go."""
+    """Return the variables of an expression about a request.
+
+    ``objects`` are in the version ``shown``; ``namespace`` is the Namespace object. ``known`` caches the authorizer's answers and may be
+    shared.
+    """
     return Activation({"namespaceObject": namespace}, _Request(a, shown, objects, authorizer, {} if known is None else known))
 
 
 class Failed(Exception):
-    """An expression came to no value, or does not compile. ``str`` is what upstream says of it."""
+    """The evaluation of an expression failed, or it does not compile. ``str`` is upstream's message."""
 
 
 class OutOfBudgetError(Failed):
-    """All expressions together cost too much."""
+    """The expressions together exceed the cost budget."""
 
     def __init__(self) -> None:
         super().__init__(OUT_OF_BUDGET)
 
 
 class Expression:
-    """An expression, compiled when it is first asked for. One that does not compile, or is of no type ``wanted`` (it was valid for an
-    older server), fails whenever it is evaluated."""
+    """An expression, compiled on first use. One that does not compile or has a type not in ``wanted`` (an older server accepted it) fails
+    at every evaluation."""
 
     __slots__ = ("_before", "_compiled", "_environment", "_wanted", "text")
 
     def __init__(
         self, text: str, environment: Callable[[], cel.Environment], before: Callable[[], int] = lambda: 0, wanted: Sequence[Type] = ()
     ) -> None:
-        """``before`` says how many characters of other expressions have to be compiled first; of type ``wanted`` is anything where there
-        is none."""
+        """``before`` returns how many characters of other expressions must be compiled first. Empty ``wanted`` allows any type."""
         self.text, self._environment, self._before, self._wanted = text, environment, before, wanted
         self._compiled: cel.Program | str | None = None
 
     def program(self) -> cel.Program | str:
-        """The program, or why there is none."""
+        """Return the program, or the reason why there is none."""
         if self._compiled is None:
             try:
                 program = cel.compile(self.text, self._environment())
@@ -133,7 +135,7 @@ class Expression:
         return self._compiled
 
     async def ready(self) -> cel.Program | str:
-        """As ``program``; what is long, or has patterns that are, is compiled beside the loop."""
+        """Return ``program()``; a long expression, or one with long patterns, is compiled in the thread pool."""
         if self._compiled is not None:
             return self._compiled
         if len(self.text) + self._before() <= LONG:
@@ -143,15 +145,15 @@ class Expression:
 
 
 class Evaluator:
-    """Evaluates the expressions about one request on one budget."""
+    """Evaluates the expressions about one request within one cost budget."""
 
     def __init__(self, variables: Obj, budget: int = BUDGET) -> None:
         self.variables, self.left = variables, budget
         self._last, self._time_slice = budget, TimeSlice()
-        self.limit = TURN  # of each variable that is an expression itself
+        self.limit = TURN  # of each composited variable
 
     async def value(self, expression: Expression) -> Any:
-        """Its value. Raises Failed, and OutOfBudgetError when nothing may be evaluated any more."""
+        """Return the value of an expression. Raises Failed, and OutOfBudgetError if the budget is exhausted."""
         program = await expression.ready()
         if isinstance(program, str):
             raise Failed(f"compilation error: {program}")
@@ -160,7 +162,7 @@ class Evaluator:
                 value, cost = await self._run(program)
             except Pending as e:
                 await e.wait()
-            except RecursionError:  # variables that stand on variables
+            except RecursionError:  # variables that refer to variables
                 value, cost = cel.EvaluationError("expression recursion limit exceeded"), 0
                 break
             else:
@@ -168,7 +170,7 @@ class Evaluator:
         self.left -= cost
         if self._last - self.left > TURN or self._time_slice.over:
             self._last = self.left
-            await self._time_slice.pause()  # others want the loop, too
+            await self._time_slice.pause()  # yield to other tasks
         if self.left < 0:
             raise OutOfBudgetError
         if isinstance(value, cel.EvaluationError):
@@ -176,7 +178,8 @@ class Evaluator:
         return value
 
     async def _run(self, program: cel.Program) -> tuple[Any, int]:
-        """What is not done within a turn of the loop is begun again beside it, up to where it asks an authorizer, which is the loop's."""
+        """Run the program on the event loop; if it exceeds one turn, run it again in the thread pool, up to the first call of an
+        authorizer, which belongs to the event loop."""
         value, cost = program.run(self.variables, TURN)
         if not isinstance(value, cel.CostLimitError):
             return value, cost
@@ -188,7 +191,7 @@ class Evaluator:
 
 
 class MatchConditions:
-    """The conditions under which a webhook or a policy is asked."""
+    """The match conditions of a webhook or policy."""
 
     def __init__(self, conditions: Sequence[Mapping[str, Any]], params: bool = False) -> None:
         self._conditions = [Expression(c.get("expression") or "", lambda: environment(params), wanted=(BOOL,)) for c in conditions]
@@ -197,8 +200,11 @@ class MatchConditions:
         return bool(self._conditions)
 
     async def match(self, evaluator: Evaluator, counts: ConditionMetrics, name: str, operation: str) -> bool:
-        """Whether all hold. One that does not decides, whatever became of the others; otherwise an error is raised (Failed). Both are
-        counted under the ``name`` of what has the conditions."""
+        """Return whether all conditions are true.
+
+        A false condition decides, even if others fail; otherwise a failure raises Failed. Both are counted under ``name``, the owner of
+        the conditions.
+        """
         began, holds = monotonic(), False
         try:
             holds = await self._hold(evaluator, lambda: counts.failed(name, operation))

@@ -1,4 +1,4 @@
-"""What plug-ins may ask for, and how they get it (upstream's ``admission/initializer``: ``WantsAuthorizer`` and its kin)."""
+"""The dependencies that plug-ins may request, and their injection (upstream's ``admission/initializer``: ``WantsAuthorizer`` etc.)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESTMapper = Callable[[str, str, str], list[Any]]
 
 
 class Settings(Protocol):
-    """The flags that concern plug-ins."""
+    """The flags that plug-ins read."""
 
     default_not_ready_toleration_seconds: int
     default_unreachable_toleration_seconds: int
@@ -34,13 +34,16 @@ class Settings(Protocol):
 
 
 class Initializer(NamedTuple):
-    """A plug-in's constructor names what it wants by these names, and is given that and nothing else.
+    """The dependencies of plug-ins. A plug-in's constructor names those it wants and receives only them.
 
-    ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
-    ``rules`` tells what a user holds by RBAC; ``equivalents`` which served resources are the same in other versions; ``metrics`` counts;
-    ``resolve`` finds Services, and ``shares`` says how many calls of webhooks may wait, ``egress`` which way they go; ``run_dir`` is the
-    directory that the workers of one server share while it runs; ``settings`` are flags; ``identity`` is the server's name in the worker
-    that counts what all do alike, "" in others.
+    - ``objects`` and ``informers`` read objects (see ``kas.informers`` for freshness and errors); ``registries`` is for the few that
+      write.
+    - ``rules`` returns the RBAC rules a user holds.
+    - ``equivalents`` returns the served resources that are the same in other versions.
+    - ``resolve`` finds the address of a Service, ``shares`` limits how many webhook calls may wait, ``egress`` selects their route.
+    - ``run_dir`` is a directory shared by the workers of one server while it runs.
+    - ``settings`` are flags.
+    - ``identity`` is the server's name in the worker that reports metrics common to all workers, and "" in the others.
     """
 
     objects: Objects
@@ -59,5 +62,5 @@ class Initializer(NamedTuple):
     identity: str = ""
 
     def make(self, plugin: type, **more: Any) -> Any:
-        """``plugin`` with what it wants; ``more`` are further arguments it may name."""
+        """Create ``plugin`` with the dependencies it names; ``more`` are additional ones."""
         return inject.make(plugin, self._asdict() | more)

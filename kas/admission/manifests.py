@@ -1,8 +1,8 @@
-"""Webhooks and policies from the files of a directory, which the API neither shows nor changes (``staticManifestsDir``).
+"""Webhooks and policies from files in a directory, which the API neither shows nor changes (``staticManifestsDir``).
 
-They are there from the first request on, come before those of the API, and are the only ones that see configurations of admission
-themselves. The directory is read again when it changes; what cannot be used then changes nothing and is logged. Upstream:
-``apiserver/pkg/admission/plugin/manifest`` and the loaders and sources beside it, behind the gate ManifestBasedAdmissionControlConfig.
+They are in effect from the first request on, run before those of the API, and are the only ones that apply to the configurations of
+admission itself. The directory is read again when it changes; invalid content changes nothing and is logged. Upstream:
+``apiserver/pkg/admission/plugin/manifest`` with its loaders and sources, behind the gate ManifestBasedAdmissionControlConfig.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_HERE = "is not supported for static manifests"
 
 
 def directory_of(fields: Mapping[str, Any]) -> str:
-    """The directory that a plug-in's configuration names. Raises ConfigurationError."""
+    """Return the directory that a plug-in's configuration names. Raises ConfigurationError."""
     path: str = fields[FIELD]
     if not features.DEFAULT.enabled("ManifestBasedAdmissionControlConfig"):
         check([forbidden(FIELD, f"{FIELD} requires the ManifestBasedAdmissionControlConfig feature gate to be enabled")])
@@ -58,7 +58,7 @@ def directory_of(fields: Mapping[str, Any]) -> str:
 
 
 def strategies_of(registries: Registries, resources: Sequence[str]) -> Strategies:
-    """What says whether objects of these resources are valid."""
+    """Return the strategies that validate objects of these resources, by kind."""
     out = {}
     for resource in resources:
         registry = registries.of(GROUP, resource)
@@ -68,14 +68,14 @@ def strategies_of(registries: Registries, resources: Sequence[str]) -> Strategie
 
 
 class Loaded(NamedTuple):
-    """What stands in the files: the objects of each kind by name, and all bytes."""
+    """The content of the files: the objects of each kind sorted by name, and all bytes."""
 
     objects: Mapping[str, Sequence[Obj]]
     data: bytes
 
 
 def load(directory: str, strategies: Strategies) -> Loaded:
-    """The files of ``directory``, whose objects have to be of the kinds of ``strategies``. Raises ConfigurationError."""
+    """Load the files of ``directory``; their objects must be of the kinds in ``strategies``. Raises ConfigurationError."""
     found: dict[str, dict[str, tuple[str, Obj]]] = {kind: {} for kind in strategies}
     data = b""
     for path, text in _files(directory):
@@ -116,7 +116,7 @@ def _files(directory: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _documents(text: bytes) -> Iterator[bytes]:
-    """The documents of a file, none that is empty: a line of three hyphens, with nothing but a comment behind them, ends one."""
+    """Yield the non-empty documents of a file, separated by lines of three hyphens, optionally followed by a comment."""
     document = b""
     for line in text.splitlines(keepends=True):
         if line.startswith(b"---") and line[3:].strip()[:1] in (b"", b"#"):
@@ -130,7 +130,7 @@ def _documents(text: bytes) -> Iterator[bytes]:
 
 
 def _objects(document: Document, strategies: Strategies, in_list: str = "") -> Iterator[Obj]:
-    """The objects of a document, or of the list it is, complete and valid. Raises ConfigurationError."""
+    """Yield the defaulted, validated objects of a document or of the list in it. Raises ConfigurationError."""
     api_version, kind = named(document)
     if (api_version, kind) == ("v1", "List") and not in_list:
         fields = {name: value for name, value in document.value.items() if name not in ("apiVersion", "kind")}
@@ -173,7 +173,7 @@ def _validate(obj: Obj, strategy: ConfigurationStrategy) -> None:
 
 
 def _take(found: dict[str, tuple[str, Obj]], obj: Obj, path: str) -> None:
-    """Puts the object to those of its kind, unless the rules of files forbid it."""
+    """Add the object to those of its kind. Raises ConfigurationError if the rules for manifest files forbid it."""
     name, where = obj["metadata"].get("name") or "", f"in file {go_quote(path)}"
     if not name.endswith(SUFFIX):
         raise ConfigurationError(f"{go_quote(name)} {where} must have a name ending with {go_quote(SUFFIX)}")
@@ -196,16 +196,18 @@ def _take(found: dict[str, tuple[str, Obj]], obj: Obj, path: str) -> None:
     found[name] = path, obj
 
 
-# Reads the objects of each kind, in any thread, and returns what puts them in force, in the loop's.
+# Compiles the objects of each kind, in any thread; the returned function puts them into effect, on the event loop.
 Use = Callable[[Mapping[str, Sequence[Obj]]], Callable[[], None]]
 
 
 class Manifests:
-    """What stands in ``directory`` for a plug-in, as it was when it could last be used. ``use`` is called with the objects of each kind, at
-    once and after each change; ``identity`` is the name of a server whose reloads are counted here, "" for none. Raises ConfigurationError
-    for what cannot be used at the start."""
+    """The objects in ``directory`` for a plug-in, as last valid.
 
-    every_s = 1.0  # it wants to be looked at
+    ``use`` is called with the objects of each kind, at once and after each change. ``identity`` is the server's name in the metrics of
+    reloads, "" if this process does not report them. Raises ConfigurationError if the initial content is invalid.
+    """
+
+    every_s = 1.0  # interval of ``look``
 
     def __init__(
         self, plugin: str, directory: str, strategies: Strategies, use: Use, metrics: Metrics, identity: str
@@ -219,7 +221,7 @@ class Manifests:
         self._count(loaded, use(loaded.objects))
 
     def look(self) -> Awaitable[None] | None:
-        """Read the directory again if it changed; what is there counts from now on, or changes nothing and is logged."""
+        """Reload the directory if it changed. Valid content takes effect; invalid content changes nothing and is logged."""
         return None if self._now() == self._stamp else self._again()
 
     async def _again(self) -> None:
@@ -247,7 +249,7 @@ class Manifests:
         self._reloads.applied(loaded.data)
 
     def _now(self) -> tuple[Any, ...]:
-        """Changes with any of the files; the same again while the directory is gone."""
+        """Return a value that changes with any of the files, and stays the same while the directory is missing."""
         out = []
         try:
             for name in _names(self._directory):
@@ -262,8 +264,8 @@ def manifests_of(
     plugin: str, fields: Mapping[str, Any], what: str, resources: Sequence[str], use: Use,
     registries: Registries, metrics: Metrics, identity: str,
 ) -> Manifests:  # fmt: skip
-    """Those of a plug-in whose configuration names a directory, which has ``what`` in it: objects of these resources. Raises
-    ConfigurationError."""
+    """Return the manifests of a plug-in whose configuration names a directory with objects of these resources; ``what`` names them in
+    errors. Raises ConfigurationError."""
     directory = directory_of(fields)
     try:
         return Manifests(plugin, directory, strategies_of(registries, resources), use, metrics, identity)

@@ -1,4 +1,4 @@
-"""What a webhook or a policy is about: rules, a namespace selector, an object selector, and the match policy.
+"""Matching of requests by webhooks and policies: rules, namespace selector, object selector, and match policy.
 
 Upstream: ``pkg/admission/plugin/webhook/predicates`` and ``pkg/admission/plugin/policy/matching``.
 """
@@ -26,7 +26,7 @@ _POLICIES = frozenset((
     "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 ))  # fmt: skip
 _CONFIGURATIONS = _POLICIES | {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-# Reviews, without which a cluster does not work (``pkg/kubeapiserver/admission/exclusion``).
+# Reviews, without which a cluster cannot work (``pkg/kubeapiserver/admission/exclusion``).
 _REVIEWS = {
     "authentication.k8s.io": frozenset(("selfsubjectreviews", "tokenreviews")),
     "authorization.k8s.io": frozenset(
@@ -34,30 +34,33 @@ _REVIEWS = {
     ),
 }
 
-# (group, resource) -> the served resources (``endpoints.served.Served``, ``rest.Virtual`` or, of a custom one, ``Offered``) that are the
-# same in other versions or groups, itself included.
+# (group, resource) -> the served resources (``endpoints.served.Served``, ``rest.Virtual`` or, for a custom one, ``Offered``) that are
+# equivalent in other versions or groups, including itself.
 Equivalents = Callable[[str, str], Family]
 
 
 def beyond_webhooks(a: Attributes) -> bool:
-    """Whether no webhook of the API is asked: about configurations of admission itself (``IsExemptAdmissionConfigurationResource``).
-    Whoever locked himself out could not take his rule away again. Those from files do not stand in his way."""
+    """Return whether webhooks of the API are skipped: for the configurations of admission themselves
+    (``IsExemptAdmissionConfigurationResource``).
+
+    Otherwise a user locked out by a webhook could not remove it. Webhooks from manifest files are not skipped.
+    """
     return a.group == GROUP and a.resource in _CONFIGURATIONS
 
 
 def beyond_policies(a: Attributes) -> bool:
-    """Whether no policy of the API counts: for policies themselves, and for reviews. Configurations of webhooks are governed as anything
-    else is."""
+    """Return whether policies of the API are skipped: for policies themselves, and for reviews. Webhook configurations are subject to
+    policies like any other resource."""
     return a.resource in (_POLICIES if a.group == GROUP else _REVIEWS.get(a.group, ()))
 
 
 def is_policy(a: Attributes) -> bool:
-    """Whether the request is about policies or their bindings."""
+    """Return whether the request is about policies or their bindings."""
     return a.group == GROUP and a.resource in _POLICIES
 
 
 def kind_of(a: Attributes) -> GVK:
-    """Group, version and kind of the objects of a request: through a subresource often another than the resource's."""
+    """Return group, version and kind of the request's objects; for a subresource they often differ from the resource's."""
     obj = a.obj if a.obj is not None else a.old
     if not obj or "apiVersion" not in obj or "kind" not in obj:
         return a.group, a.version, a.kind
@@ -66,12 +69,12 @@ def kind_of(a: Attributes) -> GVK:
 
 
 def namespace_of(a: Attributes) -> str:
-    """The namespace as webhooks and policies are told it: that of a Namespace is itself."""
+    """Return the namespace that webhooks and policies see: for a Namespace it is the object itself."""
     return a.name if a.resource == "namespaces" and not a.group else a.namespace
 
 
 class Invocation(NamedTuple):
-    """In which version an object is shown."""
+    """The resource and version under which a webhook or policy sees the request."""
 
     group: str
     version: str
@@ -80,8 +83,8 @@ class Invocation(NamedTuple):
 
 
 _Question = tuple[str, str, str, str, str, bool, GVK]
-MOST_STEPS = 1000  # of finding out whether anybody may be about a request, milliseconds at most; where it takes more, somebody may
-MAX_DIRECT = 64  # questions whose answers a matcher remembers
+MOST_STEPS = 1000  # of the search whether any configuration may match, milliseconds at most; beyond, the answer is yes
+MAX_DIRECT = 64  # results that a matcher caches
 
 
 class Rule:
@@ -97,7 +100,7 @@ class Rule:
         self.names = frozenset(rule.get("resourceNames") or ())
 
     def may_match(self, operation: str, group: str, resource: str, subresource: str) -> bool:
-        """Whether the rule is about such requests, in some version and scope."""
+        """Return whether the rule covers such requests, in some version and scope."""
         return _of(self.operations, operation) and _of(self.groups, group) and self._of_resource(resource, subresource)
 
     def _of_resource(self, resource: str, subresource: str) -> bool:
@@ -105,11 +108,11 @@ class Rule:
         return not asked.isdisjoint(((resource, subresource), ("*", subresource), (resource, "*"), ("*", "*")))
 
     def matches(self, a: Attributes, group: str, version: str, resource: str) -> bool:
-        """Whether the rule is about the request, were it for this resource."""
+        """Return whether the rule would match the request if its resource were this one."""
         return self.matches_but_for_version(a, group, resource) and _of(self.versions, version)
 
     def matches_but_for_version(self, a: Attributes, group: str, resource: str) -> bool:
-        """The same, in whatever version."""
+        """Return the same, ignoring the version."""
         if self.scope != "*" and (self.scope == "Namespaced") != bool(a.namespace):
             return False
         if self.names and a.name not in self.names:
@@ -122,19 +125,19 @@ def _of(allowed: frozenset[str], value: str) -> bool:
 
 
 class Namespaces:
-    """The labels of namespaces, and the objects, from memory and, for what is not there, from the store."""
+    """Namespaces and their labels, from the informer's cache, or from the store if they are not in it."""
 
     def __init__(self, informers: Informers, objects: Objects) -> None:
         self._objects = objects
         self._found = informers.lister("", "namespaces", _seen)
 
     def labels(self, name: str) -> Labels:
-        """Raises 404 for a namespace that does not exist."""
+        """Return the labels of a namespace. Raises 404 if it does not exist."""
         labels: Labels = self.get(name)["metadata"].get("labels") or {}
         return labels
 
     def get(self, name: str) -> Obj:
-        """The namespace, not to be changed. Raises 404."""
+        """Return a namespace; do not modify it. Raises 404."""
         found = self._found.all().get(name) or self._objects.get("", "namespaces", "", name)
         if found is None:
             raise errors.not_found("", "namespaces", name)
@@ -142,14 +145,17 @@ class Namespaces:
 
 
 def _seen(obj: Obj) -> Obj:
-    # What selectors and expressions can see of a namespace.
+    # Selectors and expressions do not see the managed fields.
     obj["metadata"].pop("managedFields", None)
     return obj
 
 
 class Matcher:
-    """The rules and selectors of one webhook, policy or binding. ``spec`` has them as MatchResources do; a webhook's ``rules`` are its
-    ``resourceRules``. Without any rule everything matches, where ``open`` says so: a binding narrows what its policy is about."""
+    """The rules and selectors of one webhook, policy or binding.
+
+    ``spec`` has the form of MatchResources; the ``rules`` of a webhook are passed as ``resourceRules`` are. With ``open``, a matcher
+    without rules matches every resource: a binding only narrows what its policy matches.
+    """
 
     __slots__ = (
         "_broken", "_by_name", "_direct", "_excluded", "_namespaces", "_objects", "_open", "_rules", "equivalent", "resources", "steps",
@@ -159,7 +165,7 @@ class Matcher:
         self._rules = tuple(map(Rule, rules))
         self._excluded = tuple(map(Rule, spec.get("excludeResourceRules") or ()))
         self._namespaces = self._objects = EVERYTHING
-        self._broken = ""  # validation lets invalid selectors pass that were stored by an older server
+        self._broken = ""  # validation accepts invalid selectors that an older server stored
         try:
             self._namespaces = from_label_selector(spec.get("namespaceSelector") or {})
             self._objects = from_label_selector(spec.get("objectSelector") or {})
@@ -169,14 +175,14 @@ class Matcher:
             self._broken = str(e)
         self.equivalent = spec.get("matchPolicy") != "Exact"
         self._open = open and not self._rules
-        # Under what it is looked for, and how many steps an answer of ``may_match`` takes.
+        # The index keys, and the number of steps that ``may_match`` takes.
         self.resources = frozenset((ANY,)) if self._open else frozenset(resource for rule in self._rules for resource, _ in rule.resources)
         self.steps = 1 + len(self._rules)
-        # What the rules are about in the very version of the request, which nothing but the rules says.
+        # Results for resources matched in the request's own version, which depend on the rules only.
         self._by_name, self._direct = any(rule.names for rule in self._rules), dict[_Question, Invocation]()
 
     def may_match(self, a: Attributes, equivalents: Equivalents) -> bool:
-        """Whether requests of this operation, group, resource and subresource can match, whatever else they are."""
+        """Return whether requests of this operation, group, resource and subresource can match at all."""
         if self._open:
             return True
         groups = equivalents(a.group, a.resource).groups | {a.group} if self.equivalent else (a.group,)
@@ -185,9 +191,11 @@ class Matcher:
     def match(
         self, a: Attributes, obj: Obj | None, old: Obj | None, spaces: Namespaces, equivalents: Equivalents, own: GVK | None = None
     ) -> Invocation | None:
-        """The version in which the request is to be shown, None when it does not match. ``obj`` and ``old`` are what the object selector
-        sees, ``own`` what ``kind_of`` says. Raises ApiError where the namespace is not there or a selector is none, but only for what
-        matches otherwise."""
+        """Return the resource and version in which the request is to be shown; None if it does not match.
+
+        ``obj`` and ``old`` are what the object selector sees; ``own`` is the result of ``kind_of`` if known. Raises ApiError if the
+        namespace does not exist or a selector is invalid, but only if the request matches otherwise.
+        """
         if not self._objects.empty and not (_selected(self._objects, obj) or _selected(self._objects, old)):
             return None
         if self._excluded and self._find(self._excluded, a, equivalents) is not None:
@@ -204,7 +212,7 @@ class Matcher:
         return found if found is not None and (self._namespaces.empty or self._in_namespace(a, obj, spaces)) else None
 
     def _found(self, a: Attributes, asked: _Question, equivalents: Equivalents) -> Invocation | None:
-        """What the rules say, whatever the selectors do."""
+        """Return the match by the rules alone, without selectors."""
         found = self._find(self._rules, a, equivalents)
         if found is not None and not self._by_name and found[:3] == (a.group, a.version, a.resource):
             if len(self._direct) >= MAX_DIRECT:
@@ -216,7 +224,7 @@ class Matcher:
         itself = a.resource == "namespaces"
         name = namespace_of(a)
         if not name and not itself:
-            return True  # what is in no namespace cannot be told apart by it
+            return True  # a namespace selector does not apply to cluster-scoped objects
         if itself and not a.subresource and a.operation in (CREATE, UPDATE) and obj is not None:
             return self._namespaces.matches((obj.get("metadata") or {}).get("labels"))
         return self._namespaces.matches(spaces.labels(name))
@@ -235,8 +243,11 @@ class Matcher:
 
 
 def _first(rule: Rule, a: Attributes, family: Family) -> Any:
-    """What serves the first of the versions that a rule is about, None where it is about none. There may be thousands of them, and of
-    rules: none looks through all. That of the request is among them, which no rule is about, or it would have been found before."""
+    """Return the served resource of the first version in the family that the rule matches, or None.
+
+    A family may have thousands of versions and a rule, too, so neither is scanned in full. The request's own version is in the family,
+    but the rule does not match it, since that was checked before.
+    """
     found: list[tuple[int, Any]] = []
     for (group, resource), versions in family.by_version.items():
         if rule.matches_but_for_version(a, group, resource):

@@ -1,5 +1,7 @@
-"""Which of many configurations name something, in the order of their own names: a request that they have nothing to do with passes by
-however many there are, and one that comes or goes does not put all others in order anew."""
+"""An index of configurations by the values they name, each entry sorted by the configurations' own names.
+
+A request skips unrelated configurations however many there are, and adding or removing one does not sort the others again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from itertools import chain
 
 
 class NameIndex:
-    """Names under what they name."""
+    """Sorted lists of names by value."""
 
     def __init__(self) -> None:
         self._under: dict[str, list[str]] = {}
@@ -18,12 +20,12 @@ class NameIndex:
         return what in self._under
 
     def put(self, name: str, named: Iterable[str]) -> None:
-        """``name``, which is not there, names these."""
+        """Add ``name``, which must not be in the index, under these values."""
         for what in named:
             insort(self._under.setdefault(what, []), name)
 
     def drop(self, name: str, named: Iterable[str]) -> None:
-        """Takes it back."""
+        """Remove ``name`` from under these values."""
         for what in named:
             names = self._under[what]
             del names[bisect_left(names, name)]
@@ -31,8 +33,8 @@ class NameIndex:
                 del self._under[what]
 
     def of(self, *what: str) -> tuple[str, ...]:
-        """Those that name any of these, as of now."""
+        """Return a snapshot of the names under any of these values, sorted."""
         found = [self._under[one] for one in what if one in self._under]
         if len(found) < 2:
             return tuple(found[0]) if found else ()
-        return tuple(dict.fromkeys(sorted(chain(*found))))  # what is in order by pieces is sorted in one pass
+        return tuple(dict.fromkeys(sorted(chain(*found))))  # sorting concatenated sorted runs takes one pass

@@ -1,4 +1,4 @@
-"""Which plug-ins there are, in upstream's order (``pkg/kubeapiserver/options/plugins.go``), and which of them are on."""
+"""The list of plug-ins, in upstream's order (``pkg/kubeapiserver/options/plugins.go``), and which of them are enabled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kas.observe.metrics import Timer
 
 log = logging.getLogger("kas.admission")
 
-# Upstream's AllOrderedPlugins. Mutating runs before validating; within each, this is the order.
+# Upstream's AllOrderedPlugins. All mutating steps run before the validating ones; each phase runs in this order.
 ORDER = (
     "NamespaceAutoProvision", "NamespaceLifecycle", "NamespaceExists", "LimitPodHardAntiAffinityTopology",
     "SecurityContextDeny", "LimitRanger", "ServiceAccount", "NodeRestriction", "TaintNodesByCondition", "AlwaysPullImages",
@@ -37,26 +37,26 @@ DEFAULT_ON = frozenset((
     "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 ))  # fmt: skip
 
-# From here on it is said by stored objects what is to be done.
+# From this plug-in on, stored objects configure what happens.
 FIRST_CONFIGURED = "MutatingAdmissionPolicy"
 
-# Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
+# Upstream has these in its storage, not as admission plug-ins; they cannot be disabled.
 ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning", "PolicyParamsAuthorization"))
 
-# Accepted by the flags, so that a command line of another server works, and without effect: why, for the warning at start.
+# Accepted by the flags for compatibility, but without effect; the values are the reasons for the warning at start.
 NO_EFFECT = {
     "AlwaysAdmit": "it lets everything pass",
     "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
     "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
 }
-CONFIGURABLE = (set(ORDER) | NO_EFFECT.keys()) - ALWAYS  # those that the configuration file may be about
+CONFIGURABLE = (set(ORDER) | NO_EFFECT.keys()) - ALWAYS  # the names that the configuration file may contain
 
-# An acronym in the plural is one word.
+# A plural acronym is one word.
 MODULES = {"DenyServiceExternalIPs": "deny_service_external_ips"}
 
 
 def module(name: str) -> str:
-    """Where a plug-in is: ``DefaultStorageClass`` is in ``kas.admission.plugins.default_storage_class``."""
+    """Return the module of a plug-in: ``DefaultStorageClass`` is in ``kas.admission.plugins.default_storage_class``."""
     out = []
     for i, c in enumerate(name):
         if c.isupper() and i and (not name[i - 1].isupper() or (i + 1 < len(name) and name[i + 1].islower())):
@@ -66,7 +66,7 @@ def module(name: str) -> str:
 
 
 class Settings(Protocol):
-    """The flags that say which plug-ins are on."""
+    """The flags that enable and disable plug-ins."""
 
     admission_control: list[str]
     enable_admission_plugins: list[str]
@@ -74,7 +74,7 @@ class Settings(Protocol):
 
 
 def wanted(settings: Settings) -> tuple[list[str], list[str]]:
-    """Which plug-ins are to be on, and which off. ``--admission-control`` names all that are on, whatever the defaults are."""
+    """Return the plug-ins to enable and to disable. ``--admission-control`` lists all enabled ones, whatever the defaults are."""
     named = settings.admission_control
     if not named:
         return settings.enable_admission_plugins, settings.disable_admission_plugins
@@ -82,7 +82,7 @@ def wanted(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """What is wrong with the flags, as upstream says it."""
+    """Return the errors in the flags, in upstream's words."""
     named, out = settings.admission_control, []
     if named and (settings.enable_admission_plugins or settings.disable_admission_plugins):
         out.append("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive")
@@ -96,7 +96,7 @@ def _unknown(names: list[str]) -> list[str]:
 
 
 def wrong_names(enable: list[str], disable: list[str]) -> list[str]:
-    """What is wrong with the names, as upstream says it: those nobody has, and those in both lists."""
+    """Return the errors in the names, in upstream's words: unknown names, and names in both lists."""
     out = []
     for flag, names in (("enable", enable), ("disable", disable)):
         out += [f"{flag}-admission-plugins {text}" for text in _unknown(names)]
@@ -107,7 +107,7 @@ def wrong_names(enable: list[str], disable: list[str]) -> list[str]:
 
 
 def enabled(enable: list[str], disable: list[str]) -> list[str]:
-    """Names of the plug-ins that are on, in order. Raises ValueError for an unknown name or one in both lists."""
+    """Return the names of the enabled plug-ins, in order. Raises ValueError for an unknown name or one in both lists."""
     wrong = wrong_names(enable, disable)
     if wrong:
         raise ValueError("\n".join(wrong))
@@ -116,8 +116,8 @@ def enabled(enable: list[str], disable: list[str]) -> list[str]:
 
 
 def misconfigured(settings: Settings, config_file: str) -> list[str]:
-    """What ``build`` would refuse of the configuration file, all of it; no plug-in is made. What stands in the files of a static directory
-    only a plug-in that is made can say."""
+    """Return all errors in the configuration file that ``build`` would raise, without creating plug-ins. The files of a static manifest
+    directory are not checked, since that takes a plug-in."""
     out: list[str] = []
     try:
         config = configuration.read(config_file)
@@ -125,7 +125,7 @@ def misconfigured(settings: Settings, config_file: str) -> list[str]:
     except configuration.ConfigurationError as e:
         return [str(e)]
     except ValueError:
-        return []  # told by ``problems``
+        return []  # reported by ``problems``
     for name in (n for n in names if n in configuration.TAKERS):
         try:
             importlib.import_module(module(name)).Plugin.configured(config.section(name))
@@ -143,13 +143,13 @@ def build(
     initializer: Initializer, enable: list[str], disable: list[str], config_file: str = "", speak: bool = True,
     own: Sequence[Plugin | type[Plugin]] = (),
 ) -> list[Plugin]:  # fmt: skip
-    """The plug-ins that are on, in order, each made by ``initializer``; those in ``configuration.TAKERS`` get their part of the
-    configuration file (``section``), too.
+    """Create the enabled plug-ins, in order, with ``initializer``; those in ``configuration.TAKERS`` also get their section of the
+    configuration file (``section``).
 
-    ``own`` are those of an embedding program, before the policies and webhooks, which see what they made; classes are made as ours are.
-    With ``speak`` a line is logged for each plug-in that was asked for and has no effect. Raises ``ValueError`` for names that
-    ``enabled`` refuses and ``ConfigurationError``, which is one, for a file that cannot work; a plug-in without a module is an
-    ``ImportError``.
+    ``own`` are the plug-ins of an embedding program. They run before the policies and webhooks, which see their changes; classes are
+    instantiated like the built-in plug-ins. With ``speak``, a warning is logged for each requested plug-in without effect. Raises
+    ``ValueError`` for names that ``enabled`` refuses, ``ConfigurationError`` (a ``ValueError``) for a file that cannot work, and
+    ``ImportError`` for a plug-in without a module.
     """
     config = configuration.read(config_file)
     names = enabled(enable, disable)
@@ -173,7 +173,7 @@ def build(
 
 
 def periodic(plugins: Sequence[Plugin]) -> list[tuple[str, float, Callable[[], Awaitable[None] | None]]]:
-    """What plug-ins want to have done now and then: a name, how often in seconds, and what."""
+    """Return the periodic work of the plug-ins: (name, interval in seconds, function)."""
     static = (getattr(plugin, "manifests", None) for plugin in plugins)
     return [(f"manifests of {found.plugin}", found.every_s, found.look) for found in static if found is not None]
 
@@ -183,7 +183,7 @@ def _own(initializer: Initializer, plugins: Sequence[Plugin | type[Plugin]]) -> 
 
 
 def observer(metrics: Metrics) -> Timers:
-    """Upstream's admission metrics."""
+    """Return the timers of upstream's admission metrics."""
     buckets = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
     seconds = metrics.histogram(
         "apiserver_admission_controller_admission_duration_seconds",

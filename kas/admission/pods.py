@@ -1,4 +1,4 @@
-"""What several plug-ins ask of a pod: its containers, what it refers to, what it needs.
+"""Facts about pods that several plug-ins need: containers, references, resource needs.
 
 Upstream: ``pkg/api/pod/util.go`` (the visitors) and ``component-helpers/resource/helpers.go`` (the sums).
 """
@@ -18,7 +18,7 @@ Amounts = dict[str, Quantity]
 NOTHING = Quantity(0)
 MIRROR = "kubernetes.io/config.mirror"
 EXISTS = "Exists"
-# Volume sources that name a secret in a reference of their own.
+# Volume sources with a secret reference, and its field.
 SECRET_REFS = {
     "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef",
     "iscsi": "secretRef", "storageos": "secretRef", "csi": "nodePublishSecretRef",
@@ -26,18 +26,18 @@ SECRET_REFS = {
 
 
 def is_mirror(pod: Obj) -> bool:
-    """Whether the pod shows one that a kubelet runs from a file."""
+    """Return whether the pod mirrors a static pod of a kubelet."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 
 def containers(spec: Obj) -> Iterator[Obj]:
-    """Init, regular and ephemeral containers, in upstream's order of visiting."""
+    """Yield init, regular and ephemeral containers, in upstream's order of visiting."""
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         yield from spec.get(kind) or ()
 
 
 def secret_names(spec: Obj) -> Iterator[str]:
-    """Every secret the pod refers to, pull secrets and volumes included."""
+    """Yield the name of every secret the pod refers to, including pull secrets and volumes."""
     for ref in spec.get("imagePullSecrets") or ():
         yield ref.get("name") or ""
     yield from _from_containers(spec, "secretRef", "secretKeyRef")
@@ -56,7 +56,7 @@ def secret_names(spec: Obj) -> Iterator[str]:
 
 
 def config_map_names(spec: Obj) -> Iterator[str]:
-    """The ConfigMaps the pod refers to, once for each reference; "" for one without a name."""
+    """Yield the ConfigMap of every reference of the pod; "" for one without a name."""
     yield from _from_containers(spec, "configMapRef", "configMapKeyRef")
     for volume in spec.get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():
@@ -66,7 +66,7 @@ def config_map_names(spec: Obj) -> Iterator[str]:
             yield volume["configMap"].get("name") or ""
 
 
-# Volumes that need another object, in upstream's words.
+# Volumes that refer to another object, in upstream's words.
 VOLUME_REFS = {
     "csi": "csidrivers (via CSI volumes)", "glusterfs": "endpoints (via glusterFS volumes)",
     "persistentVolumeClaim": "persistentvolumeclaims", "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
@@ -80,7 +80,7 @@ PROJECTED_REFS = {
 
 
 def api_references(spec: Obj) -> Iterator[str]:
-    """Which resources the pod refers to, in upstream's order (``HasAPIObjectReference``); may repeat."""
+    """Yield the resources the pod refers to, in upstream's order (``HasAPIObjectReference``), possibly repeated."""
     if spec.get("serviceAccountName"):
         yield "serviceaccounts"
     for what, names in (("secrets", secret_names(spec)), ("configmaps", config_map_names(spec))):
@@ -106,7 +106,7 @@ def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str]:
 
 
 def amounts(items: dict[str, str] | None) -> Amounts:
-    """The quantities, parsed; nothing for None."""
+    """Return the parsed quantities; {} for None."""
     return {name: quantity(text) for name, text in (items or {}).items()}
 
 
@@ -123,13 +123,15 @@ def _at_least(total: Amounts, other: Amounts) -> None:
 
 
 def pod_level(name: str) -> bool:
-    """Whether the pod as a whole may say how much it needs of a resource."""
+    """Return whether a resource may be requested at pod level."""
     return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
 class _Held:
-    """What containers of a pod, and the pod as a whole, may use: what is asked for, what was given, what is there. What is asked for counts
-    not where the node cannot give it; without a status it is all that counts."""
+    """The resources held by a pod's containers and by the pod as a whole: the maximum of requested, allocated and actual amounts.
+
+    If a resize is infeasible, the requested amounts do not count. Without a status only they count.
+    """
 
     def __init__(self, status: Obj | None) -> None:
         status = status or {}
@@ -141,15 +143,15 @@ class _Held:
         self._infeasible = pending.get("reason") == "Infeasible"
 
     def container(self, container: Obj, kind: str, running: bool = True) -> Amounts:
-        """Of one; of a status only where it goes on ``running``, as sidecars do."""
+        """Return the amounts of one container. The status counts only if it keeps ``running``, as sidecars do."""
         own = amounts((container.get("resources") or {}).get(kind))
         return self._most(own, self._containers.get(container.get("name")) if running else None, kind)
 
     def whole(self, own: Obj, kind: str) -> Amounts:
-        """Of what a pod says for all of its containers, for each resource that it names."""
+        """Return the amounts requested at pod level, for each resource named there."""
         asked, found = amounts(own.get(kind)), self._whole
         if kind == "limits" and self._infeasible and found is not None and found["resources"].get(kind) is None:
-            return asked  # there are none that hold instead
+            return asked  # no actual limits replace the requested ones
         most = self._most(asked, found, kind)
         return {name: most.get(name, NOTHING) for name in asked}
 
@@ -166,10 +168,11 @@ class _Held:
 def effective(
     spec: Obj, kind: str, overhead: bool = False, status: Obj | None = None, whole: Callable[[str], bool] = pod_level
 ) -> Amounts:
-    """What the scheduler counts of ``kind`` ("requests" or "limits"): containers and sidecars together, or the largest init step.
+    """Return the effective ``kind`` ("requests" or "limits") of a pod as the scheduler counts it: the sum of containers and sidecars, or
+    the largest init step.
 
-    With ``status`` a running container, and the pod as a whole, count at least what they have. ``whole`` are the resources that the pod may
-    say for all.
+    With ``status``, running containers, and the pod as a whole, count at least what they have. ``whole`` selects the resources that
+    pod-level values may replace.
     """
     held = _Held(status)
     total: Amounts = {}
@@ -183,7 +186,7 @@ def effective(
         if sidecar:
             add(total, own)
             add(sidecars, own)
-        # Of what this one does not name no more is needed than before: the peak has it.
+        # For resources that this container does not name, the need is not higher than before, so the peak already covers it.
         _at_least(peak, {name: sidecars[name] if sidecar else need + sidecars.get(name, NOTHING) for name, need in own.items()})
     _at_least(total, peak)
     for name, need in held.whole(spec.get("resources") or {}, kind).items():
@@ -199,7 +202,7 @@ def effective(
 
 
 def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
-    """Both lists without what another one covers (``pkg/util/tolerations.MergeTolerations``)."""
+    """Return both lists without tolerations that another one covers (``pkg/util/tolerations.MergeTolerations``)."""
     everything = [*first, *second]
     later = Broadest()
     covered = [False] * len(everything)
@@ -216,16 +219,17 @@ def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
 
 
 class Broadest:
-    """Of tolerations that differ in nothing but how long they last those that cover most: asked without a walk over all of them."""
+    """Index of the broadest tolerations, to find a covering one without scanning all. Tolerations that differ only in tolerationSeconds
+    share an entry."""
 
     def __init__(self, tolerations: Iterable[Obj] = ()) -> None:
-        # The broadest of a sort, and the broadest of those that are not the same as that.
+        # By group, the broadest toleration, and the broadest of those not equal to it.
         self._best: dict[tuple[str, ...], tuple[Obj, Obj | None]] = {}
         for one in tolerations:
             self.add(one)
 
     def add(self, one: Obj) -> None:
-        """Reckons with ``one``, too."""
+        """Add ``one`` to the index."""
         key, effect, operator = one.get("key") or "", one.get("effect") or "", one.get("operator") or "Equal"
         rest = (operator, one.get("value") or "") if operator == "Equal" else (EXISTS if operator == EXISTS else "",)
         sort = (key, effect, *rest)
@@ -238,10 +242,10 @@ class Broadest:
             self._best[sort] = best, one
 
     def covers(self, one: Obj, but_itself: bool = False) -> bool:
-        """Whether one of them tolerates all that ``one`` does; ``but_itself``: one that is not the same."""
+        """Return whether a toleration in the index covers ``one``; with ``but_itself``, one that is not equal to it."""
         key, value = one.get("key") or "", one.get("value") or ""
         for effect in {one.get("effect") or "", ""}:
-            # Any other operator is taken for Exists, but that it needs the key.
+            # Any other operator is treated as Exists, except that it needs the key.
             for sort in ((key, effect, "Equal", value), (key, effect, EXISTS), ("", effect, EXISTS), (key, effect, "")):
                 best, second = self._best.get(sort, (None, None))
                 found = second if but_itself and best == one else best
@@ -251,7 +255,7 @@ class Broadest:
 
 
 def tolerates_all_of(a: Obj, b: Obj) -> bool:
-    """Whether ``a`` tolerates everything ``b`` does (``isSuperset``)."""
+    """Return whether ``a`` tolerates everything ``b`` does (``isSuperset``)."""
     if a == b:
         return True
     operator = a.get("operator") or "Equal"

@@ -1,7 +1,7 @@
-"""What an object counts against quotas (``pkg/quota/v1/evaluator/core`` and ``apiserver/pkg/quota/v1/generic``).
+"""Quota evaluators: the usage of objects (``pkg/quota/v1/evaluator/core`` and ``apiserver/pkg/quota/v1/generic``).
 
-An evaluator says which operations it counts, which of a quota's resources it knows, what an object uses, and whether a
-quota's scopes are about the object.
+An evaluator defines which operations it counts, which of a quota's resources it handles, what an object uses, and whether a quota's
+scopes apply to the object.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from kas.meta.selectors import Requirement
 
 Obj = dict[str, Any]
 ONE = Quantity(1)
-# Kinds that were counted by their bare name before there was count/<resource>.
+# Resources that quotas could count by their bare name before count/<resource> existed.
 COUNTED_BY_NAME = frozenset(("replicationcontrollers", "resourcequotas", "secrets", "configmaps"))
 COMPUTE = ("cpu", "memory", "ephemeral-storage")
 POD_RESOURCES = frozenset((
     "count/pods", "pods", *COMPUTE, *(f"requests.{r}" for r in COMPUTE), *(f"limits.{r}" for r in COMPUTE),
 ))  # fmt: skip
-# A quota on one of these makes every container say how much it needs.
+# A quota on one of these requires every container to specify it.
 MUST_BE_SAID = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
 CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
 DEVICE_SUFFIX = ".deviceclass.resource.k8s.io/devices"
-# How pods ask for devices of a class as for an extended resource, and what marks the claim that the scheduler makes of it.
+# The prefix of a device class's implicit extended resource, and the annotation of the claim the scheduler creates for extended resources.
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 ZERO = Quantity(0)
-MAX_DEVICES = 32  # a request for all devices may get as many
+MAX_DEVICES = 32  # the maximum that a request for all devices may get
 
 
 class Evaluator:
-    """Counts objects, nothing else; for every resource without rules of its own. ``counted`` are the names it counts under."""
+    """Counts objects; the evaluator of every resource without rules of its own. ``counted`` are the quota resources it counts."""
 
     operations: tuple[str, ...] = (CREATE,)
-    steady = True  # what an object uses is said by itself, and by the time
-    rest: Amounts = {}  # what one uses that is over
+    steady = True  # usage depends only on the object and on time
+    rest: Amounts = {}  # usage of an object that is over
 
     def __init__(self, group: str, resource: str) -> None:
         self.counted = [f"count/{resource}.{group}" if group else f"count/{resource}"]
@@ -56,36 +56,36 @@ class Evaluator:
             self.counted.append(resource)
 
     def handles(self, a: Attributes) -> bool:
-        """Whether the request changes what counts: in general, a write of the object itself."""
+        """Return whether the request may change usage: by default, a write of the object itself."""
         return a.operation in self.operations and not a.subresource
 
     def matching(self, hard: Iterable[str]) -> list[str]:
-        """Those of a quota's resources that this kind uses."""
+        """Return those of a quota's resources that this evaluator handles."""
         return [name for name in hard if name in self.counted]
 
     def usage(self, obj: Obj) -> Amounts:
-        """What the object counts for; in general one object."""
+        """Return the usage of the object; by default one object."""
         return dict.fromkeys(self.counted, ONE)
 
     def over_at(self, obj: Obj) -> float:
-        """After which moment it uses no more than ``rest``, though nobody writes it: never, in general."""
+        """Return the time from which it uses only ``rest`` without being written; by default never."""
         return math.inf
 
     def same(self, now: Obj, before: Obj) -> bool:
-        """Whether it is seen at a glance that two states use the same. False says nothing."""
+        """Return True if two states obviously have the same usage. False means unknown."""
         return False
 
     def constraints(self, required: list[str], obj: Obj) -> str:
-        """What the object has to say and does not; "" when all is there."""
+        """Return an error if the object omits a value that a quota requires, else ""."""
         return ""
 
     def in_scope(self, scope: Obj, obj: Obj) -> bool:
-        """Whether the object is in the scope; in general nothing is in any."""
+        """Return whether the object is in the scope; by default no object is in any."""
         return False
 
 
 class Services(Evaluator):
-    """What a Service uses: itself, load balancers, ports of nodes."""
+    """Usage of a Service: itself, load balancers, node ports."""
 
     operations = (CREATE, UPDATE)
 
@@ -93,7 +93,7 @@ class Services(Evaluator):
         self.counted = ["count/services", "services", "services.nodeports", "services.loadbalancers"]
 
     def usage(self, obj: Obj) -> Amounts:
-        """The object itself, load balancers, and the ports it takes on nodes."""
+        """Return one object, its load balancer, and the node ports it takes."""
         spec = obj.get("spec") or {}
         ports, balanced = spec.get("ports") or [], spec.get("type") == "LoadBalancer"
         on_nodes = 0
@@ -106,7 +106,7 @@ class Services(Evaluator):
 
 
 class Claims(Evaluator):
-    """What a PersistentVolumeClaim uses: itself and its storage, in all and by storage class."""
+    """Usage of a PersistentVolumeClaim: itself and its storage, in total and by storage class."""
 
     operations = (CREATE, UPDATE)
 
@@ -114,17 +114,17 @@ class Claims(Evaluator):
         self.counted = ["count/persistentvolumeclaims", "persistentvolumeclaims", "requests.storage"]
 
     def handles(self, a: Attributes) -> bool:
-        """A status update counts too."""
-        # By its status a claim comes to hold more, or to be of another attributes class.
+        """Return whether the request writes the claim or its status."""
+        # A status update may increase the allocated storage or change the volume attributes class.
         return super().handles(a) or (a.operation == UPDATE and a.subresource == "status")
 
     def matching(self, hard: Iterable[str]) -> list[str]:
-        """Those of the ``hard`` limits that claims count against, for each class too."""
+        """Return those of the ``hard`` limits that apply to claims, including those by class."""
         suffixes = (CLASS_SUFFIX + "persistentvolumeclaims", CLASS_SUFFIX + "requests.storage")
         return [name for name in hard if name in self.counted or name.endswith(suffixes)]
 
     def usage(self, obj: Obj) -> Amounts:
-        """The claim and the bytes it asks for or holds, in all and by storage class."""
+        """Return the claim and the bytes it requests or holds, in total and by storage class."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         out = {"count/persistentvolumeclaims": ONE, "persistentvolumeclaims": ONE}
         name = storage_class(obj)
@@ -132,7 +132,7 @@ class Claims(Evaluator):
             out[name + CLASS_SUFFIX + "persistentvolumeclaims"] = ONE
         wanted = pod_objects.amounts((spec.get("resources") or {}).get("requests")).get("storage")
         if wanted is not None:
-            # An expansion that was taken back still holds what was allocated.
+            # A reverted expansion still holds what was allocated.
             held = pod_objects.amounts(status.get("allocatedResources")).get("storage")
             need = (held if held is not None and held > wanted else wanted).round_up(0)[0]
             out["requests.storage"] = need
@@ -141,7 +141,7 @@ class Claims(Evaluator):
         return out
 
     def in_scope(self, scope: Obj, obj: Obj) -> bool:
-        """VolumeAttributesClass: by the class it has, asks for or is moving to."""
+        """Return whether the claim is in a VolumeAttributesClass scope by its current, requested or target class."""
         if scope.get("scopeName") != "VolumeAttributesClass":
             return False
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -154,10 +154,10 @@ class Claims(Evaluator):
 
 
 class ResourceClaims(Evaluator):
-    """Counts devices by class, and as the extended resources that pods may ask for instead (KEP-5004)."""
+    """Usage of a ResourceClaim: devices by class, and the extended resources that pods may request instead (KEP-5004)."""
 
     operations = (CREATE, UPDATE)
-    steady = False  # pods and classes say it, too
+    steady = False  # usage also depends on pods and device classes
 
     def __init__(self, objects: Objects, informers: Informers) -> None:
         self.counted = ["count/resourceclaims.resource.k8s.io"]
@@ -168,7 +168,7 @@ class ResourceClaims(Evaluator):
         self._of_pods = informers.lister("resource.k8s.io", "resourceclaims", _of_pod, by_pod)
 
     def _extended(self, limit: str) -> bool:
-        """Whether a limit is about the extended resource that stands for a class."""
+        """Return whether a limit applies to the extended resource of a device class."""
         if not limit.startswith("requests.") or not features.DEFAULT.enabled("DRAExtendedResource"):
             return False
         resource = limit.removeprefix("requests.")
@@ -177,11 +177,11 @@ class ResourceClaims(Evaluator):
         return bool(self._classes.by_index("extended", resource))
 
     def matching(self, hard: Iterable[str]) -> list[str]:
-        """Those of the ``hard`` limits that claims count against: themselves, devices by class, extended resources."""
+        """Return those of the ``hard`` limits that apply to claims: claims, devices by class, extended resources."""
         return [name for name in hard if name in self.counted or name.endswith(DEVICE_SUFFIX) or self._extended(name)]
 
     def usage(self, obj: Obj) -> Amounts:
-        """The claim, and the most devices of each class that it may get, less what its pod pays for as extended resources."""
+        """Return the claim, and the maximum of devices of each class, less what its pod already counts as extended resources."""
         devices: Amounts = {}
         for request in ((obj.get("spec") or {}).get("devices") or {}).get("requests") or ():
             choices = [request.get("exactly") or request] if not request.get("firstAvailable") else request["firstAvailable"]
@@ -203,7 +203,8 @@ class ResourceClaims(Evaluator):
         return out
 
     def _paid_by_pod(self, claim: Obj) -> Amounts:
-        """What the pod already counts for which the scheduler made the claim: nobody pays twice, and no pod pays for two claims."""
+        """Return the usage of the pod for which the scheduler created the claim: devices are not counted twice, and a pod offsets only
+        one claim."""
         meta = claim["metadata"]
         owner = _pod_owner(meta)
         if owner is None:
@@ -215,7 +216,7 @@ class ResourceClaims(Evaluator):
         status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
         if status is not None:
             return Pods().usage(pod) if status.get("resourceClaimName") == name else {}
-        others = list(self._of_pods.by_index("pod", f"{namespace}/{owner.get('uid')}").values())  # in one step: it may be beside the loop
+        others = list(self._of_pods.by_index("pod", f"{namespace}/{owner.get('uid')}").values())  # one step: may run in a thread
         return {} if any(other.age < _age(meta) for other in others) else Pods().usage(pod)
 
 
@@ -224,7 +225,7 @@ def _extended_name(device_class: Obj) -> str:
 
 
 def _pod_owner(meta: Obj) -> Obj | None:
-    """The pod that controls a claim for extended resources."""
+    """Return the owner reference to the pod that controls a claim for extended resources, or None."""
     if (meta.get("annotations") or {}).get(EXTENDED_CLAIM) != "true":
         return None
     owner: Obj = next((ref for ref in meta.get("ownerReferences") or () if ref.get("controller")), {})
@@ -236,8 +237,8 @@ def _age(meta: Obj) -> tuple[str, str]:
 
 
 class _OfPod(NamedTuple):
-    """What is kept of a claim: "namespace/uid" of the pod for whose extended resources it was made, "" for others, and what says which of
-    two is older."""
+    """The cached data of a claim: "namespace/uid" of the pod for whose extended resources it was created, "" for others, and its sort key
+    by age."""
 
     pod: str
     age: tuple[str, str]
@@ -250,7 +251,7 @@ def _of_pod(claim: Obj) -> _OfPod:
 
 
 class Pods(Evaluator):
-    """What a Pod uses: itself, and the requests and limits of its containers."""
+    """Usage of a Pod: itself, and the requests and limits of its containers."""
 
     rest: Amounts = {"count/pods": ONE}
 
@@ -258,14 +259,14 @@ class Pods(Evaluator):
         self.counted = sorted(POD_RESOURCES)
 
     def handles(self, a: Attributes) -> bool:
-        """Creates, resizes, and updates that move the pod to other scopes."""
+        """Return whether the request creates or resizes a pod, or is an update that moves it to other scopes."""
         if a.subresource:
             return a.operation == UPDATE and a.subresource == "resize"
-        # Of an update only that it moves the pod to other quotas.
+        # The only relevant update is one that moves the pod to other quotas.
         return a.operation == CREATE or _terminating(a.obj) != _terminating(a.old)
 
     def matching(self, hard: Iterable[str]) -> list[str]:
-        """Those of the ``hard`` limits that pods count against."""
+        """Return those of the ``hard`` limits that apply to pods."""
         return [
             name
             for name in hard
@@ -275,30 +276,31 @@ class Pods(Evaluator):
         ]
 
     def usage(self, obj: Obj) -> Amounts:
-        """The pod and, unless it is over, its requests and limits with overhead."""
+        """Return the pod and, unless it is over, its requests and limits with overhead."""
         out = dict(self.rest)
-        # A pod that has ended, or should have, is stored but needs nothing.
+        # A pod that has ended, or should have, is stored but uses no resources.
         if not _ended(obj) and time.time() <= self.over_at(obj):
             spec, status = obj.get("spec") or {}, obj.get("status") or {}
             out |= compute(*(pod_objects.effective(spec, kind, overhead=True, status=status) for kind in ("requests", "limits")))
         return out
 
     def over_at(self, obj: Obj) -> float:
-        """When it was to end and its node has not said so in twice the time it had."""
+        """Return the deletion timestamp plus the grace period: from then on a deleted pod counts as over, though its node has not
+        confirmed it."""
         meta = obj["metadata"]
         at, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")
         return math.inf if at is None or grace is None or _ended(obj) else datetime.fromisoformat(at).timestamp() + grace
 
     def same(self, now: Obj, before: Obj) -> bool:
-        """Most updates of a pod are of its conditions, or of what else its node says of it."""
-        return now.get("spec") == before.get("spec") and _told(now) == _told(before)
+        """Return True for most updates of a pod: they change its conditions or other status that usage does not depend on."""
+        return now.get("spec") == before.get("spec") and _usage_inputs(now) == _usage_inputs(before)
 
     def constraints(self, required: list[str], obj: Obj) -> str:
-        """What containers leave unsaid of resources that a quota demands, in words; "" for nothing."""
+        """Return an error for containers that omit resources a quota requires, else ""."""
         needed = MUST_BE_SAID.intersection(required)
         spec = obj.get("spec") or {}
         whole = spec.get("resources") or {}
-        # Where the pod speaks for all of its containers, none has to.
+        # Pod-level resources apply to all containers, so none has to specify them.
         if not needed or any(pod_objects.pod_level(name) for kind in ("requests", "limits") for name in whole.get(kind) or ()):
             return ""
         missing: dict[str, set[str]] = {}
@@ -310,7 +312,7 @@ class Pods(Evaluator):
         return f"must specify {'; '.join(texts)}" if texts else ""
 
     def in_scope(self, scope: Obj, obj: Obj) -> bool:
-        """By deadline, quality of service, priority class or affinity to other namespaces."""
+        """Return whether the pod is in the scope: by deadline, quality of service, priority class or affinity to other namespaces."""
         spec, name = obj.get("spec") or {}, scope.get("scopeName")
         if name in ("Terminating", "NotTerminating"):
             return _terminating(obj) == (name == "Terminating")
@@ -325,8 +327,8 @@ def _terminating(pod: Obj) -> bool:
     return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None
 
 
-def _told(pod: Obj) -> tuple[Any, ...]:
-    """What says beside its spec what a pod uses."""
+def _usage_inputs(pod: Obj) -> tuple[Any, ...]:
+    """Return what, besides the spec, determines the usage of a pod."""
     meta, status = pod["metadata"], pod.get("status") or {}
     known = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
     held = [(c.get("name"), c.get("resources"), c.get("allocatedResources")) for c in known if c.get("resources") is not None]
@@ -340,7 +342,7 @@ def _ended(pod: Obj) -> bool:
 
 
 def compute(requests: Amounts, limits: Amounts) -> Amounts:
-    """The names under which quotas know a pod's or container's needs."""
+    """Return the usage of a pod or container under the names that quotas use."""
     out = {"pods": ONE}
     for name in COMPUTE:
         if name in requests:
@@ -375,7 +377,7 @@ def _crosses_namespaces(spec: Obj) -> bool:
 
 
 class Evaluators:
-    """The evaluator of each resource; those with rules of their own are made when they are first asked for, and kept."""
+    """The evaluators by resource; special ones are created on first use and cached."""
 
     def __init__(self, objects: Objects, informers: Informers) -> None:
         self._known: dict[tuple[str, str], Evaluator] = {}
@@ -387,25 +389,25 @@ class Evaluators:
         }
 
     def of(self, group: str, resource: str) -> Evaluator:
-        """The evaluator of a resource; the general one for most."""
+        """Return the evaluator of a resource; most use the general one."""
         found = self._known.get((group, resource))
         if found is None:
             make = self._special.get((group, resource))
             if make is None:
-                return Evaluator(group, resource)  # a definition's may come and go
+                return Evaluator(group, resource)  # not cached, since custom resources come and go
             found = self._known[group, resource] = make()
         return found
 
 
 def matches(quota: Obj, evaluator: Evaluator, obj: Obj) -> bool:
-    """Whether a quota is about this object at all (``generic.Matches``)."""
+    """Return whether a quota applies to this object (``generic.Matches``)."""
     if not evaluator.matching((quota.get("status") or {}).get("hard") or {}):
         return False
     return all(evaluator.in_scope(scope, obj) for scope in scopes_of(quota))
 
 
 def scopes_of(quota: Obj) -> list[Obj]:
-    """The quota's scopes in the longer of their two forms."""
+    """Return the quota's scopes in the form of scope selector terms."""
     spec = quota.get("spec") or {}
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     return scopes + ((spec.get("scopeSelector") or {}).get("matchExpressions") or [])

@@ -1,6 +1,6 @@
-"""Who of the configured mutators is asked again when the object changed after it (``reinvocationPolicy: IfNeeded``).
+"""Reinvocation of mutating webhooks and policies after later changes of the object (``reinvocationPolicy: IfNeeded``).
 
-Upstream: ``plugin/webhook/mutating/reinvocationcontext.go`` and its twin of policies.
+Upstream: ``plugin/webhook/mutating/reinvocationcontext.go`` and its counterpart for policies.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from kas.admission.versioned import Versioned
 
 
 class Rounds:
-    """What one plug-in remembers of a request from the first round of mutating plug-ins to the second, and last. In the second only those
-    are asked that want to be and were asked in the first, and only if somebody changed the object after them."""
+    """What one plug-in remembers of a request between the first and the second, last, round of mutating plug-ins.
+
+    The second round calls only those webhooks or policies that want reinvocation and were called in the first round, and only if the
+    object changed after their call.
+    """
 
     def __init__(self) -> None:
         self._asked: set[Hashable] = set()
@@ -21,24 +24,24 @@ class Rounds:
         self._left: bytes | None = None
 
     def begin(self, reinvocation: Reinvocation, objects: Versioned) -> None:
-        """A round begins; what others changed since the last one counts, too."""
+        """Begin a round; changes by other plug-ins since the last round count, too."""
         if reinvocation.again and self._asked and self._left != objects.encoded()[0]:
             self.changed()
 
     def due(self, reinvocation: Reinvocation, who: Hashable) -> bool:
-        """Whether ``who`` is to be asked in this round."""
+        """Return whether ``who`` must be called in this round."""
         return not reinvocation.again or who in self._again
 
     def asked(self, who: Hashable) -> None:
-        """``who`` was asked, and wants to be again."""
+        """Record a call of ``who``, which wants reinvocation."""
         self._asked.add(who)
 
     def changed(self) -> None:
-        """The object is another now: all who were asked and want to be again have to see it."""
+        """Record a change of the object: all recorded so far must be called again."""
         self._again |= self._asked
         self._asked = set()
 
     def end(self, reinvocation: Reinvocation, objects: Versioned) -> None:
-        """A round is over."""
+        """End a round."""
         if self._asked and not reinvocation.again:
             self._left = objects.encoded()[0]

@@ -1,4 +1,4 @@
-"""The objects of a request in the versions that webhooks and policies want to see (upstream's ``admission.VersionedAttributes``)."""
+"""A request's objects, converted to the versions that webhooks and policies expect (upstream's ``admission.VersionedAttributes``)."""
 
 from __future__ import annotations
 
@@ -28,35 +28,38 @@ Obj = dict[str, Any]
 
 
 class UnknownKindError(LookupError):
-    """Nobody serves objects of this kind."""
+    """No served resource or built-in type has this kind."""
 
 
 class Versioned:
-    """``obj`` and ``old`` of a request, in ``kind``; both are None where there are none. They are not changed, but may be replaced
-    (``replace``); ``finish`` gives the object back to the request, in its version."""
+    """``obj`` and ``old`` of a request as ``kind``; each is None if the request has none.
+
+    The objects are never modified but may be replaced (``replace``). ``finish`` writes the object back to the request, in the request's
+    version.
+    """
 
     def __init__(self, a: Attributes, equivalents: Equivalents) -> None:
         self._a, self._equivalents = a, equivalents
         self.own: GVK = kind_of(a)
         self.kind, self.obj, self.old = self.own, a.obj, a.old
         self.dirty = False
-        self._other: Kind | None = None  # what ``obj`` is, where a patch has made something else of it
+        self._other: Kind | None = None  # the kind of ``obj`` if a patch changed it
         self._json: tuple[bytes | None, bytes | None] | None = None
         self._values: tuple[tuple[bytes | None, bytes | None], tuple[Obj | None, Obj | None]] | None = None
 
     async def to(self, kind: GVK) -> None:
-        """Show the objects as this kind. Raises ApiError for what does not convert, UnknownKindError."""
+        """Convert the objects to this kind. Raises ApiError if they cannot be converted, and UnknownKindError."""
         if kind == self.kind:
             return
         self.obj, old = await self._converted(self.obj, kind), self.old
-        # What is there already was converted from the request's objects.
+        # The request's own objects need no conversion back.
         self.old = self._a.old if kind == self.own else await self._converted(old, kind)
         self.kind, self._other, self._json = kind, None, None
 
-    async def show(self, told: Invocation) -> None:
-        """Show the objects in the version somebody is told about. Raises ApiError."""
+    async def show(self, invocation: Invocation) -> None:
+        """Convert the objects to the version of an invocation. Raises ApiError."""
         try:
-            await self.to(told.kind)
+            await self.to(invocation.kind)
         except UnknownKindError as e:
             raise errors.internal(str(e)) from None
 
@@ -79,7 +82,7 @@ class Versioned:
         return (found if isinstance(found, list) else await found)[0]
 
     def kind_record(self) -> Kind:
-        """The scheme's record of ``kind``. Raises UnknownKindError."""
+        """Return the scheme's record of ``kind``. Raises UnknownKindError."""
         served = self._equivalents(self._a.group, self._a.resource).of(*self.kind[:2])
         if served is not None and served.kind == self.kind[2]:
             found: Kind = served.record.kind_record
@@ -90,7 +93,7 @@ class Versioned:
         return builtin
 
     def encoded(self) -> tuple[bytes | None, bytes | None]:
-        """The objects as JSON, made once."""
+        """Return the objects as JSON, cached."""
         if self._json is None:
             a, obj, old = self._a, self.obj, self.old
             if a.forms is not None and obj is a.obj and old is a.old and self.kind == self.own:
@@ -105,35 +108,35 @@ class Versioned:
         return self._json
 
     def small(self) -> tuple[bytes | None, bytes | None] | None:
-        """What is ``encoded``, where that is there already or the objects are small enough to be encoded at once, else None."""
+        """Return ``encoded()`` if it is cached or the objects are small enough to encode at once, else None."""
         old = self.old
         if self._json is None and self._a.forms is None and (outweighs(self.obj, LARGE) or (old is not None and outweighs(old, LARGE))):
             return None
         return self.encoded()
 
     async def ready(self, values: bool) -> None:
-        """Makes what is ``encoded``, and for ``values`` those, beside the loop where the objects are large: they are at hand then."""
+        """Compute ``encoded`` (and ``values`` if so requested) in the thread pool if the objects are large, so that they are cached."""
         made = self._json is not None and (not values or (self._values is not None and self._values[0] is self._json))
         if not made and (is_large(self.obj) or is_large(self.old)):
             await POOL.run(self.values if values else self.encoded)
 
     def plain(self) -> tuple[Obj | None, Obj | None]:
-        """The objects as their JSON says, as new dicts."""
+        """Return the objects decoded from their JSON, as new dicts."""
         one, other = (orjson.loads(text) if text is not None else None for text in self.encoded())
         return one, other
 
     def values(self) -> tuple[Obj | None, Obj | None]:
-        """The objects as their JSON says, made once; not to be changed."""
+        """Return the objects decoded from their JSON, cached; do not modify them."""
         text = self.encoded()
         if self._values is None or self._values[0] is not text:
             self._values = text, self.plain()
         return self._values[1]
 
     def replace(self, value: Any, strict: bool = False) -> bool:
-        """Take this JSON value for the object, read as the kind it names and defaulted; whether that changed it. What is of another
-        kind goes to those asked next, and is refused when the request is to go on with it.
+        """Replace the object by this JSON value, decoded as the kind it names, and defaulted. Return whether that changed it.
 
-        Raises DecodeError for what is no object of its kind, a ``strict`` one also for fields that a built-in kind does not know.
+        An object of another kind is shown to the following webhooks, and refused when the request continues with it. Raises DecodeError
+        for an invalid object; with ``strict`` also for fields that a built-in kind does not have.
         """
         kind = self.kind_record()
         before = self.encoded()[0]
@@ -143,7 +146,7 @@ class Versioned:
         return before != self._json[0]
 
     async def finish(self) -> None:
-        """The request goes on with the object as it is now."""
+        """Continue the request with the current object."""
         if self.dirty:
             await self.to(self.own)
             await self._named()
@@ -154,7 +157,7 @@ class Versioned:
 
 
     async def _named(self) -> None:
-        """A custom object that a patch has put into another version comes from there. Raises ApiError where it cannot."""
+        """Convert a custom object whose apiVersion a patch changed from that version. Raises ApiError if that is not possible."""
         obj, own = self.obj, self.kind_record()
         if obj is not None and own.type.schema is not None and obj.get("apiVersion") != own.api_version:
             self.obj = await self._converted(obj, self.own)
@@ -162,9 +165,12 @@ class Versioned:
 
 
 def decoded(kind: Kind, value: Any, strict: bool = False) -> tuple[Kind, Obj]:
-    """A JSON value as a defaulted object, and its kind: the one it names, ``kind`` where it names none; custom objects are always
-    ``kind``, and validation says what they name wrongly. What the kind does not know is dropped, of custom kinds when it is stored, or
-    is an error where a ``strict`` one is built in. Raises DecodeError."""
+    """Decode a JSON value; return its kind and the defaulted object.
+
+    The kind is the one the value names, or ``kind`` if it names none. Custom objects always have ``kind``, and validation reports a wrong
+    name. Unknown fields are dropped (for custom kinds when the object is stored); with ``strict`` they are an error in a built-in kind.
+    Raises DecodeError.
+    """
     if not isinstance(value, dict):
         raise DecodeError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
     if kind.type.schema is not None:
@@ -179,7 +185,7 @@ def decoded(kind: Kind, value: Any, strict: bool = False) -> tuple[Kind, Obj]:
                 raise DecodeError(f'no kind "{name}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"')
             kind = named
         obj, unknown = decode(kind.type, value)
-        if strict and unknown:  # told in the order of the keys, in which a patched document is written
+        if strict and unknown:  # reported in the order of the sorted keys of a patched document
             raise DecodeError("strict decoding error: " + ", ".join(decode(kind.type, orjson.loads(write_json(value)))[1]))
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         apply_defaults(kind, obj)
@@ -188,9 +194,9 @@ def decoded(kind: Kind, value: Any, strict: bool = False) -> tuple[Kind, Obj]:
 
 
 def _custom(kind: Kind, obj: Obj) -> Obj:
-    from kas.apiextensions import customtypes  # brings CEL, which servers without custom resources never load
-    # As an unstructured object, which is coerced only when it is stored: what is wrong in its metadata is as if it were not there, and
-    # validation sees the nulls that have no defaults.
+    from kas.apiextensions import customtypes  # imports CEL, which servers without custom resources never load
+    # Decode as unstructured: types are enforced only when the object is stored. Invalid metadata is treated as absent, and validation
+    # sees nulls that have no defaults.
     text = write_json(obj)
     obj = orjson.loads(text)
     if not isinstance(obj.get("metadata"), dict):
@@ -204,7 +210,7 @@ def _custom(kind: Kind, obj: Obj) -> Obj:
 
 
 def _check_group(obj: Obj, kind: GVK) -> None:
-    """Custom objects convert to what is of their own group. Raises ApiError."""
+    """Check that a custom object is converted within its own group. Raises ApiError."""
     group, _, version = (obj.get("apiVersion") or "").rpartition("/")
     if group != kind[0]:
         wanted = f"{kind[0]}/{kind[1]}"
@@ -213,5 +219,5 @@ def _check_group(obj: Obj, kind: GVK) -> None:
 
 
 def shown(kind: GVK) -> str:
-    """``GroupVersionKind.String``."""
+    """Return ``GroupVersionKind.String``."""
     return f"{kind[0]}/{kind[1]}, Kind={kind[2]}"

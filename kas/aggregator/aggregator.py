@@ -1,4 +1,4 @@
-"""The aggregator of one worker, put together."""
+"""The aggregator of one worker, assembled from its parts."""
 
 from __future__ import annotations
 
@@ -37,9 +37,15 @@ class Settings(Protocol):
 
 
 class Aggregator:
-    """Follows the APIServices below ``root``, from ``start`` on. ``claims`` is what the director asks first: who answers for a group
-    version. ``local`` are this server's own OpenAPI documents, ``changed()`` is called when what is served may have, ``most`` bounds the
-    requests that wait for one backend, ``via`` is the way there. Raises OSError when the proxy's certificate cannot be loaded."""
+    """Follows the APIServices below ``root`` after ``start``.
+
+    - ``claims`` maps group versions served by backends to handlers; the director consults it first.
+    - ``local`` returns this server's own OpenAPI documents.
+    - ``changed()`` is called when what is served may have changed.
+    - ``most`` bounds the requests waiting for one backend; ``via`` is the route to backends.
+
+    Raises OSError if the proxy client certificate cannot be loaded.
+    """
 
     def __init__(
         self, settings: Settings, source: Source, root: str, resolver: ServiceResolver, local: Callable[[], OpenAPI],
@@ -53,7 +59,7 @@ class Aggregator:
         later: Any = Lazy(lambda: self.proxy)
         self.discovery = Discovery(self.services, later, changed)
         self._local = local
-        # Set by the worker that looks whether backends are available; every worker has to know them to show them.
+        # Set by the worker that checks availability; registered in every worker, since any may serve the metrics.
         self.unavailable = metrics.gauge(
             "aggregator_unavailable_apiservice",
             "Gauge of APIServices which are marked as unavailable broken down by APIService name.", ("name",),
@@ -71,20 +77,20 @@ class Aggregator:
 
     @functools.cached_property
     def proxy(self) -> Proxy:
-        """The way of requests to backends."""
-        from kas.aggregator.proxy import Proxy  # with the first APIService that another server answers
+        """The proxy to backends."""
+        from kas.aggregator.proxy import Proxy  # loaded with the first APIService of another server
 
         return Proxy(self.resolver, self._contexts, *self._of_proxy)
 
     @functools.cached_property
     def openapi(self) -> OpenAPIs:
         """The documents of backends."""
-        from kas.aggregator.openapi import OpenAPIs  # with the first backend whose document somebody asks for
+        from kas.aggregator.openapi import OpenAPIs  # loaded when a backend's document is first requested
 
         return OpenAPIs(self.services, self.proxy, self._local)
 
     def start(self, synced: Callable[[], None]) -> None:
-        """From here on every stored APIService counts; ``synced()`` is called once each backend has been asked what it serves."""
+        """Follow the stored APIServices from now on; ``synced()`` is called after the first discovery of every backend."""
         self._reflector.start()
         if self.peers is not None:
             self.peers.start()
@@ -99,7 +105,7 @@ class Aggregator:
         self._first_discovery = asyncio.get_running_loop().create_task(look(), name="discovery of backends")
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancel pending work and close connections."""
         self._reflector.stop()
         if self._first_discovery is not None:
             self._first_discovery.cancel()
@@ -125,36 +131,36 @@ class Aggregator:
             self.openapi.forget(names)
         self._changed()
 
-    # --- what the documents are made of
+    # --- inputs of the discovery and OpenAPI documents
 
     @property
     def active(self) -> bool:
-        """Whether anything is answered elsewhere."""
+        """Whether any group version is served by a backend."""
         return bool(self.claims)
 
     def listed(self, local: Sequence[Version]) -> list[Version]:
-        """What ``/apis`` names: every APIService, whether anybody answers or not, and what is served here and has none yet. With the
-        priorities that the APIServices say."""
+        """Return the versions that ``/apis`` lists: every APIService, available or not, and local versions without one; with the
+        APIServices' priorities."""
         out = {(v.group, v.version): v for v in local}
         for s in self.services.by_name.values():
             out[s.group_version] = Version(s.group, s.version, (), s.group_priority, s.version_priority)
         return list(out.values())
 
     def discovered(self, local: Sequence[Version], with_peers: bool = True) -> list[Version]:
-        """What aggregated discovery shows: what is served here, and in its place or beside it what backends serve, and other API servers of
-        the cluster."""
+        """Return the versions for aggregated discovery: the local ones, replaced or complemented by those of backends and of peer API
+        servers."""
         found = [*(v for v in local if (v.group, v.version) not in self.claims), *self.discovery.versions()]
         return self.peers.merged(found) if self.peers is not None and with_peers else found
 
     def openapi_v2(self, content_type: str) -> Awaitable[Document]:
-        """The merged document."""
+        """Return the merged document."""
         return self.openapi.v2(content_type)
 
     def openapi_v3_index(self) -> Awaitable[Document]:
-        """The merged index."""
+        """Return the merged index."""
         return self.openapi.v3_index()
 
     def openapi_v3(self, path: str, req: Request) -> Result | None:
-        """A backend's own document, None for a path no backend has."""
+        """Return a backend's own document, None for a path no backend has."""
         return self.openapi.v3(path, req)
 

@@ -1,4 +1,4 @@
-"""What one worker knows of the stored APIServices: which there are, in which order, and who answers for a group version."""
+"""A worker's cache of the stored APIServices: their order, and which backend serves a group version."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ServiceReference(NamedTuple):
 
     @property
     def server_name(self) -> str:
-        """What the backend's certificate has to be for."""
+        """The name that the backend's certificate must be valid for."""
         return f"{self.name}.{self.namespace}.svc"
 
 
 class APIService(NamedTuple):
-    """What of the stored object routing needs. ``service`` is None for one that is answered here; ``ca_bundle`` is base64, as stored;
+    """The parts of an APIService that routing needs. ``service`` is None if it is served locally; ``ca_bundle`` is base64, as stored;
     ``available`` is the stored condition."""
 
     name: str
@@ -50,12 +50,12 @@ class APIService(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where its resource list is: ``/apis/<group>/<version>``; ``/api/<version>`` for the core group."""
+        """The path of its resource list: ``/apis/<group>/<version>``, or ``/api/<version>`` for the core group."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
 def parse(obj: dict[str, Any]) -> APIService:
-    """The record of a stored APIService."""
+    """Return the record of a stored APIService."""
     spec, service = obj["spec"], obj["spec"].get("service")
     conditions = (obj.get("status") or {}).get("conditions") or ()
     reference = None
@@ -69,7 +69,7 @@ def parse(obj: dict[str, Any]) -> APIService:
 
 
 def by_group(services: Sequence[APIService]) -> list[list[APIService]]:
-    """All of them by group: groups and their versions in the order clients are shown (``SortedByGroupAndVersion``)."""
+    """Return the APIServices by group; groups and versions are in the order shown to clients (``SortedByGroupAndVersion``)."""
     groups: dict[str, list[APIService]] = {}
     for s in sorted(services, key=lambda s: (-s.group_priority, s.name)):
         groups.setdefault(s.group, []).append(s)
@@ -79,10 +79,13 @@ def by_group(services: Sequence[APIService]) -> list[list[APIService]]:
 
 
 class APIServices:
-    """A reflector's target: all of them in ``by_name``, those that somebody else answers also in ``remote``, and by what is in front of
-    them in ``by_service`` (a Service and its port) and ``by_place`` (namespace and name of a Service), with their names. ``trusted``
-    counts who says what of the way there: (CA bundle, insecure). The listeners are called after each change, with the names of the
-    APIServices it is about."""
+    """A reflector's target.
+
+    - ``by_name``: all APIServices; ``remote``: those with a backend.
+    - ``by_service`` (a Service and its port) and ``by_place`` (namespace and name of a Service): those with a backend, by name.
+    - ``trusted`` counts the TLS settings in use: (CA bundle, insecure).
+    - ``listeners`` are called after each change with the names of the changed APIServices.
+    """
 
     def __init__(self) -> None:
         self.by_name: dict[str, APIService] = {}
@@ -95,7 +98,7 @@ class APIServices:
 
     @property
     def groups(self) -> list[list[APIService]]:
-        """See ``by_group``; not to be changed."""
+        """The result of ``by_group``; do not modify it."""
         if self._groups is None:
             self._groups = by_group(list(self.by_name.values()))
         return self._groups
@@ -103,7 +106,7 @@ class APIServices:
     # --- the target
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Starts over with these, which are all there are."""
+        """Start over with these, which are all there are."""
         services = [parse(object_of(record)) for record in records]
         before = dict(self.by_name)
         for name in before:
@@ -113,7 +116,7 @@ class APIServices:
         self._tell({name for name in before.keys() | self.by_name.keys() if before.get(name) != self.by_name.get(name)})
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Takes in what was written and deleted, in order. What changes nothing that is kept here tells nobody."""
+        """Apply the changes in order. Listeners are not called if nothing cached here changed."""
         names = set()
         for e in events:
             name = e.key.rpartition("/")[2]
@@ -125,7 +128,7 @@ class APIServices:
             self._tell(names)
 
     def put(self, name: str, found: APIService | None) -> None:
-        """What there is under a name now, None for nothing. Tells nobody."""
+        """Set the APIService of a name, None to remove it. Does not call the listeners."""
         if found is not None:
             self.by_name[name] = found
         else:

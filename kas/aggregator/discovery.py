@@ -1,8 +1,9 @@
-"""What backends say they serve, for aggregated discovery (upstream: ``kube-aggregator/pkg/apiserver/handler_discovery.go``).
+"""Discovery of the resources that backends serve, for aggregated discovery (upstream:
+``kube-aggregator/pkg/apiserver/handler_discovery.go``).
 
-Every worker asks for itself: when an APIService changes, and each minute. One question for a Service, whatever number of group versions it
-has; a backend that answers something else than aggregated discovery is asked for the resource list of each. Nobody who asks this server
-waits for it: a version is shown without resources, as Stale, until its backend has answered.
+Every worker queries backends itself, when an APIService changes and each minute: once per Service, however many group versions it has. A
+backend without aggregated discovery is queried for the resource list of each version. Clients of this server never wait for it: a version
+is shown as Stale and without resources until its backend has answered.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
 class _Said(NamedTuple):
-    """The last good answer for one Service: resources as APIGroupDiscoveryList has them, by group version. ``legacy``: it has no such
-    list."""
+    """The last good answer of one Service: resources in the form of APIGroupDiscoveryList, by group version. ``legacy``: it has no
+    aggregated discovery."""
 
     etag: str = ""
     legacy: bool = False
@@ -45,19 +46,19 @@ class _Said(NamedTuple):
 
 
 class Discovery:
-    """``changed()`` is called when ``versions`` would give something else than before."""
+    """``changed()`` is called when the result of ``versions`` changes."""
 
     def __init__(self, services: APIServices, proxy: Proxy, changed: Callable[[], None]) -> None:
         self._services, self._proxy, self._changed = services, proxy, changed
         self._said: dict[ServiceReference, _Said] = {}
-        self._shown: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}  # APIService -> resources, whether they are current
-        self._service_of: dict[str, ServiceReference] = {}  # of APIServices, when they were looked at last
+        self._shown: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}  # APIService -> (resources, whether they are current)
+        self._service_of: dict[str, ServiceReference] = {}  # the Services of APIServices at the last change
         self._dirty: set[ServiceReference] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
 
     def versions(self) -> list[Version]:
-        """The group versions of backends, with what is known of their resources."""
+        """Return the group versions of backends with their known resources."""
         out = []
         for s in self._services.remote.values():
             resources, current = self._shown.get(s.name, ((), False))
@@ -68,7 +69,7 @@ class Discovery:
         return out
 
     def touch(self, names: Iterable[str]) -> None:
-        """These APIServices have changed: ask their backends again, and forget what is gone."""
+        """Query the backends of these changed APIServices again, and drop deleted ones."""
         for name in names:
             service = self._services.by_name.get(name)
             before = self._service_of.pop(name, None)
@@ -81,16 +82,16 @@ class Discovery:
                 self._ask(service.service)
 
     def refresh(self) -> None:
-        """Ask every backend again."""
+        """Query every backend again."""
         self.touch(list(self._services.remote))
 
     async def idle(self) -> None:
-        """Returns when every question that was due has its answer, or none in time."""
+        """Return when all pending queries have ended or timed out."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def close(self) -> None:
-        """Ends the questions under way."""
+        """Cancel pending queries."""
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -98,7 +99,7 @@ class Discovery:
 
     def _ask(self, key: ServiceReference) -> None:
         if key in self._dirty:
-            return  # its turn is still to come, and it will see this change too
+            return  # a pending query will see this change, too
         self._dirty.add(key)
         task = asyncio.get_running_loop().create_task(self._fetch(key), name=f"discovery of {key.namespace}/{key.name}")
         self._tasks.add(task)
@@ -107,13 +108,13 @@ class Discovery:
     async def _fetch(self, key: ServiceReference) -> None:
         async with self._room:
             self._dirty.discard(key)
-            mine = list(self._services.by_service.get(key, {}).values())
+            services = list(self._services.by_service.get(key, {}).values())
             found: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}
-            available = next((s for s in mine if s.available), None)
+            available = next((s for s in services if s.available), None)
             said = await self._whole(key, available) if available is not None else None
-            for s in mine:
+            for s in services:
                 if said is not None and not said.legacy:
-                    # A version the backend does not name has no resources, and that is current.
+                    # A version that the backend does not list has no resources, and that is current.
                     found[s.name] = (said.versions.get(s.group_version, ()), True)
                 elif said is not None and s.available:
                     resources = await self._legacy(s)
@@ -127,7 +128,7 @@ class Discovery:
             self._changed()
 
     async def _whole(self, key: ServiceReference, service: APIService) -> _Said | None:
-        """What a Service says; None when it cannot be had."""
+        """Query a Service; None if there is no good answer."""
         known = self._said.get(key) or _Said()
         headers = [(b"accept", _ACCEPT)] + ([(b"if-none-match", known.etag.encode("latin-1", "replace"))] if known.etag else [])
         try:
@@ -165,7 +166,7 @@ class Discovery:
 
 
 def _is_aggregated(content_type: str) -> bool:
-    """Whether an answer says that it is what ``_ACCEPT`` asks for."""
+    """Return whether the content type is the one ``_ACCEPT`` requests."""
     base, *params = (part.strip() for part in content_type.split(";"))
     said = {name.strip().lower(): value.strip().strip('"') for name, _, value in (p.partition("=") for p in params)}
     return (
@@ -175,7 +176,7 @@ def _is_aggregated(content_type: str) -> bool:
 
 
 def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
-    """Resources by group version of an APIGroupDiscoveryList. Raises ValueError."""
+    """Return the resources of an APIGroupDiscoveryList by group version. Raises ValueError."""
     obj = orjson.loads(body)
     if not isinstance(obj, dict) or obj.get("kind") != "APIGroupDiscoveryList":
         raise ValueError("no APIGroupDiscoveryList")
@@ -191,8 +192,8 @@ def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
 
 
 def _complete(resource: dict[str, Any]) -> dict[str, Any]:
-    """A resource of a backend with what it and its subresources always have, so that clients may look at the kind without asking whether
-    one is there."""
+    """Return a backend's resource with the fields that it and its subresources always have, so that clients may read the kind without a
+    check."""
     out = {**_RESOURCE, **resource, "responseKind": _KIND | (resource.get("responseKind") or {})}
     if resource.get("subresources"):
         out["subresources"] = [

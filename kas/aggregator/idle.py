@@ -1,7 +1,7 @@
-"""Connections to backends that stay open for the next request: a new one costs a millisecond of TLS.
+"""A pool of idle connections to backends: a new connection costs a millisecond of TLS.
 
-A connection is given out only while nothing has come on it since its last answer. It may still turn out to have been closed by the backend
-in the same moment; so only requests that may be sent twice are sent on one that was used before (``proxy.py``).
+A connection is reused only if no data has arrived since its last response. The backend may still close it at the same moment; so only
+requests that may be repeated use such a connection (``proxy.py``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Hashable
 from kas.client.http import CONNECTION_BYTES, Connection
 from kas.observe import caches
 
-MOST_IDLE, IDLE_S = 25, 90.0  # of one backend; as Go's http.Transport in upstream
-MOST_OF_ALL = 250  # whatever the number of backends: each is a descriptor
+MOST_IDLE, IDLE_S = 25, 90.0  # per backend; as Go's http.Transport in upstream
+MOST_OF_ALL = 250  # for all backends: each takes a file descriptor
 
 
 class IdleConnections:
-    """Keyed by whatever makes connections exchangeable. Used on the loop's thread only."""
+    """Keyed by whatever makes connections interchangeable. Used on the event loop's thread only."""
 
     def __init__(self) -> None:
         self._idle: dict[Hashable, list[tuple[asyncio.TimerHandle, Connection]]] = {}
@@ -25,7 +25,7 @@ class IdleConnections:
         caches.follow("aggregator_connections", what, MOST_OF_ALL * CONNECTION_BYTES, self, lambda own: len(own) * CONNECTION_BYTES)
 
     def take(self, key: Hashable) -> Connection | None:
-        """The one that was used last, None when there is none that is open."""
+        """Return the most recently used open connection, or None."""
         found = self._idle.get(key)
         while found:
             timer, connection = found.pop()
@@ -38,7 +38,7 @@ class IdleConnections:
         return None
 
     def keep(self, key: Hashable, connection: Connection) -> None:
-        """Give back one whose answer has been read to its end. It is closed when enough are there, and after ``IDLE_S``."""
+        """Put back a connection whose response was read completely. It is closed if the pool is full, and after ``IDLE_S``."""
         if len(self._idle.get(key, ())) >= MOST_IDLE or len(self) >= MOST_OF_ALL:
             connection.close()
             return
@@ -47,7 +47,7 @@ class IdleConnections:
         found.append((timer, connection))
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for found in self._idle.values():
             for timer, connection in found:
                 timer.cancel()

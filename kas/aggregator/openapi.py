@@ -1,9 +1,10 @@
-"""The OpenAPI documents of backends beside this server's own (upstream: ``kube-aggregator/pkg/controllers/openapi`` and ``openapiv3``).
+"""OpenAPI documents of backends, merged with this server's own (upstream: ``kube-aggregator/pkg/controllers/openapi`` and ``openapiv3``).
 
-Of v3 only the index is merged; a document is the backend's own, passed on when somebody asks, or made from its v2 where the backend has no
-v3 (a 404). Of v2 all are merged into one, those of a
-higher priority first; what was downloaded is kept and, with its entity tag, asked for anew when it is needed and ``FRESH_S`` old. Who asks
-waits only for what was never there, and for that at most ``FIRST_S``: an answer without a backend's part is better than none.
+- v3: only the index is merged. A document is the backend's own, forwarded on request, or converted from its v2 if it has no v3 (a 404).
+- v2: all documents are merged into one, those of a higher priority first.
+- Downloads are cached, and revalidated by entity tag when needed and older than ``FRESH_S``.
+- A request waits only for documents that were never downloaded, and at most ``FIRST_S``: an answer without a backend's part is better
+  than none.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _REF = "#/definitions/"
 
 @dataclass(slots=True)
 class _Converted:
-    """A document of v3 that was one of v2. ``etag`` is that one's, ``digest`` this one's; ``protobuf`` whether it has that form."""
+    """A v3 document converted from v2. ``etag`` is that of the v2 document, ``digest`` that of this one; ``protobuf`` says whether it can
+    be encoded as such."""
 
     etag: str
     digest: str
@@ -51,17 +53,17 @@ class _Converted:
 
 @dataclass(slots=True)
 class _Kept:
-    """One document of one backend. ``value`` is what was made of it, None while there is none."""
+    """A cached document of one backend. ``value`` is its parsed form, None if there is none."""
 
     etag: str = ""
     value: Any = None
-    asked: float = float("-inf")  # when the last answer, good or bad, was had
-    converted: _Converted | None = None  # of v3: what was made of v2
+    asked: float = float("-inf")  # time of the last answer, good or bad
+    converted: _Converted | None = None  # for v3: the document converted from v2
     task: asyncio.Task[None] | None = None
 
 
 class OpenAPIs:
-    """Merges what the backends of ``services`` publish into ``local``, which gives this server's own documents as they are now."""
+    """Merges the documents of the backends of ``services`` into ``local``, which returns this server's current ones."""
 
     def __init__(
         self, services: APIServices, proxy: Proxy, local: Callable[[], OpenAPI], clock: Callable[[], float] = monotonic
@@ -72,14 +74,14 @@ class OpenAPIs:
         self._merged: dict[str, tuple[tuple[str, ...], Document]] = {}
 
     def forget(self, names: set[str]) -> None:
-        """These APIServices have changed: what their backends published is asked for anew."""
+        """Drop the documents of these changed APIServices."""
         for key in itertools.product(names, (V2, V3)):
             kept = self._kept.pop(key, None)
             if kept is not None and kept.task is not None:
                 kept.task.cancel()
 
     async def close(self) -> None:
-        """Ends the downloads under way."""
+        """Cancel pending downloads."""
         tasks = [kept.task for kept in self._kept.values() if kept.task is not None]
         for task in tasks:
             task.cancel()
@@ -88,8 +90,8 @@ class OpenAPIs:
     # --- v3
 
     async def v3_index(self) -> Document:
-        """The index with the group versions of backends."""
-        from kas.endpoints import openapi  # large, and wanted by the first kubectl only
+        """Return the index with the backends' group versions."""
+        from kas.endpoints import openapi  # large; loaded by the first kubectl
 
         found = await self._all(V3, MOST_INDEX, _read_index)
         local, said = self._local(), [(service.path[1:], kept.value) for service, kept in found]
@@ -109,7 +111,7 @@ class OpenAPIs:
         return await asyncio.to_thread(made)
 
     def v3(self, path: str, req: Request) -> Result | None:
-        """The answer for a path below ``/openapi/v3/`` that is a backend's, None when it is none's."""
+        """Return the response for a backend's path below ``/openapi/v3/``; None if no backend has it."""
         parts = path.split("/")
         if parts[0] != "apis" or len(parts) not in (2, 3) or (len(parts) == 2 and path in self._local().paths):
             return None
@@ -122,9 +124,9 @@ class OpenAPIs:
         return None
 
     async def _v3_of(self, service: APIService, req: Request) -> Response:
-        """The document of a backend of which it is not known that it has one."""
+        """Return the document of a backend that may not publish v3."""
         from kas.endpoints.documents import made_v3
-        from kas.endpoints.openapi import V3_PROTOBUF, Document, gnostic  # large, and wanted by the first kubectl only
+        from kas.endpoints.openapi import V3_PROTOBUF, Document, gnostic  # large; loaded by the first kubectl
 
         await self._all(V3, MOST_INDEX, _read_index)
         kept = self._kept.get((service.name, V3))
@@ -147,8 +149,8 @@ class OpenAPIs:
     # --- v2
 
     async def v2(self, content_type: str) -> Document:
-        """The document of this server and of every backend that has one."""
-        from kas.endpoints import openapi  # large, and wanted by the first kubectl only
+        """Return the document of this server merged with those of all backends."""
+        from kas.endpoints import openapi  # large; loaded by the first kubectl
 
         found = await self._all(V2, MOST_SPEC, _read_spec)
         local = self._local()
@@ -157,7 +159,7 @@ class OpenAPIs:
                 own = local.known_v2(content_type)
                 return own if own is not None else await asyncio.to_thread(local.v2, content_type)
         sources = (local.v2_tag(), *(kept.etag for _, kept in found))
-        async with self._merging:  # whoever came meanwhile finds it merged
+        async with self._merging:  # concurrent requests find the result cached
             known = self._merged.get(content_type)
             if known is not None and known[0] == sources:
                 return known[1]
@@ -172,10 +174,10 @@ class OpenAPIs:
             self._merged[content_type] = (sources, document)
             return document
 
-    # --- what backends say
+    # --- downloads
 
     async def _all(self, path: str, most: int, read: Callable[[bytes], Any]) -> list[tuple[APIService, _Kept]]:
-        """Backends in the order of their priority, with what they say at ``path``."""
+        """Return the backends in order of priority, with their documents at ``path``."""
         services = [s for group in self._services.groups for s in group if s.service is not None]
         waiting = []
         for s in services:
@@ -202,7 +204,7 @@ class OpenAPIs:
                 raise BackendError(f"returned non-success response code: {status}")
             kept.value, kept.converted = await asyncio.to_thread(read, body), None
             etag = next((v.decode("latin-1") for k, v in said if k == b"etag"), "")
-            # Without a tag of its own the document is told from the next by its contents.
+            # Without an entity tag, the content's digest identifies the version.
             kept.etag = etag or f'"{hashlib.sha512(body).hexdigest()}"'
         except (BackendError, ValueError) as e:
             log.info("%s of %s: %s", path, service.name, e)
@@ -211,7 +213,7 @@ class OpenAPIs:
 
 
     async def _convert(self, service: APIService, kept: _Kept) -> None:
-        """Makes a document of v3 of the one of v2. Raises BackendError and ValueError."""
+        """Convert the backend's v2 document to v3. Raises BackendError and ValueError."""
         made = kept.converted
         headers = [(b"accept", b"application/json")] + ([(b"if-none-match", made.etag.encode("latin-1", "replace"))] if made else [])
         status, said, body = await self._proxy.ask(service, "GET", V2, USER, headers, MOST_SPEC, TIMEOUT_S)
@@ -226,9 +228,9 @@ class OpenAPIs:
 
 
 def _converted(body: bytes, etag: str) -> _Converted:
-    """Raises ValueError for what is no document of v2."""
+    """Convert a v2 document. Raises ValueError if it is none."""
     from kas.aggregator.openapiconv import to_v3
-    from kas.endpoints.openapi import gnostic  # as above
+    from kas.endpoints.openapi import gnostic  # large, see above
 
     spec = orjson.loads(body)
     try:
@@ -240,12 +242,12 @@ def _converted(body: bytes, etag: str) -> _Converted:
     try:
         gnostic.encode_v3(made)
     except (TypeError, KeyError, AttributeError):
-        protobuf = False  # it says what no table of ours has
+        protobuf = False  # it has fields without a protobuf form
     return _Converted(etag, hashlib.sha512(text).hexdigest().upper(), gzip.compress(text, 6, mtime=0), protobuf)
 
 
 def _read_index(body: bytes) -> dict[str, Any]:
-    """Path to what the index says of it. Raises ValueError."""
+    """Return the entries of an index by path. Raises ValueError."""
     obj = orjson.loads(body)
     paths = obj.get("paths") if isinstance(obj, dict) else None
     if not isinstance(paths, dict):
@@ -254,13 +256,13 @@ def _read_index(body: bytes) -> dict[str, Any]:
 
 
 def _address(path: str, item: dict[str, Any]) -> str:
-    """Where the document is, if the backend says so below its own path; a backend does not send clients elsewhere."""
+    """Return the document's URL if the backend names one below its own path: a backend must not send clients elsewhere."""
     own, said = f"{V3}/{path}", item.get("serverRelativeURL")
     return said if isinstance(said, str) and (said == own or said.startswith(own + "?")) else own
 
 
 def _read_spec(body: bytes) -> dict[str, Any]:
-    """The paths below ``/apis/`` of a v2 document, and its definitions. Raises ValueError."""
+    """Return the paths below ``/apis/`` of a v2 document, and their definitions. Raises ValueError."""
     obj = orjson.loads(body)
     if not isinstance(obj, dict) or not isinstance(obj.get("paths"), dict) or not isinstance(obj.get("definitions") or {}, dict):
         raise ValueError("no document of OpenAPI v2")
@@ -269,10 +271,10 @@ def _read_spec(body: bytes) -> dict[str, Any]:
     wanted = _closure(paths, definitions)
     shared = obj.get("parameters") if isinstance(obj.get("parameters"), dict) else {}
     spec = {"paths": paths, "definitions": {k: v for k, v in definitions.items() if k in wanted}, "parameters": shared}
-    from kas.endpoints.openapi import gnostic  # as above
+    from kas.endpoints.openapi import gnostic  # large, see above
 
     try:
-        # What cannot be written must not get among the others: their document would be lost with it.
+        # A document that cannot be encoded must not be merged: the whole merged document would be lost.
         orjson.dumps(spec)
         gnostic.encode_v2({"swagger": "2.0", "info": {"title": "", "version": ""}, **spec})
     except (TypeError, KeyError, AttributeError, RecursionError) as e:
@@ -281,15 +283,15 @@ def _read_spec(body: bytes) -> dict[str, Any]:
 
 
 def merge(into: dict[str, Any], spec: dict[str, Any], brought: Brought | None = None) -> None:
-    """Adds paths that are not there yet, nor among what is ``brought``, with the definitions and parameters they need; one of a name that
-    means something else already gets another name (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec`` is not
-    changed."""
+    """Add the paths that exist neither in ``into`` nor in ``brought``, with the definitions and parameters they need. A definition whose
+    name is taken by a different one is renamed (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec`` is not
+    modified."""
     has_path: Callable[[str], bool] = brought.has_path if brought is not None else lambda path: False
     definition: Callable[[str], Any] = brought.definition if brought is not None else lambda name: None
     paths = {path: item for path, item in spec["paths"].items() if path not in into["paths"] and not has_path(path)}
     if not paths:
         return
-    from kas.endpoints.openapi.schemas import renamed  # as above
+    from kas.endpoints.openapi.schemas import renamed  # large, see above
 
     needed = _closure(paths, spec["definitions"])
     own, parameters = into["definitions"], into.setdefault("parameters", {})
@@ -309,7 +311,7 @@ def merge(into: dict[str, Any], spec: dict[str, Any], brought: Brought | None = 
 
 
 def _names(have: Callable[[str], Any], more: dict[str, Any]) -> dict[str, str]:
-    """Under which name each of ``more`` goes beside what ``have`` gives for a name, None where there is nothing."""
+    """Return the new name of each of ``more``; ``have`` returns what exists under a name, or None."""
     out: dict[str, str] = {}
     taken: set[str] = set()
     for name, value in more.items():
@@ -322,7 +324,7 @@ def _names(have: Callable[[str], Any], more: dict[str, Any]) -> dict[str, str]:
 
 
 def _closure(value: Any, definitions: dict[str, Any]) -> set[str]:
-    """The definitions that ``value`` names, directly or through others."""
+    """Return the names of the definitions that ``value`` references, directly or indirectly."""
     out: set[str] = set()
     todo = [value]
     while todo:

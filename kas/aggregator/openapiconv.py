@@ -1,6 +1,6 @@
-"""OpenAPI of version 3 from that of version 2, for backends that publish only the older one (upstream: kube-openapi ``pkg/openapiconv``).
+"""Conversion of OpenAPI v2 to v3, for backends that publish only v2 (upstream: kube-openapi ``pkg/openapiconv``).
 
-What version 2 cannot say is missing, and references to shared parameters lead nowhere, as upstream.
+As upstream, what v2 cannot express is missing, and references to shared parameters are dangling.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SCHEMAS, _LISTS, _MAPS = ("items", "additionalProperties", "additionalItems", "
 
 
 def to_v3(spec: Mapping[str, Any]) -> Obj:
-    """The document in version 3. Raises AttributeError, KeyError or TypeError for what has not the shape of version 2."""
+    """Return the document as v3. Raises AttributeError, KeyError or TypeError for what is not a v2 document."""
     out: Obj = {"openapi": "3.0.0", **_some(spec, ("info", "externalDocs"))}
     if spec.get("paths") is not None:
         out["paths"] = {path: _item(item) for path, item in spec["paths"].items()}
@@ -32,7 +32,7 @@ def to_v3(spec: Mapping[str, Any]) -> Obj:
 
 
 def schema(value: Mapping[str, Any]) -> Obj:
-    """A schema with references to where version 3 has what they name; nothing may stand beside one there, so it is wrapped then."""
+    """Convert a schema and the targets of its references; in v3 a reference allows no siblings, so it is wrapped in allOf then."""
     out = dict(value)
     ref = out.pop("$ref", None)
     for key in _SCHEMAS:
@@ -56,7 +56,7 @@ def schema(value: Mapping[str, Any]) -> Obj:
 
 
 def _some(value: Mapping[str, Any], keys: Sequence[str]) -> Obj:
-    """What is there of these members, and all extensions."""
+    """Return these members and all extensions, as far as present."""
     return {key: found for key, found in value.items() if key in keys or key.startswith("x-")}
 
 
@@ -89,7 +89,7 @@ def _operation(operation: Mapping[str, Any]) -> Obj:
 
 
 def _content(of: Mapping[str, Any], types: Sequence[str] | None) -> Obj:
-    """The same schema in every media type; nothing where none is named."""
+    """Return the schema for every media type; nothing if none is named."""
     return {"content": {kind: {"schema": schema(of)} for kind in types}} if types is not None else {}
 
 

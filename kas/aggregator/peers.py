@@ -1,9 +1,9 @@
-"""Resources that another API server of the cluster serves and this one does not (upstream: ``apiserver/pkg/util/peerproxy``, KEP-4020).
+"""Forwarding to peer API servers that serve resources this one does not (upstream: ``apiserver/pkg/util/peerproxy``, KEP-4020).
 
-While versions differ, during a roll-over, a client may meet either server. What only the other one knows is passed on to it, once: a
-request that was passed on already is answered here. Who the others are stands in keys that they renew (``kas.controllers.peerleases``);
-what they serve they are asked, when they appear. A peer that went away is remembered for ``REMEMBERED_S``: its resources are 503 then and
-not 404, so that nobody takes what it kept for gone.
+While versions differ, during an upgrade, a client may reach either server. A request for a resource that only the peer serves is
+forwarded once: an already forwarded request is answered locally. Peers are known by leases that they renew
+(``kas.controllers.peerleases``) and are queried for their resources when they appear. A peer that left is remembered for
+``REMEMBERED_S``: until then its resources are answered with 503, not 404, so that no client takes them for deleted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Resources = Mapping[GroupVersion, Sequence[dict[str, Any]]]
 
 @dataclass(slots=True)
 class _Peer:
-    """One server: where it is (None: it went away), which start of it, and what it serves, by group version."""
+    """One server: its address (None if it left), the uid of its start, and the resources it serves by group version."""
 
     address: Address | None
     uid: str
@@ -59,18 +59,18 @@ class _Peer:
 
 
 class _Fixed:
-    """A peer is reached where it says."""
+    """Resolves to a peer's advertised address."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
 
     def resolve(self, namespace: str, name: str, port: int) -> Address:
-        """See ``ServiceResolver``."""
+        """Return the address; see ``ServiceResolver``."""
         return self._address
 
 
 class PeerMetrics:
-    """Upstream's families about requests that peers answer."""
+    """Upstream's metric families about requests forwarded to peers."""
 
     def __init__(self, metrics: Metrics) -> None:
         at = ("group", "version", "resource")
@@ -98,31 +98,36 @@ class PeerMetrics:
         self._made = metrics.counter(name.format("peer_aggregated_cache_misses"), made)
 
     def discovery(self, alone: bool, kept: bool) -> None:
-        """Aggregated discovery was asked for: of this server ``alone``, or of all of them, which was at hand when ``kept``."""
+        """Count a request for aggregated discovery: ``alone`` without peers, else with them, ``kept`` if it was cached."""
         (self._of_one if alone else self._kept if kept else self._made).inc()
 
     def answered(self, info: RequestInfo, code: int) -> None:
-        """A peer answered with this status, or it could not be asked."""
+        """Count a peer's response, or the failure to get one."""
         self._rerouted.inc((str(code), info.api_group, info.api_version, info.resource))
 
     def nowhere(self, info: RequestInfo) -> None:
-        """No server is known to be where the one that serves it was."""
+        """Count a request whose serving peers have all left."""
         self._failed.inc(("endpoint_resolution", info.api_group, info.api_version, info.resource))
 
     def no_address(self) -> None:
-        """A server does not say where it is."""
+        """Count a peer without an address."""
         self._unknown.inc(("hostport_resolution",))
 
     def no_discovery(self) -> None:
-        """A server did not say what it serves."""
+        """Count a failed discovery of a peer."""
         self._unknown.inc(("fetch_discovery",))
 
 
 class Peers:
-    """Follows the keys below ``root`` of ``source``. ``own()`` is this server's address, ``address_of(obj)`` that which a key's object
-    names; ``served(group, version, resource)`` whether it is served here; ``changed()`` is called when what discovery shows may have;
-    ``most`` bounds the requests that wait for one peer; ``groups`` are the built-in ones. The files are PEM.
-    Raises OSError when one cannot be loaded."""
+    """Follows the peers' keys below ``root`` of ``source``.
+
+    - ``own`` is this server's address, ``address_of(obj)`` the one in a key's object.
+    - ``served(group, version, resource)`` says whether this server serves a resource.
+    - ``changed()`` is called when discovery may have changed.
+    - ``most`` bounds the requests waiting for one peer; ``groups`` are the built-in API groups. The files are PEM.
+
+    Raises OSError if a file cannot be loaded.
+    """
 
     def __init__(
         self, source: Source, root: str, address_of: Callable[[dict[str, Any]], Address | None], own: Address, ca_file: str,
@@ -139,11 +144,11 @@ class Peers:
         self._reflector = Reflector(source, root, self)
 
     def start(self) -> None:
-        """From here on peers count; needs a running loop."""
+        """Begin to follow peers; requires a running event loop."""
         self._reflector.start()
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancel pending work and close connections."""
         self._reflector.stop()
         asking = [peer.asking for peer in self._peers.values() if peer.asking is not None]
         for task in asking:
@@ -155,7 +160,8 @@ class Peers:
     # -- requests
 
     def __call__(self, req: Request) -> Result | None:
-        """The answer of a peer to a request for a resource; None when it is to be answered here."""
+        """Return a peer's response to a resource request; None if it is to be served locally. Raises 503 if the serving peers have
+        left."""
         info = req.info
         serving = self._serving.get((info.api_group, info.api_version, info.resource))
         if not serving or req.header(PROXIED) == "true" or self._served(info.api_group, info.api_version, info.resource):
@@ -183,10 +189,10 @@ class Peers:
         self._metrics.answered(info, 101 if isinstance(response, Upgrade) else response.status)
         return response
 
-    # -- who there is
+    # -- the target: peers that appear and leave
 
     def replace(self, records: Sequence[Record]) -> None:
-        """See ``Target``."""
+        """Start over with these records; see ``Target``."""
         self._forget()
         for name in self._peers.keys() - {record.key[len(self._root) :] for record in records}:
             self._left(name)
@@ -194,7 +200,7 @@ class Peers:
             self._met(record)
 
     def apply(self, events: Sequence[Event]) -> None:
-        """See ``Target``."""
+        """Apply the changes; see ``Target``."""
         self._forget()
         for event in events:
             if event.record is None:
@@ -203,7 +209,7 @@ class Peers:
                 self._met(event.record)
 
     def _forget(self) -> None:
-        """Drops who went away so long ago that nobody is told any more: hosts may come under ever new names."""
+        """Drop peers that left more than ``REMEMBERED_S`` ago: hosts may return under new names without end."""
         now = self._clock()
         long_gone = [name for name, peer in self._peers.items() if peer.address is None and now - peer.gone_at > REMEMBERED_S]
         for name in long_gone:
@@ -233,14 +239,14 @@ class Peers:
                 known.asking.cancel()
             known.proxy.close()
         proxy = Proxy(_Fixed(address), self._contexts, self._most, self._with_uid, False, mark=[(PROXIED, b"true")])
-        # The name that every API server's certificate is good for.
+        # A name for which every API server's certificate is valid.
         service = APIService(name, "", "", 0, 0, ServiceReference("default", "kubernetes", address[1]), self._ca, available=True)
         peer = self._peers[name] = _Peer(address, uid, proxy, service, known.serves if known is not None else {})
         self._index()
         peer.asking = asyncio.get_running_loop().create_task(self._ask(name, peer), name=f"discovery of {name}")
 
     async def _ask(self, name: str, peer: _Peer) -> None:
-        """Until it has answered."""
+        """Query the peer until it has answered or has left."""
         while True:
             found: dict[GroupVersion, Sequence[dict[str, Any]]] = {}
             try:
@@ -273,7 +279,7 @@ class Peers:
     # -- discovery
 
     def merged(self, local: Sequence[Version]) -> list[Version]:
-        """``local`` versions, and in them or behind them what only peers serve."""
+        """Return the ``local`` versions, extended by resources and versions that only peers serve."""
         more: dict[GroupVersion, dict[str, dict[str, Any]]] = {}
         for peer in self._peers.values():
             if peer.address is not None:

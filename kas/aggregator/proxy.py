@@ -1,7 +1,7 @@
-"""The way of a request to the API server behind an APIService (upstream: ``kube-aggregator/pkg/apiserver/handler_proxy.go``).
+"""Forwarding of requests to the API server behind an APIService (upstream: ``kube-aggregator/pkg/apiserver/handler_proxy.go``).
 
-It was authenticated and authorized here; the backend is told whom it is of (``transport.user_headers``) and sees no credential. Bodies pass
-piece by piece, each way as fast as the other side takes them. The backend's answer is the client's, but for a redirect.
+A request is authenticated and authorized here. The backend receives the user in headers (``transport.user_headers``), but no credential.
+Bodies are streamed in both directions with back-pressure. The backend's response is returned unchanged, except for redirects.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ UNAVAILABLE = "service unavailable\n"
 REDIRECTED = "the backend attempted to redirect this request, which is not permitted"
 MAX_REFUSAL = 64 << 10
 PROBE_S = 5.0
-# What may be sent again when a connection turns out to be closed (as Go's http.Transport has it).
+# Methods that may be repeated if a connection turns out to be closed (as in Go's http.Transport).
 REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
-# Of a request: what this server says in the client's place.
+# Request headers that this server sets instead of the client's.
 SAID_ANEW = frozenset((b"audit-id", b"traceparent", b"x-forwarded-host", b"x-forwarded-proto"))
-# An answer's own: this server has said them already, or says them itself.
+# Response headers of the backend that are dropped, since this server sets them.
 OURS = frozenset((b"audit-id",))
 
 
 class Resolver(Protocol):
-    """Where Services are reached."""
+    """Finds the addresses of Services."""
 
     def resolve(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        """Host and port. Raises ResolveError."""
+        """Return host and port. Raises ResolveError."""
 
 
 class Proxy:
-    """``most`` is how many requests (streams do not count) wait for one backend at a time: of what a server has room for, one that hangs
-    holds that much, and the rest is told to come again. ``via`` is the way to backends, None the direct one; ``mark`` are headers that
-    requests get on their way."""
+    """``most`` bounds the requests (except streams) waiting for one backend at a time: so a hanging backend occupies at most that much of
+    the server's capacity, and further requests get a 429. ``via`` is the route to backends, None for direct connections; ``mark`` are
+    headers added to forwarded requests."""
 
     def __init__(
         self, resolver: Resolver, contexts: TLSContexts, most: int, with_uid: bool = True, reject_redirects: bool = True,
@@ -61,11 +61,11 @@ class Proxy:
         self._idle = IdleConnections()
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close idle connections."""
         self._idle.close()
 
     def target(self, service: APIService) -> tuple[Target, tuple[str, int]]:
-        """Whom to speak with, and the host and port to connect to. Raises ResolveError and TransportError."""
+        """Return the target of requests, and the host and port to connect to. Raises ResolveError and TransportError."""
         assert service.service is not None
         tls = self._contexts.of(service.ca_bundle, service.insecure)
         host, port = self._resolver.resolve(*service.service)
@@ -75,7 +75,7 @@ class Proxy:
         return None if service.service is None or service.service[:3] == OWN else self._via
 
     def handle(self, service: APIService, req: Request) -> Result:
-        """The backend's answer; 503 at once where it is not available."""
+        """Return the backend's response; 503 at once if it is not available."""
         if not service.available:
             return text(503, UNAVAILABLE)
         ready = self._contexts.ready(service.ca_bundle, service.insecure)
@@ -96,7 +96,7 @@ class Proxy:
             return text(503, UNAVAILABLE)
         except ValueError as e:
             return _failed(str(e))
-        # As Go's url.Values.Encode has it: what cannot be read here, the backend does not see either.
+        # Encoded like Go's url.Values.Encode: parameters that cannot be parsed here are not forwarded.
         pairs = sorted(req.params.pairs.items()) if req.query else ()
         query = "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, values in pairs for value in values)
         target = target._replace(path=req.path, query=query)
@@ -106,14 +106,14 @@ class Proxy:
             return self._upgrade(req, target, headers)
         if req.long_running:
             if req.initialized is not None:
-                req.initialized()  # what a watch costs is the backend's from here on
+                req.initialized()  # from here on, a watch uses the backend's resources
             return self._forward(req, target, headers)
         if self._running.get(service.name, 0) >= self._most:
             raise too_many_requests("Too many requests, please try again later.", 1)
         return self._counted(service.name, req, target, headers)
 
     async def _counted(self, name: str, req: Request, target: Target, headers: Headers) -> Response:
-        """``_forward``, counted until the backend has begun to answer."""
+        """Forward a request, counted until the backend begins to answer."""
         self._running[name] = self._running.get(name, 0) + 1
         try:
             return await self._forward(req, target, headers)
@@ -132,7 +132,7 @@ class Proxy:
                 try:
                     return await self._exchange(req, target, headers, used, key)
                 except BackendError:
-                    pass  # most likely it was closed in this moment; a new one will tell
+                    pass  # most likely closed at this moment; retry on a new connection
             return await self._exchange(req, target, headers, await connect_for(client, target), key)
         except BackendError as e:
             return _failed(f"error trying to reach service: {e}")
@@ -148,8 +148,8 @@ class Proxy:
                 sending = asyncio.ensure_future(_send(connection, req.incoming.pieces()))
             await _head(connection, sending)
             if sending is not None and not sending.done() and _is_short_refusal(connection):
-                # In one piece: behind the end of one that is streamed, nothing more is received from the client (granian), and a
-                # connection that ends while its client is still sending may take the answer along.
+                # Read it as a whole: after the end of a streamed response nothing more is received from the client (granian), and closing
+                # a connection while its client is still sending may discard the response.
                 body = await connection.read(MAX_REFUSAL)
                 await _abandon(connection, sending)
                 return Response(connection.status, [h for h in _answered(connection) if h[0] != b"content-length"], body)
@@ -157,7 +157,7 @@ class Proxy:
             await _abandon(connection, sending)
             raise
         if connection.status == 101:
-            # Nobody asked for another protocol: handed on, what follows would be a tunnel around every check.
+            # The client requested no upgrade; forwarding it would open a tunnel around every check.
             await _abandon(connection, sending)
             return _failed("error trying to reach service: unexpected protocol")
         if self._reject_redirects and 300 <= connection.status <= 399 and connection.header(b"location"):
@@ -166,13 +166,13 @@ class Proxy:
         return Response(connection.status, _answered(connection), stream=self._piped(connection, sending, key))
 
     def _piped(self, connection: Connection, sending: asyncio.Task[None] | None, key: Hashable) -> Stream:
-        """The backend's body as a response stream. What is still to be sent ends with it, or with the client."""
+        """Return the backend's body as a response stream. When it ends or the client leaves, sending of the request's body ends, too."""
 
         async def stream(write: Write) -> None:
             whole = False
             try:
                 if not connection.header(b"content-length"):
-                    await write(b"")  # the head goes out now, also where the first event is long in coming
+                    await write(b"")  # send the head now, even if the first event takes long
                 async for piece in connection.body():
                     await write(piece)
                 sent = sending is None or (sending.done() and not sending.cancelled() and sending.exception() is None)
@@ -207,8 +207,8 @@ class Proxy:
         return Response(connection.status, [h for h in _answered(connection) if h[0] != b"content-length"], body)
 
     async def probe(self, service: APIService) -> str:
-        """Whether the backend answers for its group version: why not, or "". Its certificate is not looked at: who answers in its place
-        is found out by the first request."""
+        """Return why the backend does not answer for its group version, "" if it does. Its certificate is not verified: an impostor is
+        detected by the first forwarded request."""
         assert service.service is not None
         try:
             host, port = self._resolver.resolve(*service.service)
@@ -236,8 +236,8 @@ class Proxy:
         self, service: APIService, method: str, path: str, user: UserInfo, headers: Headers, limit: int, timeout_s: float, query: str = "",
         body: bytes = b"",
     ) -> tuple[int, Headers, bytes]:  # fmt: skip
-        """A question of this server's own: status, headers and at most ``limit`` bytes of the body. Raises BackendError when there is no
-        answer, whatever the reason, or a longer one."""
+        """Send a request of the server itself; return status, headers and body. Raises BackendError if there is no response, for any
+        reason, or if the body is longer than ``limit`` bytes."""
         try:
             async with asyncio.timeout(timeout_s):
                 if ready := self._contexts.ready(service.ca_bundle, service.insecure):
@@ -266,8 +266,8 @@ def _failed(message: str) -> Response:
 
 
 def _forwarded(req: Request, authority: str) -> Headers:
-    """The client's headers, with the id under which this request is audited and the span it is in. What they say of the way is upstream's:
-    host and scheme are the backend's own, ``authority``, and an upgrade, which goes there directly, has neither them nor the URI."""
+    """Return the client's headers with this request's audit id and trace context. As upstream, the X-Forwarded host and scheme are the
+    backend's own, ``authority``; an upgrade, which goes to the backend directly, has neither them nor the URI."""
     out = [h for h in request_headers(req) if h[0] not in SAID_ANEW]
     if isinstance(req, WebSocketRequest):
         out = [h for h in out if h[0] != b"x-forwarded-uri"]
@@ -291,8 +291,8 @@ async def _send(connection: Connection, pieces: AsyncIterator[bytes]) -> None:
 
 
 async def _head(connection: Connection, sending: asyncio.Task[None] | None) -> None:
-    """Reads the head of the answer while the body is on its way. A backend may answer before it has all of it; a client that breaks off
-    ends both."""
+    """Read the response head while the request's body is being sent. A backend may answer before it has all of the body; if the client
+    breaks off, both end."""
     if sending is None:
         await connection.head()
         return
@@ -303,7 +303,7 @@ async def _head(connection: Connection, sending: asyncio.Task[None] | None) -> N
             error = sending.exception()
             if error is not None and not isinstance(error, BackendError):
                 raise error
-        # A backend that takes no more may have said why.
+        # A backend that stopped reading may have sent the reason.
         await reading
     finally:
         reading.cancel()
@@ -316,7 +316,7 @@ def _is_short_refusal(connection: Connection) -> bool:
 
 
 async def _abandon(connection: Connection, sending: asyncio.Task[None] | None) -> None:
-    """Returns when nobody reads the client's body any more: who comes next may."""
+    """Close the connection, and return when the client's body is not being read any more, so that the next reader may."""
     connection.close()
     if sending is not None:
         sending.cancel()

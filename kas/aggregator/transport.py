@@ -1,4 +1,4 @@
-"""How a backend and this server prove to each other who they are.
+"""Mutual authentication between this server and a backend.
 
 Upstream: kube-aggregator's ``remote.BuildTransportConfig`` and client-go's ``transport.SetAuthProxyHeaders``.
 """
@@ -24,7 +24,7 @@ log = logging.getLogger("kas.aggregator")
 
 LOOK_AGAIN_S = 1.0
 MOST_CONTEXTS = 64
-PROBER = UserInfo("system:kube-aggregator", (MASTERS,))  # who this server is where it asks for itself
+PROBER = UserInfo("system:kube-aggregator", (MASTERS,))  # this server's identity in its own requests
 _LEGAL = frozenset(b"!#$&'*+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ^_`abcdefghijklmnopqrstuvwxyz|~")
 
 
@@ -33,10 +33,10 @@ class TransportError(Exception):
 
 
 class ProxyCertificate:
-    """The certificate this server shows to backends, of two PEM files ("" for none). Files that change are used from the next look on,
-    which is at most ``LOOK_AGAIN_S`` later; a pair that cannot be loaded leaves the one before in use.
+    """The client certificate for backends, from two PEM files ("" for none). Changed files are used from the next check on, at most
+    ``LOOK_AGAIN_S`` later; a pair that cannot be loaded leaves the previous one in use.
 
-    Raises OSError (``ssl.SSLError`` is one) when the pair cannot be loaded at the start.
+    Raises OSError (``ssl.SSLError`` is one) if the pair cannot be loaded initially.
     """
 
     def __init__(self, certificate: str, key: str, clock: Callable[[], float] = monotonic) -> None:
@@ -50,12 +50,12 @@ class ProxyCertificate:
             self.into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     def into(self, context: ssl.SSLContext) -> None:
-        """Has ``context`` show the certificate as it is on disk. Raises OSError."""
+        """Load the certificate from disk into ``context``. Raises OSError."""
         if self._given:
             context.load_cert_chain(*self._files)
 
     def look(self) -> int:
-        """A number that changes with the files."""
+        """Check the files; return a number that changes with them."""
         if not self._given or self._clock() < self._next_look:
             return self.generation
         self._next_look = self._clock() + LOOK_AGAIN_S
@@ -65,13 +65,13 @@ class ProxyCertificate:
                 self.into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
                 self._seen, self.generation = seen, self.generation + 1
             self._wrong = ""
-        except OSError as e:  # half-way through being replaced, or wrong: the next look may find them better
+        except OSError as e:  # being replaced, or invalid: the next check may succeed
             self._wrong = str(e)
             log.warning("the proxy client certificate cannot be loaded: %s", e)
         return self.generation
 
     def why(self) -> str:
-        """Why the files as they are now are not in use, or ""."""
+        """Return why the current files are not in use, or ""."""
         self.look()
         return self._wrong
 
@@ -80,11 +80,11 @@ class ProxyCertificate:
 
 
 class TLSContexts:
-    """Client contexts by what an APIService says of its backend, made once for a certificate of ours; ``MOST_CONTEXTS`` are kept, fewer
-    where they believe many authorities."""
+    """Client contexts by an APIService's TLS settings, cached per version of our certificate; at most ``MOST_CONTEXTS``, or fewer if they
+    trust many CAs."""
 
     def __init__(self, certificate: ProxyCertificate) -> None:
-        self._certificate, self._lock = certificate, threading.Lock()  # of those who change what is kept
+        self._certificate, self._lock = certificate, threading.Lock()  # guards changes of the cache
         self._made: dict[tuple[str, bool], tuple[int, ssl.SSLContext | TransportError]] = {}
         what = "TLS settings for other API servers"
         caches.follow("aggregator_tls", what, MOST_CONTEXTS * CONTEXT_BYTES, self, TLSContexts._bytes)
@@ -93,7 +93,7 @@ class TLSContexts:
         return sum(context_bytes(len(ca_bundle), CONTEXT_BYTES) for ca_bundle, _ in list(self._made))
 
     def of(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
-        """``ca_bundle`` is base64; without one the system's authorities count. Raises TransportError."""
+        """Return the context. ``ca_bundle`` is base64; if it is empty the system's CAs are trusted. Raises TransportError."""
         generation = self._certificate.look()
         found = self._made.get((ca_bundle, insecure))
         context = found[1] if found is not None and found[0] == generation else self._keep(generation, ca_bundle, insecure)
@@ -102,7 +102,7 @@ class TLSContexts:
         return context
 
     def ready(self, ca_bundle: str, insecure: bool) -> Awaitable[object] | None:
-        """What is to be awaited before ``of``, None where nothing is: authorities are read beside the loop, which takes tens of ms."""
+        """Return what to await before ``of``, or None: CAs are loaded in the thread pool, which takes tens of milliseconds."""
         generation = self._certificate.look()
         found = self._made.get((ca_bundle, insecure))
         if insecure or (found is not None and found[0] == generation):
@@ -122,7 +122,7 @@ class TLSContexts:
         return made
 
     def keep(self, wanted: Container[tuple[str, bool]]) -> None:
-        """Forget the contexts of others than ``wanted``, (CA bundle, insecure); the one that trusts everybody may stay."""
+        """Drop contexts that are not in ``wanted``, (CA bundle, insecure); the one without verification may stay."""
         with self._lock:
             for key in [key for key in self._made if key != ("", True) and key not in wanted]:
                 del self._made[key]
@@ -147,9 +147,9 @@ class TLSContexts:
 
 
 def user_headers(user: UserInfo, with_uid: bool = True) -> Headers:
-    """``X-Remote-User``, ``-Uid``, ``-Group`` and ``-Extra-*``: whom the request is of, for a backend that believes our certificate.
+    """Return ``X-Remote-User``, ``-Uid``, ``-Group`` and ``-Extra-*``: the user's identity, for a backend that trusts our certificate.
 
-    Raises ValueError, which names the header, for what no header can say: left out it would be somebody else's identity.
+    Raises ValueError, which names the header, for a value no header can hold: omitting it would change the identity.
     """
     out = [(b"x-remote-user", _value("X-Remote-User", user.name))]
     if with_uid and user.uid:
@@ -169,5 +169,5 @@ def _value(name: str, text: str) -> bytes:
 
 
 def _escaped(key: str) -> str:
-    """A key of extra as part of a header's name (client-go's ``headerKeyEscape``)."""
+    """Escape an extra key for a header name (client-go's ``headerKeyEscape``)."""
     return "".join(chr(b) if b in _LEGAL else f"%{b:02X}" for b in key.encode("utf-8", "surrogateescape"))

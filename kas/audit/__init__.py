@@ -1,4 +1,4 @@
-"""The audit log: what was asked of the server, by whom, and what came of it."""
+"""The audit log: who requested what from the server, and with what result."""
 
 from kas.audit._engine import escaped
 

@@ -1,4 +1,4 @@
-"""What Python sees of the text of audit events; the promises stand at the functions, the design in ``_engine.pxd``."""
+"""Type stubs of the audit event engine; guarantees are documented at the functions, the design in ``_engine.pxd``."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,7 +1,7 @@
-"""The text of audit events. The design stands in ``_engine.pxd``.
+"""The text of audit events. The design is in ``_engine.pxd``.
 
-Why C: of a request at level Metadata the record was two thirds of what a GET costs, half of it objects of Python that live until a batch is
-written and are counted by the garbage collector meanwhile (``bench/test_audit.py``, ``bench/identities.py``).
+Why C: at level Metadata, recording took two thirds of the time of a GET. Half of it was for Python objects that lived until the batch was
+written, and that the garbage collector traversed in the meantime (``bench/test_audit.py``, ``bench/identities.py``).
 """
 
 cimport cython
@@ -28,7 +28,7 @@ from kas.request.masking import request_uri
 
 cdef enum:
     MAX_USER_AGENT = 1024
-    KEPT_BYTES = 65536  # a longer event's buffer is given back
+    KEPT_BYTES = 65536  # the buffer is freed after a longer event
 
 cdef double SLOW_S = 0.5
 cdef str RECEIVED = "RequestReceived", COMPLETE = "ResponseComplete"
@@ -49,7 +49,7 @@ cdef struct Out:
 cdef Out _out
 _out.data, _out.size, _out.room = NULL, 0, 0
 
-# Bytes that stand for themselves in what Go writes: it escapes what HTML would read, too.
+# Bytes that Go's encoder writes unchanged; it escapes HTML's special characters, too.
 cdef uint8_t _plain[256]
 cdef int _i
 for _i in range(256):
@@ -59,7 +59,7 @@ cdef char *_HEX = "0123456789abcdef"
 
 
 cdef inline int _reserve(size_t more) except -1:
-    """Room for so many bytes beyond what is there."""
+    """Make room for this many more bytes."""
     cdef size_t room
     cdef char *data
     if _out.size + more > _out.room:
@@ -80,7 +80,7 @@ cdef inline int _raw(bytes text) except -1:
 
 
 cdef inline char *_escape(char *p, uint8_t c) noexcept:
-    """An ASCII character that does not stand for itself."""
+    """Write an ASCII character that needs an escape."""
     p[0] = c"\\"
     if c == c'"' or c == c"\\":
         p[1] = c
@@ -101,7 +101,8 @@ cdef inline char *_escape(char *p, uint8_t c) noexcept:
 
 
 cdef inline char *_encode(char *p, uint32_t c) noexcept:
-    """A character beyond ASCII: UTF-8, but for ends of lines in JavaScript. What is none becomes U+FFFD, as with Go."""
+    """Write a character beyond ASCII as UTF-8; JavaScript's line separators are escaped, and invalid characters become U+FFFD, as in
+    Go."""
     if c == 0x2028 or c == 0x2029:
         memcpy(p, b"\\u2028", 6)
         if c == 0x2029:
@@ -123,7 +124,7 @@ cdef inline char *_encode(char *p, uint32_t c) noexcept:
 cdef inline char *_latin1(char *p, const uint8_t *text, Py_ssize_t n) noexcept:
     cdef Py_ssize_t i = 0
     while i < n:
-        # Mostly all of it stands for itself, and goes eight at a time.
+        # Most text needs no escapes and is copied eight bytes at a time.
         while i + 8 <= n and (
             _plain[text[i]] & _plain[text[i + 1]] & _plain[text[i + 2]] & _plain[text[i + 3]]
             & _plain[text[i + 4]] & _plain[text[i + 5]] & _plain[text[i + 6]] & _plain[text[i + 7]]
@@ -145,7 +146,7 @@ cdef inline char *_latin1(char *p, const uint8_t *text, Py_ssize_t n) noexcept:
 
 
 cdef int _text(str text) except -1:
-    """A string in quotes."""
+    """Write a string in quotes."""
     cdef Py_ssize_t i, n = len(text)
     cdef int kind = PyUnicode_KIND(text)
     cdef void *data = PyUnicode_DATA(text)
@@ -172,7 +173,7 @@ cdef int _text(str text) except -1:
 
 
 cdef inline int _field(bytes key, str value) except -1:
-    """``key`` with its quotes, colon and what comes before."""
+    """Write ``key``, which includes quotes, colon and separator, and the value."""
     _raw(key)
     return _text(value)
 
@@ -190,7 +191,7 @@ cdef int _agent(bytes value) except -1:
 
 
 cdef inline double _time(int clock) noexcept:
-    """As ``time.time()`` and ``time.monotonic()``."""
+    """``time.time()`` or ``time.monotonic()``, by clock."""
     cdef timespec t
     clock_gettime(clock, &t)
     return t.tv_sec + t.tv_nsec * 1e-9
@@ -201,18 +202,18 @@ cdef inline double _arrival(Request req) noexcept:
 
 
 def arrival(Request req not None) -> float:
-    """The time of day when a request came: who asks has been found out since then, and somebody may have been asked about it."""
+    """Return the time of day when a request arrived, which may be long before now: authentication may have called other servers."""
     return _arrival(req)
 
 
-# The last whole second of which a time was written, and what its times begin with; one for each of an event's two.
+# The last second of which a time was written, and its formatted prefix; one for each of the event's two times.
 cdef long long _second[2]
 cdef bytes _received_begin = b"", _staged_begin = b""
 _second[0] = _second[1] = -1
 
 
 cdef bytes _begin(long long micros, int which):
-    """What a time begins with, up to and with the point."""
+    """Return the prefix of a time, up to and including the decimal point."""
     global _received_begin, _staged_begin
     cdef long long whole = micros // 1000000
     if _second[which] != whole:
@@ -226,7 +227,7 @@ cdef bytes _begin(long long micros, int which):
 
 
 cdef int _micros(bytes begin, long long micros) except -1:
-    """The rest of a time, and the quote that ends it."""
+    """Write the prefix, the fraction of a time, and the closing quote."""
     cdef int part = micros % 1000000
     cdef int i
     _raw(begin)
@@ -241,7 +242,7 @@ cdef int _micros(bytes begin, long long micros) except -1:
 
 
 cdef int _number(int value) except -1:
-    """A number that is not negative."""
+    """Write a non-negative number."""
     cdef char digits[12]
     cdef int n = 12
     while True:
@@ -257,7 +258,7 @@ cdef int _number(int value) except -1:
 
 
 cdef int _reference(RequestInfo info) except -1:
-    """The object's, as far as the request line tells it."""
+    """Write the object reference as far as the request line determines it."""
     cdef size_t began
     _raw(b',"objectRef":{')
     began = _out.size
@@ -292,7 +293,7 @@ cdef int _mapping(bytes key, dict texts) except -1:
 
 
 cdef dict _in_order(dict annotations):
-    """Sorted by key: those of authorization, which most requests have and no others, are so already."""
+    """Return the annotations sorted by key. Most requests have only those of authorization, which are sorted already."""
     cdef list keys = list(annotations)
     if len(keys) == 1 or len(keys) == 2 and keys[0] < keys[1]:
         return annotations
@@ -300,7 +301,7 @@ cdef dict _in_order(dict annotations):
 
 
 cdef bytes _user(object user):
-    """A user as JSON; kept with it, as long as its credential is remembered."""
+    """Return a user as JSON, cached on the user object, which lives as long as its credential is cached."""
     if user is None:
         return NOBODY
     text = user.recorded
@@ -310,7 +311,7 @@ cdef bytes _user(object user):
 
 
 def escaped(bytes text not None) -> bytes:
-    """JSON as Go's encoder writes it, of JSON as others do: it escapes what HTML would read; in JSON these stand inside of strings only."""
+    """Convert JSON to the form of Go's encoder, which escapes HTML's special characters; in JSON these occur only inside strings."""
     for char, escape in _ESCAPES if text.isascii() else _ALL_ESCAPES:
         if char in text:
             text = text.replace(char, escape)
@@ -318,25 +319,28 @@ def escaped(bytes text not None) -> bytes:
 
 
 cdef tuple _ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
-# Several bytes are looked for at a fifth of the speed.
+# Searching for a multi-byte sequence is five times slower.
 cdef tuple _ALL_ESCAPES = (*_ESCAPES, ("\u2028".encode(), b"\\u2028"), ("\u2029".encode(), b"\\u2029"))
 
 
 @remembered("audit_addresses", "addresses of clients as the audit log shows them", 1024, 64)
 def _address(text: str) -> str:
-    """The address as Go reads and writes it, "" for what is none: a proxy may say "unknown"."""
+    """Return the address as Go formats it, "" if it is invalid: a proxy may send "unknown"."""
     ip = parse_ip(text)
     return "" if ip is None else str(ip)
 
 
-# The client of the request before, which mostly is that of this one, and how it is shown.
+# The previous request's client, usually the same, and its formatted address.
 cdef str _client = ""
 cdef list _shown = []
 
 
 def source_ips(Request req not None) -> list:
-    """Where a request came from, as the headers of proxies and the connection say (``utilnet.SourceIPs``): all that it was forwarded for,
-    then what is not there already, and who connected, unless it is the last of them. Not to be changed."""
+    """Return the source addresses of a request from proxy headers and the connection (``utilnet.SourceIPs``); do not modify the list.
+
+    These are the X-Forwarded-For addresses, then X-Real-IP if not among them, then the connection's address unless it is the last one
+    already.
+    """
     return _came_from(req)
 
 
@@ -362,7 +366,7 @@ cdef list _came_from(Request req):
 
 @cython.freelist(64)
 cdef class Entry:
-    """What a backend writes: the event at one stage, of fields in the order of Go's struct, without kind and apiVersion."""
+    """The event at one stage, as a backend writes it. ``fields`` are in the order of Go's struct, without kind and apiVersion."""
 
     def __init__(self, dict fields not None):
         self.line = HEAD + escaped(orjson.dumps(fields))[1:] + b"\n"
@@ -377,12 +381,12 @@ cdef class Entry:
 
     @property
     def size(self) -> int:
-        """Its length as an object of its own."""
+        """The length of the event as a JSON object."""
         return PyBytes_GET_SIZE(self.line)
 
     @property
     def fields(self) -> dict:
-        """What it says, without the bodies."""
+        """The event without the bodies, decoded."""
         if self._bare is not None:
             return orjson.loads(self._bare)
         if not self._to:
@@ -390,15 +394,15 @@ cdef class Entry:
         return orjson.loads(b"{" + self.line[PyBytes_GET_SIZE(HEAD) : self._from] + self.line[self._to :])
 
     def truncated(self) -> Entry:
-        """The same without the bodies, and an annotation that says so."""
+        """Return the event without the bodies and with an annotation that says so."""
         fields = self.fields
         annotations = dict(sorted({**fields.pop("annotations", {}), TRUNCATED: "true"}.items()))
         return Entry({**fields, "annotations": annotations})
 
 
 cdef class Record:
-    """What requests of all kinds have to say in the audit log. ``verdict`` is the policy's (``kas.audit.policy.Verdict``); the request was
-    ``received`` at that time of the day."""
+    """An audited request: what all kinds of requests have in common. ``verdict`` is the policy's (``kas.audit.policy.Verdict``);
+    ``received`` is the time of day of the request's arrival."""
 
     def __init__(self, Request req not None, verdict, double received):
         level, omitted, omit_managed_fields = verdict
@@ -407,17 +411,17 @@ cdef class Record:
     cdef int _begin(self, Request req, str level, tuple omitted, bint omit_managed_fields, double received) except -1:
         self.req, self._received = req, received
         self.level, self._omitted, self.omit_managed_fields = level, omitted, omit_managed_fields
-        self.user = req.user  # impersonation changes that of the request; the record shows who really asked
+        self.user = req.user  # impersonation changes the request's user; the record keeps the authenticated one
         self.panicked = ""
         self.took = {AUTHENTICATION: req.authenticating}
         return 0
 
     def records(self, str stage not None) -> bool:
-        """Whether the policy wants this stage."""
+        """Return whether the policy records this stage."""
         return stage not in self._omitted
 
     def authorized(self, str decision not None, str reason not None, double seconds):
-        """What the authorizers said, and how long that took."""
+        """Record the authorizer's decision, and how long it took."""
         cdef Request req = self.req
         self.took[AUTHORIZATION] = seconds
         if req.annotations is None:
@@ -427,15 +431,15 @@ cdef class Record:
             (<dict>req.annotations)[REASON] = reason
 
     def ended(self):
-        """The answer is over."""
+        """The response is finished; a hook for subclasses."""
 
     def plain(self, Response resp not None) -> bool:
-        """See ``_is_plain``."""
+        """Public form of ``_is_plain``."""
         return self._is_plain(resp)
 
     cdef bint _is_plain(self, Response resp) except -1:
-        """Whether the answer has nothing to tell but its code: one that is whole, of which no body is wanted and which is no Status. False where
-        that takes a closer look."""
+        """Return whether the response has nothing to record but its code: it is complete, its body is not recorded, and it is no Status.
+        False means that a closer look is needed."""
         cdef bytes body
         cdef tuple header
         cdef bint json = False
@@ -454,18 +458,18 @@ cdef class Record:
         return not (PyBytes_GET_SIZE(body) >= 16 and memcmp(PyBytes_AS_STRING(body), b'{"kind":"Status"', 16) == 0)
 
     def slow(self) -> float:
-        """The seconds the request has taken if that is long, else 0."""
+        """Return the seconds since the request's arrival if these are many, else 0."""
         cdef double total = _time(CLOCK_MONOTONIC) - self.req.started
         return total if total > SLOW_S else 0.0
 
     cpdef Entry entry(self, str stage):
-        """What is known at this stage, with the time of now; that a request has come is of the time when it did."""
+        """Return the entry of a stage with the current time; RequestReceived has the arrival time."""
         cdef Request req = self.req
         cdef RequestInfo info = req.info
         cdef dict annotations = None
         cdef str constraint = None
         cdef Entry made
-        # Whatever runs Python comes first.
+        # Everything that runs Python code comes first.
         cdef bytes user = _user(self.user)
         cdef bytes other = _user(req.user) if self.user is not None and req.user is not self.user else None
         cdef str uri = request_uri(req)
@@ -544,23 +548,23 @@ cdef class Record:
 
 
 def lines(entries not None) -> bytes:
-    """Those of the log, one behind the other."""
+    """Return the log lines, concatenated."""
     return b"".join([(<Entry?>entry).line for entry in entries])
 
 
 cdef class Buffer:
-    """Entries that wait for a backend, ``limit`` at most and none more from ``most`` bytes on; ``filled`` is called when there are
+    """Entries waiting for a backend: at most ``limit``, and none are added from ``most`` bytes on. ``filled`` is called when there are
     ``size``."""
 
     def __init__(self, Py_ssize_t limit, Py_ssize_t size, filled, Py_ssize_t most):
         self.waiting, self._limit, self._size, self._filled, self._most = [], limit, size, filled, most
 
     cdef bint _has_room(self) noexcept:
-        """Not where that takes a closer look: there is no more room, or nobody who takes what waits."""
+        """Return False if a closer look is needed: the buffer is full, or there is no consumer."""
         return self.served and PyList_GET_SIZE(self.waiting) < self._limit and self.held < self._most
 
     cdef int _put(self, Entry entry) except -1:
-        """The entry waits now; there has to be room."""
+        """Add an entry; there must be room."""
         self.waiting.append(entry)
         self.held += PyBytes_GET_SIZE(entry.line)
         if PyList_GET_SIZE(self.waiting) == self._size:
@@ -569,19 +573,19 @@ cdef class Buffer:
 
 
 cdef class Said:
-    """What a policy says of requests: ``always`` the same, or None; of a resource what is ``remembered`` of it, by all of a question that any
-    of its rules looks at: the user, the namespace, the name where it has to be told."""
+    """Cached verdicts of a policy. ``always`` is the verdict on all requests, or None; ``remembered`` has the verdicts on resources, by
+    the attributes that any rule looks at: the flags say whether user, namespace and name are among them."""
 
     cdef dict _remembered
     cdef tuple _always
     cdef bint _users, _namespaces, _names
 
     def __init__(self, always, dict remembered not None, bint users, bint namespaces, bint names):
-        self._always, self._remembered = <tuple>always, remembered  # verdicts are tuples of a kind of their own
+        self._always, self._remembered = <tuple>always, remembered  # verdicts are a subclass of tuple
         self._users, self._namespaces, self._names = users, namespaces, names
 
     def key(self, Attributes a not None) -> tuple:
-        """Under what the answer to a question is remembered."""
+        """Return the cache key of a request."""
         return self._key(a.user, a.verb, a.api_group, a.resource, a.subresource, a.namespace, a.name)
 
     cdef tuple _key(self, user, str verb, str group, str resource, str subresource, str namespace, str name):
@@ -591,7 +595,7 @@ cdef class Said:
         )
 
     cdef tuple _of(self, Request req):
-        """The verdict, None where the policy has to be asked."""
+        """Return the cached verdict; None if the policy must be evaluated."""
         cdef RequestInfo info = req.info
         if self._always is not None:
             return self._always
@@ -603,11 +607,14 @@ cdef class Said:
 
 
 cdef class Recording:
-    """The way of most requests through the audit log: an answer that is plain, and a backend for which nobody waits. ``begin`` makes the
-    event of a request; where the policy has ``said`` already what becomes of its like it is an ``event`` of that, counted in ``levels``.
-    ``received`` stores the entry of that stage, ``otherwise`` does what there is to do of other answers, ``later`` what there is to do for
-    an entry that is to be waited for. ``events`` counts entries; they wait in ``buffer`` or are given to ``process``; what that raises as
-    ``refused`` has been counted and logged."""
+    """The fast path of most requests through the audit log: plain responses, and a backend that nobody waits for.
+
+    - ``begin`` creates the event of a request; if the verdict is cached, an ``event`` is created directly and counted in ``levels``.
+    - ``received`` records the RequestReceived stage, ``otherwise`` handles responses that are not plain, ``later`` takes the awaitable of
+      an entry that must be waited for.
+    - ``events`` counts entries. They are put into ``buffer`` or passed to ``process``; errors of type ``refused`` it raises were counted
+      and logged already.
+    """
 
     cdef object _begin, _received, _otherwise, _later, _process, _refused, _current
     cdef type _event
@@ -623,7 +630,7 @@ cdef class Recording:
         self._current = latencies.CURRENT
 
     cdef Record _recorded(self, Request req, tuple verdict):
-        """The event of a request of which the policy says this, None for level None."""
+        """Return the event of a request with this verdict, None for level None."""
         cdef Record event
         cdef str level = <str>verdict[0]
         cdef tuple label = (level,)
@@ -638,7 +645,7 @@ cdef class Recording:
         cdef tuple verdict = self._said._of(req)
         cdef Record event = self._recorded(req, verdict) if verdict is not None else self._begin(req)
         if event is None:
-            PyContextVar_Set(self._current, None)  # the context may still be that of another request
+            PyContextVar_Set(self._current, None)  # the context may still hold another request's
             return None
         req.audit = event
         PyContextVar_Set(self._current, event.took)
@@ -656,7 +663,7 @@ cdef class Recording:
         if not isinstance(req.audit, Record) or not (<Record>req.audit)._is_plain(resp):
             return self._otherwise(req, resp)
         event = <Record>req.audit
-        req.audit = None  # it is told
+        req.audit = None  # the event is complete
         event.code = resp.status
         if _time(CLOCK_MONOTONIC) - req.started > SLOW_S:
             event.ended()
@@ -675,7 +682,7 @@ cdef class Recording:
             self._later(pending, resp)
 
     def release(self, Request req not None):
-        """Takes them apart: each would keep the other alive, with both bodies."""
+        """Break the reference cycle between request and event, which would keep both bodies alive."""
         req.audit = None
 
 

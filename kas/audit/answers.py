@@ -1,4 +1,4 @@
-"""The bodies of answers as the audit log shows them: JSON, in whatever form the client took them."""
+"""Response bodies for the audit log: as JSON, whatever encoding the client received."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import orjson
 from kas.request.http import Headers
 from kas.types.scheme import DecodeError, decode_protobuf, encode_json, find_builtin_kind, open_envelope
 
-# The beginnings of everything that is an object of the API, the second of custom resources, whose fields are in order: what has no kind
-# (/version, OpenAPI documents, texts) is not recorded.
+# The prefixes of all API objects (the second is that of custom resources, whose fields are sorted). What has no kind (/version, OpenAPI
+# documents, text) is not recorded.
 OBJECT = (b'{"kind":"', b'{"apiVersion":"')
 STATUS = b'{"kind":"Status"'
 
 
 def as_json(headers: Headers, body: bytes, whole: bool) -> bytes | None:
-    """The body as compact JSON if it is an object of the API, else None. Unless ``whole`` only a Status is wanted, and of other objects as
-    much as is there to see that they are none."""
+    """Return the body as compact JSON if it is an API object, else None.
+
+    Without ``whole`` only a Status is returned; other bodies are decoded only as far as needed to see that they are none.
+    """
     media, packed = b"", False
     for name, value in headers:
         if name == b"content-type":
@@ -26,7 +28,7 @@ def as_json(headers: Headers, body: bytes, whole: bool) -> bytes | None:
             packed = True
     if packed:
         if not whole:
-            return None  # a Status is never so long that it is packed
+            return None  # a Status is never long enough to be compressed
         from isal import igzip
 
         body = igzip.decompress(body)
@@ -43,14 +45,14 @@ def as_json(headers: Headers, body: bytes, whole: bool) -> bytes | None:
 
         return _object(yaml_codec.decode(body)[0])
     if media == b"application/cbor" and (whole or b"FStatus" in body):
-        from kas.types import cbor  # behind a gate
+        from kas.types import cbor  # behind a feature gate
 
         return _object(cbor.decode(body))
     return None
 
 
 def _object(value: Any) -> bytes | None:
-    """In the order of Go's struct as far as it is the same for all: kind first."""
+    """Return the object as JSON with kind first, the one position that is the same in all Go structs."""
     if not isinstance(value, dict) or "kind" not in value:
         return None
     return orjson.dumps({"kind": value["kind"], **value})
@@ -60,7 +62,7 @@ def _of_protobuf(body: bytes, whole: bool) -> bytes | None:
     try:
         api_version, name, raw, _ = open_envelope(body)
     except DecodeError:
-        return None  # a document that is protobuf without being an object
+        return None  # a protobuf document that is not an object
     if not whole and name != "Status":
         return None
     group, _, version = api_version.rpartition("/")

@@ -1,6 +1,6 @@
-"""The audit log of a worker: its policy and its backends, made of the flags ``--audit-*``.
+"""The audit log of a worker: its policy and backends, built from the ``--audit-*`` flags.
 
-A policy without a backend, or a backend without a policy, records nothing, as upstream.
+As upstream, nothing is recorded without both a policy and a backend.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOBODY = UserInfo("")
 _LABELS = {level: (level,) for level in LEVELS}
 
 class Auditor:
-    """Begins the events of requests, and hands their entries to ``backends``."""
+    """Creates the events of requests and passes their entries to ``backends``."""
 
     def __init__(self, policy: AuditPolicy, backends: Union, metrics: Registry) -> None:
         self._policy, self._backends = policy, backends
@@ -48,7 +48,7 @@ class Auditor:
         )
 
     def begin(self, req: Request) -> Event | None:
-        """The event of a request whose user is known, or known to be nobody; None where the policy says so."""
+        """Return the event of a request after authentication; None if the policy's level is None."""
         verdict = self._policy.always
         if verdict is None:
             a = attributes_of(req)
@@ -59,7 +59,7 @@ class Auditor:
         return Event(req, verdict, arrival(req)) if verdict.level != "None" else None
 
     def record(self, event: Event, stage: str) -> Awaitable[None] | None:
-        """Stores the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, where a strict backend
+        """Store the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, if a strict backend
         failed."""
         if not event.records(stage):
             return None
@@ -70,7 +70,7 @@ class Auditor:
         self, received: Callable[[Request, Event], Response | Awaitable[Response | None] | None],
         otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
     ) -> Recording:  # fmt: skip
-        """The filter's way for most requests; the arguments do what it leaves to them."""
+        """Return the fast path of the filter; the arguments handle what it leaves to the caller."""
         return Recording(
             self.begin, self._policy.said, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
             self._events.values, self._backends.buffer,
@@ -81,16 +81,19 @@ class Auditor:
         self._rejected.inc()
 
     async def close(self, within_s: float) -> None:
-        """Store what waits. As upstream this takes as long as the backends take, with all their tries; what they have not taken after
-        ``within_s`` is counted as failed, and logged."""
+        """Store the waiting entries. As upstream this includes all retries of the backends; entries not stored after ``within_s`` are
+        counted as failed and logged."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._backends.close()
 
 
 def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = None, alone: bool = False) -> Auditor | None:
-    """The audit log that the flags ask for, None when they name no policy or no backend. ``via`` is the way to its webhook, ``alone``
-    whether there is one worker. Raises PolicyError and KubeconfigError for files that are not what they should be."""
+    """Return the audit log that the flags configure, None without a policy or a backend.
+
+    ``via`` is the route to the webhook, ``alone`` says that there is one worker. Raises PolicyError and KubeconfigError for invalid
+    files.
+    """
     if not options.audit_policy_file:
         return None
     policy = load_file(options.audit_policy_file)
@@ -110,7 +113,7 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
         _add(union, Beside(log) if f.mode == BATCH else log, f, run_dir, joins=True)
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
-        # Upstream tries again after any failure: hardly one of them is a reason to lose events.
+        # Upstream retries after any failure, since hardly any justifies losing events.
         webhook = Webhook(backend, options.audit_webhook_initial_backoff, via=via, persistent=True)
         _add(union, WebhookBackend(webhook), webhook_flags(options), run_dir)
     return Auditor(policy, union, metrics) if union.backends else None
@@ -121,7 +124,7 @@ def _add(union: Union, backend: Backend, f: BackendFlags, run_dir: Path, joins: 
         backend = Truncate(backend, f.truncate_max_event_size, f.truncate_max_batch_size, union.failed)
     if f.mode == BATCH:
         throttle = None
-        if f.batch_throttle_enable:  # of all workers together
+        if f.batch_throttle_enable:  # shared by all workers
             throttle = Buckets(run_dir / f"audit-{backend.name}-throttle", 1, f.batch_throttle_qps, f.batch_throttle_burst)
         backend = Batch(backend, f.batch_buffer_size, f.batch_max_size, f.batch_max_wait, throttle, union.failed, joins)
     union.backends.append((backend, f.mode == BLOCKING_STRICT))

@@ -1,4 +1,4 @@
-"""Where the entries of the audit log go, and what is put between: the contract of a backend, and the union of those configured."""
+"""Audit backends: the contract, truncation, and the union of the configured ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ log = logging.getLogger("kas.audit")
 
 
 class AuditError(Exception):
-    """Entries could not be stored: ``lost`` of those that were given, None for all of them. ``plugin`` is who lost them, where that is not
-    the backend itself."""
+    """Entries could not be stored: ``lost`` of those passed, None for all of them. ``plugin`` names the plug-in that lost them, if it is
+    not the backend itself."""
 
     def __init__(self, message: str, lost: int | None = None, plugin: str = "") -> None:
         super().__init__(message)
@@ -24,28 +24,28 @@ class AuditError(Exception):
 
 
 class Backend(Protocol):
-    """``process`` stores entries, at once or awaitable; it raises AuditError when it could not. ``close`` stores what still waits;
-    when it is cancelled, what it could not store is told of as what ``process`` could not."""
+    """``process`` stores entries, at once or by an awaitable, and raises AuditError if it could not. ``close`` stores what still waits;
+    if it is cancelled, entries it could not store are reported like those of ``process``."""
 
     name: str
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
-        """Store these, in order."""
+        """Store the entries in order."""
 
     async def close(self) -> None:
-        """End, with nothing left behind that can still be stored."""
+        """Store everything that can still be stored, and end."""
 
 
 class Truncate:
-    """Entries that are larger than ``max_event`` bytes lose their bodies, and what is too large even then is lost: ``failed`` is told of
-    it, and nobody is refused for it, as upstream. Batches are cut to ``max_batch`` bytes (``plugin/pkg/audit/truncate``)."""
+    """Removes the bodies of entries larger than ``max_event`` bytes. Entries that are still too large are dropped and reported to
+    ``failed``; as upstream, no request is refused for them. Batches are split at ``max_batch`` bytes (``plugin/pkg/audit/truncate``)."""
 
     def __init__(self, backend: Backend, max_event: int, max_batch: int, failed: Callable[[Backend, AuditError, int], None]) -> None:
         self.name, self._backend, self._max_event, self._max_batch = backend.name, backend, max_event, max_batch
         self._failed = failed
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
-        """Hand on what fits. Raises AuditError, or its awaitable does, when something of that could not be stored."""
+        """Pass on what fits. Raises AuditError, or its awaitable does, if part of that could not be stored."""
         batches: list[list[Entry]] = [[]]
         size, lost = 0, 0
         for given in entries:
@@ -77,7 +77,7 @@ class Truncate:
         return None
 
     async def close(self) -> None:
-        """End what is behind it."""
+        """Close the wrapped backend."""
         await self._backend.close()
 
 
@@ -92,26 +92,27 @@ async def _all(waiting: list[tuple[Awaitable[None], int]], failed: AuditError | 
 
 
 def _and(failed: AuditError | None, e: AuditError, given: int) -> AuditError:
-    """What failed first, with all that is lost by now."""
+    """Return the first failure, with the total of lost entries."""
     lost = given if e.lost is None else e.lost
     return AuditError(str(e), lost) if failed is None else AuditError(str(failed), (failed.lost or 0) + lost)
 
 
 class Union:
-    """All backends: each gets every entry. Failures are counted and logged; those of a ``strict`` one are raised once all were asked."""
+    """All backends; each receives every entry. Failures are counted and logged; those of a ``strict`` backend are raised after all were
+    called."""
 
     def __init__(self, errors: Counter) -> None:
-        self.backends: list[tuple[Backend, bool]] = []  # with whether it is strict
+        self.backends: list[tuple[Backend, bool]] = []  # (backend, strict)
         self._errors = errors
 
     @property
     def buffer(self) -> Buffer | None:
-        """Where entries wait, when there is one backend, for which nobody waits."""
+        """The buffer of the only backend, if that is not strict and has one."""
         alone = self.backends[0][0] if len(self.backends) == 1 and not self.backends[0][1] else None
         return alone if isinstance(alone, Buffer) else None
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
-        """Store the entries everywhere. Raises AuditError, or its awaitable does."""
+        """Store the entries in all backends. Raises AuditError, or its awaitable does."""
         if len(self.backends) == 1 and not self.backends[0][1]:
             return self._only(self.backends[0][0], entries)
         failed: AuditError | None = None
@@ -132,7 +133,7 @@ class Union:
         return None
 
     def _only(self, backend: Backend, entries: Sequence[Entry]) -> Awaitable[None] | None:
-        """As ``process`` with this one, which is not strict."""
+        """Process with a single backend that is not strict."""
         try:
             pending = backend.process(entries)
         except AuditError as e:
@@ -151,14 +152,14 @@ class Union:
             raise failed
 
     def failed(self, backend: Backend, e: AuditError, given: int) -> None:
-        """Count and log what a backend could not store, of so many events that it was ``given``."""
+        """Count and log a failure to store ``given`` entries."""
         plugin, lost = e.plugin or backend.name, given if e.lost is None else e.lost
         self._errors.inc((plugin,), lost)
         log.error("Error in audit plugin '%s' affecting audit events: %s", plugin, e)
 
     async def close(self) -> None:
-        """Store what waits in any of them; at the same time, so that none has less of it for another's sake."""
-        # Not as a plain gather, which is over, when it is cancelled, with the first that is: the others have yet to tell what they lose.
+        """Close all backends concurrently, so that each has the full time."""
+        # With return_exceptions: a cancelled plain gather ends with the first backend, before the others have reported their losses.
         for end in await asyncio.gather(*(backend.close() for backend, _ in self.backends), return_exceptions=True):
             if isinstance(end, BaseException):
                 raise end

@@ -1,5 +1,7 @@
-"""Mode batch: entries wait in a bounded buffer and go together (``plugin/pkg/audit/buffered``). Nobody waits for them; what finds the
-buffer full is lost, counted and logged."""
+"""Batch mode: entries wait in a bounded buffer and are sent together (``plugin/pkg/audit/buffered``).
+
+Requests do not wait for them. An entry that finds the buffer full is lost, counted and logged.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,17 @@ from kas.audit.backend import AuditError, Backend, log
 from kas.audit.event import Entry
 from kas.meta.buckets import Buckets
 
-MAX_UNDER_WAY = 16  # batches a slow backend may have at once
-# Of entries that wait or are under way. With bodies one has 6 MB and more, and a webhook that is down has them all waiting.
+MAX_UNDER_WAY = 16  # concurrent batches of a slow backend
+# Limit of entries waiting or being sent. An entry with bodies may take 6 MB and more, and while a webhook is down all of them wait.
 MOST_BYTES = 256 << 20
-# Of a batch, or one entry: it is put together, and copied by who sends it. Entries with bodies would make one of all that waits.
+# Limit of a batch of more than one entry. A batch is assembled and copied by the sender; without a limit, entries with bodies would be
+# copied all at once.
 BATCH_BYTES = 4 << 20
 ENDED = "events are lost: the server ends and the backend has not taken them"
 
 
 def _fitting(batch: Sequence[Entry]) -> int:
-    """How many of these make a batch."""
+    """Return how many of these entries make a batch."""
     size = 0
     for i, entry in enumerate(batch):
         size += len(entry.line)
@@ -32,9 +35,11 @@ def _fitting(batch: Sequence[Entry]) -> int:
 
 
 class Batch(Buffer):
-    """``size`` entries go at once, or fewer after ``wait_s``; each takes a token of ``throttle``, None for no limit. ``failed`` is told of
-    each batch of which something was lost, and how many entries it had. ``joins`` is for a backend to which it is all one how many come at
-    once: what is due goes together, unless there is a limit."""
+    """Sends ``size`` entries at a time, or fewer after ``wait_s``; each batch takes a token of ``throttle``, None for no limit.
+
+    ``failed`` is called for each batch with losses, with the number of its entries. ``joins`` is for a backend that takes any number of
+    entries at once: all due entries are sent together, unless there is a throttle.
+    """
 
     def __init__(
         self, backend: Backend, buffer: int, size: int, wait_s: float, throttle: Buckets | None,
@@ -49,7 +54,7 @@ class Batch(Buffer):
         self._sending: set[asyncio.Task[None]] = set()
 
     def process(self, entries: Sequence[Entry]) -> None:
-        """Queue the entries. Raises AuditError when some did not fit."""
+        """Queue the entries. Raises AuditError if some did not fit."""
         if self._loop_task is None:
             self._loop_task = asyncio.get_running_loop().create_task(self._run())
             self.served = True
@@ -71,7 +76,7 @@ class Batch(Buffer):
                 async with asyncio.timeout(self._wait_s or None):
                     await self._full.wait()
             except TimeoutError:
-                pass  # what there is goes now
+                pass  # send what there is
             while self.waiting:
                 cut = await self._send_one()
                 if not cut and not self._closing.is_set() and len(self.waiting) < self._due:
@@ -82,7 +87,7 @@ class Batch(Buffer):
                 self._full.clear()
 
     async def _send_one(self) -> bool:
-        """Whether more of what is due waits, for its bytes."""
+        """Send one batch. Return whether due entries remain because of the byte limit."""
         if self._throttle is not None and not self._closing.is_set():
             await self._wait_for(self._throttle.reserve("", time.monotonic()))
         while len(self._sending) >= MAX_UNDER_WAY:
@@ -122,7 +127,7 @@ class Batch(Buffer):
         self.held -= sum(len(entry.line) for entry in batch)
 
     def _lost(self, e: Exception, batch: Collection[Entry]) -> None:
-        """Whatever it was: nobody waits for a batch who would hear of it, and those that follow must go."""
+        """Report a lost batch. Any exception is caught, since no caller awaits the batch, and the following ones must be sent."""
         if not isinstance(e, AuditError):
             log.exception("a batch of audit events failed")
             e = AuditError(f"{type(e).__name__}: {e}")
@@ -135,7 +140,7 @@ class Batch(Buffer):
                     await self._closing.wait()
 
     async def close(self) -> None:
-        """Sends what waits, without throttling, and ends when the backend has it all. When this is cancelled, what it has not is lost."""
+        """Send what waits, without throttling, and return when the backend has it all. If cancelled, entries not stored yet are lost."""
         self._closing.set()
         self._full.set()
         try:

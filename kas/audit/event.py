@@ -1,7 +1,7 @@
-"""The record of one request: audit.k8s.io/v1 Event, one entry for each stage that is recorded.
+"""The audit event of one request: audit.k8s.io/v1 Event, with one entry for each recorded stage.
 
-``pkg/apis/audit/types.go`` and ``apiserver/pkg/audit/request.go``. An ``Event`` lives on the request (``req.audit``) while it is served;
-the endpoints tell it what they decoded. ``entry(stage)`` is what is known at that stage, ready for the backends.
+``pkg/apis/audit/types.go`` and ``apiserver/pkg/audit/request.go``. An ``Event`` is attached to the request (``req.audit``) while it is
+served; the endpoints pass it what they decoded. ``entry(stage)`` returns what is known at that stage, ready for the backends.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ METADATA, REQUEST, REQUEST_RESPONSE = "Metadata", "Request", "RequestResponse"
 
 
 class Event(Record):
-    """A request that is recorded: what its kind adds to what a ``Record`` knows of all. ``level`` is one of ``METADATA``, ``REQUEST`` and
-    ``REQUEST_RESPONSE``. ``handed_on``: another server answers, whose words are not to be found in this log. ``panicked`` names the
-    exception that was a bug, "" for none."""
+    """An audited request: adds what depends on the kind of request to ``Record``.
+
+    ``level`` is one of ``METADATA``, ``REQUEST`` and ``REQUEST_RESPONSE``. ``handed_on``: another server answers, and its response is not
+    recorded. ``panicked`` names the exception of a server bug, "" for none.
+    """
 
     __slots__ = ()
 
     def decoded(self, type_: TypeDesc, kind: str, api_version: str, obj: Obj) -> None:
-        """What the request's body was decoded to, defaulted. Names in the reference what the URL did not."""
+        """Record the decoded and defaulted request body. Completes the object reference with names that the URL did not contain."""
         if self.req.info.is_resource_request:
             meta = obj.get("metadata") or {}
             named = {key: meta[key] for key in ("namespace", "name", "uid", "resourceVersion") if meta.get(key)}
@@ -47,12 +49,12 @@ class Event(Record):
         if self.level != METADATA:
             if self.omit_managed_fields and (obj.get("metadata") or {}).get("managedFields"):
                 obj = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}}
-            # Options are read into the internal version, and that is what upstream's record says.
+            # Options are decoded into the internal version, which upstream records.
             shown = "meta.k8s.io/__internal" if api_version.startswith("meta.k8s.io/") else api_version
             self.request_object = encode_json(type_, {**obj, "kind": kind, "apiVersion": shown})
 
     def patched(self, body: bytes) -> None:
-        """The patch as it came. YAML, which only apply takes, becomes JSON; what is neither leaves no request object."""
+        """Record a patch as it was sent. YAML, which only apply accepts, becomes JSON; a patch that is neither is not recorded."""
         if self.level != METADATA:
             try:
                 self.request_object = orjson.dumps(gojson.loads(body))
@@ -60,24 +62,24 @@ class Event(Record):
                 self.request_object = _yaml_as_json(body)
 
     def answered(self, code: int, answer: bytes | None) -> None:
-        """The answer: ``answer`` is its body as JSON when that is an object of the API, else None."""
+        """Record the response; ``answer`` is its body as JSON if that is an API object, else None."""
         self.code, self.response_status = code, None
         if answer is None:
             return
         if answer.startswith(b'{"kind":"Status"'):
-            told = orjson.loads(answer)
-            self.response_status = {"metadata": {}, **{k: told[k] for k in ("status", "message", "reason", "details") if k in told}}
+            fields = orjson.loads(answer)
+            self.response_status = {"metadata": {}, **{k: fields[k] for k in ("status", "message", "reason", "details") if k in fields}}
         if self.level == REQUEST_RESPONSE:
             self.response_object = without_managed_fields(answer) if self.omit_managed_fields else answer.rstrip(b"\n")
 
     def broke(self) -> None:
-        """There is no answer but that of a bug, ``panicked``. Its text may hold anything, and is for the server's own log."""
+        """Record a server bug, ``panicked``. The exception's text may contain anything, and only goes to the server's log."""
         message = f"APIServer panic'd: {self.panicked}"
         self.code, self.response_status = 500, {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError"}
 
     def ended(self) -> None:
-        """The answer is over: of a request that took long it is told where its time went (``writeLatencyToAnnotation``). A watch takes
-        as long as its client wants."""
+        """Add latency annotations to a slow request when its response is finished (``writeLatencyToAnnotation``). Watches are excluded:
+        they take as long as the client wants."""
         req, total = self.req, self.slow()
         if not total or req.info.verb == "watch":
             return
@@ -88,21 +90,21 @@ class Event(Record):
                 req.annotate(latencies.PREFIX + what, format_ns(int(seconds * 1e9)))
 
 
-# The fields of an ObjectReference, as Go writes them; empty ones are left out.
+# The fields of an ObjectReference in Go's order; empty ones are omitted.
 _REFERENCE = ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "resourceVersion", "subresource")
 
 
 def _object_reference(info: RequestInfo) -> dict[str, str]:
-    """What the request line tells of the object."""
-    told = {
+    """Return the object reference that follows from the request line."""
+    fields = {
         "resource": info.resource, "namespace": info.namespace, "name": info.name, "apiGroup": info.api_group,
         "apiVersion": info.api_version, "subresource": info.subresource,
     }  # fmt: skip
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def without_managed_fields(answer: bytes) -> bytes:
-    """An object, or the items of a list or rows of a Table, without who manages which field."""
+    """Return the JSON of an object, of a list's items or a Table's rows, without managedFields."""
     if b'"managedFields"' not in answer:
         return answer.rstrip(b"\n")
     value = orjson.loads(answer)

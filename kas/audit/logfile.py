@@ -1,7 +1,7 @@
-"""The log backend: a line an entry, in a file that is rotated by size (``plugin/pkg/audit/log``; rotation as lumberjack does it).
+"""The log backend: one line per entry, in a file rotated by size (``plugin/pkg/audit/log``; rotation as in lumberjack).
 
-All workers write one file. A write holds the lock of the log shared, a rotation exclusively, so that no line reaches a file that has been
-rotated away, and compressed.
+All workers write to one file. A write holds the log's lock shared, a rotation exclusively, so that no line reaches a file that was
+rotated and compressed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kas.meta.stdio import outlet
 from kas.meta.threads import Threads
 
 MEGABYTE = 1 << 20
-DEFAULT_MAX_SIZE = 100  # megabytes, for who says 0, as lumberjack has it
+DEFAULT_MAX_SIZE = 100  # megabytes; what 0 means, as in lumberjack
 DAY_S = 24 * 3600
 STANDARD_OUTPUT = "-"
-LOOK_S = 0.5  # how soon who writes alone sees that the file was taken away; others look with each write, as one of them may rotate it
+LOOK_S = 0.5  # how soon a single writer notices a removed file; several writers check at each write, as any of them may rotate
 
 
 def legacy_line(entry: Entry) -> bytes:
-    """The one-line form of ``--audit-log-format=legacy`` (``audit.EventString``)."""
+    """Return the line of ``--audit-log-format=legacy`` (``audit.EventString``)."""
     f = entry.fields
     user, other = f.get("user") or {}, f.get("impersonatedUser")
     groups = ",".join(go_quote(g) for g in user.get("groups") or () if user.get("username")) or "<none>"
@@ -60,14 +60,17 @@ def legacy_line(entry: Entry) -> bytes:
 
 
 def json_line(entry: Entry) -> bytes:
-    """The form of ``--audit-log-format=json``."""
+    """Return the line of ``--audit-log-format=json``."""
     return entry.line
 
 
 class LogFile:
-    """Writes lines to ``path`` ("-" is standard output). ``max_size`` in bytes (0: never rotated), ``max_age_s`` and ``max_backups`` of the
-    files that were rotated away (0: kept), ``lock`` a file that the workers share, None for a worker that is the only one. Where it is
-    called ``beside`` the loop, it waits for who reads standard output as long as that takes."""
+    """Writes lines to ``path`` ("-" is standard output).
+
+    ``max_size`` in bytes (0: never rotate); ``max_age_s`` and ``max_backups`` limit the rotated files (0: no limit). ``lock`` is a file
+    shared by the workers, None for a single worker. With ``beside``, it runs off the event loop and may block on the reader of standard
+    output.
+    """
 
     name, beside = "log", False
 
@@ -78,14 +81,14 @@ class LogFile:
         self._path, self._lock_path, self._line = path, lock, line
         self._max_size, self._max_age_s, self._max_backups, self._compress = max_size, max_age_s, max_backups, compress
         self._fd = self._lock = -1
-        self._file = (0, 0)  # device and inode of what is open
-        self._size, self._looked = 0, -LOOK_S  # of what is open, and when it was seen to be what ``path`` names
+        self._file = (0, 0)  # device and inode of the open file
+        self._size, self._looked = 0, -LOOK_S  # size of the open file, and when ``path`` was last checked to name it
         self._cleaner: threading.Thread | None = None
-        self._cleaning, self._unclean = threading.Lock(), False  # whether files were rotated away since the cleaner looked
+        self._cleaning, self._unclean = threading.Lock(), False  # whether files were rotated since the cleaner's last run
         self._opened_once = self._regular = False
 
     def process(self, entries: Sequence[Entry]) -> None:
-        """Writes a line for each. Raises AuditError with the system's reason."""
+        """Write a line for each entry. Raises AuditError with the system's reason."""
         lines = joined(entries) if self._line is json_line else b"".join(map(self._line, entries))
         try:
             if self._path == STANDARD_OUTPUT:
@@ -98,7 +101,7 @@ class LogFile:
     def _put(self, fd: int, lines: bytes) -> None:
         if self.beside or self._regular:
             _write_all(fd, lines)
-        else:  # whoever does not read a pipe would hold up all who are served
+        else:  # the reader of a pipe must not be able to block the event loop
             outlet(fd).write(lines)
 
     def _write(self, lines: bytes) -> None:
@@ -115,12 +118,12 @@ class LogFile:
 
     def _append(self, lines: bytes, alone: bool) -> None:
         if alone and self._fd >= 0 and monotonic() < self._looked + LOOK_S:
-            size = self._size  # nobody else writes here, and who is alone rotates by itself
+            size = self._size  # the only writer, which also does the rotation
         else:
             size, self._looked = self._open(), monotonic()
         if self._max_size and size and size + len(lines) > self._max_size:
             if not alone:
-                fcntl.flock(self._lock, fcntl.LOCK_EX)  # not atomic: another worker may have rotated meanwhile
+                fcntl.flock(self._lock, fcntl.LOCK_EX)  # the upgrade is not atomic: another worker may have rotated
             size = self._open()
             if size + len(lines) > self._max_size:
                 size = self._rotate()
@@ -128,7 +131,7 @@ class LogFile:
         self._size = size + len(lines)
 
     def _open(self) -> int:
-        """The size of the file that ``path`` names now, opened if it is not the one we had."""
+        """Open the file that ``path`` names, unless it is open already, and return its size."""
         if self._fd >= 0:
             try:
                 now = os.stat(self._path)
@@ -141,24 +144,24 @@ class LogFile:
         self._fd = _opened(self._path)
         opened = os.fstat(self._fd)
         self._file, self._regular = (opened.st_dev, opened.st_ino), stat.S_ISREG(opened.st_mode)
-        if not self._opened_once:  # what has become too old, or was not compressed any more, before this process began
+        if not self._opened_once:  # files that expired, or were left uncompressed, before this process began
             self._opened_once = True
             self._put_in_order()
         return opened.st_size
 
     def _rotate(self) -> int:
-        """Begins a new file; its size."""
+        """Begin a new file and return its size."""
         stem, extension = os.path.splitext(self._path)
         at = time.time()
         while os.path.exists(backup := f"{stem}-{_stamp(at)}{extension}") or os.path.exists(backup + ".gz"):
-            at += 0.001  # a small size is reached twice in a millisecond
+            at += 0.001  # a small size may be reached twice in a millisecond
         os.rename(self._path, backup)
         size = self._open()
         self._put_in_order()
         return size
 
     def _put_in_order(self) -> None:
-        """``_clean``, where there are files to be kept to a number or an age, or to be compressed."""
+        """Start ``_clean`` in a thread, if rotated files are limited or compressed."""
         kept = self._max_backups or self._max_age_s or self._compress
         if not kept:
             return
@@ -166,11 +169,11 @@ class LogFile:
             self._unclean = True
             if self._cleaner is None or not self._cleaner.is_alive():
                 self._cleaner = threading.Thread(target=self._clean_all, name="audit-log", daemon=True)
-                with contextlib.suppress(RuntimeError):  # the system gives no thread more: after the next rotation
+                with contextlib.suppress(RuntimeError):  # no more threads available: retried after the next rotation
                     self._cleaner.start()
 
     def _clean_all(self) -> None:
-        """``_clean``, and anew for what was rotated away meanwhile: the next rotation may be far away."""
+        """Run ``_clean``, repeated if files were rotated meanwhile: the next rotation may be far away."""
         while True:
             with self._cleaning:
                 if not self._unclean:
@@ -180,7 +183,7 @@ class LogFile:
             self._clean()
 
     def _clean(self) -> None:
-        """Removes backups beyond their number and age, which their names tell, and compresses the others; beside the loop."""
+        """Remove backups beyond their number or age, known from their names, and compress the others. Runs in a thread."""
         try:
             backups = self._backups()
             keep = backups[: self._max_backups] if self._max_backups else backups
@@ -196,11 +199,11 @@ class LogFile:
             log.error("audit: rotated files could not be compressed or removed: %s", e)
 
     def _backups(self) -> list[Path]:
-        """The files that were rotated away, newest first."""
+        """Return the rotated files, newest first."""
         return sorted(filter(self._stamp_of, Path(self._path).parent.iterdir()), key=self._stamp_of, reverse=True)
 
     def _stamp_of(self, file: Path) -> str:
-        """When a file was rotated away, as its name has it; "" for another file."""
+        """Return the timestamp in a rotated file's name; "" for another file."""
         stem, suffix = os.path.splitext(os.path.basename(self._path))
         name = file.name.removesuffix(".gz")
         if not (name.startswith(f"{stem}-") and name.endswith(suffix)):
@@ -209,11 +212,11 @@ class LogFile:
         return stamp if _is_stamp(stamp) else ""
 
     async def close(self) -> None:
-        """Lines are written when ``process`` returns: nothing waits."""
+        """Close the file; ``process`` leaves nothing to be written."""
         self.end()
 
     def end(self) -> None:
-        """Lets go of the file."""
+        """Close the file descriptors."""
         for fd in (self._fd, self._lock):
             if fd >= 0:
                 os.close(fd)
@@ -222,18 +225,18 @@ class LogFile:
 
 
 class Beside:
-    """A log file that is written beside the loop, by one thread and so in order: for batches, as nobody waits for those."""
+    """Writes a log file in a single thread, and so in order: for batches, which no request waits for."""
 
     def __init__(self, log: LogFile) -> None:
         self.name, self._log, log.beside = log.name, log, True
         self._thread = Threads(1, "audit-log")
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None]:
-        """Writes a line for each. The awaitable raises AuditError with the system's reason."""
+        """Write a line for each entry. The awaitable raises AuditError with the system's reason."""
         return asyncio.get_running_loop().run_in_executor(self._thread, self._log.process, entries)
 
     async def close(self) -> None:
-        """Lets go of the file behind what is being written; a disk that does not answer is not waited for by who was cancelled."""
+        """Close the file after pending writes. If cancelled, it does not wait for a hanging disk."""
         closed = asyncio.get_running_loop().run_in_executor(self._thread, self._log.end)
         self._thread.shutdown(wait=False)
         await closed
@@ -251,7 +254,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _is_stamp(text: str) -> bool:
-    """Whether it is a time in the form of ``_stamp``, and one that there is."""
+    """Return whether the text is a valid time in the form of ``_stamp``."""
     if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}", text, re.ASCII):
         return False
     try:
@@ -262,13 +265,13 @@ def _is_stamp(text: str) -> bool:
 
 
 def _gzip(path: Path) -> None:
-    """Compresses a file, unless another worker has done so meanwhile. Nobody may read more of it in between than before."""
+    """Compress a file, unless another worker has done so. Permissions are never wider than those of the original."""
     target = path.with_name(path.name + ".gz")
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(path, "rb") as source, open(partial, "wb", opener=private) as raw, gzip.open(raw, "wb") as out:
             shutil.copyfileobj(source, out)
-        shutil.copystat(path, partial)  # with the mode
+        shutil.copystat(path, partial)  # includes the mode
         os.replace(partial, target)
         path.unlink()
     except FileNotFoundError:
@@ -279,7 +282,7 @@ def _gzip(path: Path) -> None:
 
 
 def unusable(path: str) -> str:
-    """Why a log cannot be at this path, in Go's words; "" when it is there now. Standard output is no file."""
+    """Return why a log cannot be written to this path, in Go's words; "" if it exists or was created. Standard output is no file."""
     if path == STANDARD_OUTPUT:
         return ""
     try:
@@ -293,7 +296,7 @@ def unusable(path: str) -> str:
 
 def _opened(path: str) -> int:
     os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
-    # A pipe that nobody reads is an error and not waited for.
+    # O_NONBLOCK: opening a pipe without a reader fails instead of blocking.
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     os.set_blocking(fd, True)
     return fd

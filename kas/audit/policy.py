@@ -1,7 +1,7 @@
-"""Which requests are recorded, and how much of them: audit.k8s.io/v1 Policy.
+"""The audit policy, which decides which requests are recorded and in what detail: audit.k8s.io/v1 Policy.
 
-``pkg/audit/policy/{checker,util,reader}.go`` and ``pkg/apis/audit/validation``: the first matching rule decides, none means
-level None.
+``pkg/audit/policy/{checker,util,reader}.go`` and ``pkg/apis/audit/validation``: the first matching rule decides; without a match the
+level is None.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Obj = dict[str, Any]
 LEVELS = ("None", "Metadata", "Request", "RequestResponse")
 STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
 API_VERSION = "audit.k8s.io/v1"
-MANY = 64  # rules, from which on they are looked up
+MANY = 64  # from this many rules on, an index is used
 Key = tuple[str, ...]
 
 
@@ -34,7 +34,8 @@ class PolicyError(ValueError):
 
 
 class Verdict(NamedTuple):
-    """``omit_stages`` are recorded for nothing of this request; ``omit_managed_fields`` drops them from recorded bodies."""
+    """The policy's decision on a request. ``omit_stages`` are not recorded; ``omit_managed_fields`` removes these from recorded
+    bodies."""
 
     level: str
     omit_stages: tuple[str, ...]
@@ -83,7 +84,7 @@ class _Rule:
         return not self.resources or any(r.matches(a) for r in self.resources)
 
     def keys(self) -> Iterator[Key]:
-        """Under what it is found: a request it matches has one of them among its own (``_keys_of``)."""
+        """Yield the index keys of the rule: a request that matches has one of them among its own (``_keys_of``)."""
         if self.users:
             yield from (("user", user) for user in self.users)
         elif self.groups:
@@ -110,7 +111,7 @@ class _Resources:
         self.names = _set(obj, "resourceNames")
 
     def keys(self) -> Iterator[Key]:
-        """See ``_Rule.keys``."""
+        """Yield the index keys; see ``_Rule.keys``."""
         if not self.resources or any(name.startswith("*") for name in self.resources):
             yield "group", self.group
         else:
@@ -146,14 +147,14 @@ def _keys_of(a: Attributes) -> Iterator[Key]:
 
 
 class AuditPolicy:
-    """A checked policy, ready to be asked. ``always`` is what it says of every request, None when that depends. Of ``many`` rules and more
-    a request looks only at those that may be about it."""
+    """A validated policy. ``always`` is its verdict on every request, None if that differs. With ``many`` rules or more, only the rules
+    in the index that may match a request are examined."""
 
     def __init__(self, policy: Obj, many: int = MANY) -> None:
         self._rules = [_Rule(r, policy) for r in policy.get("rules") or ()]
         self._default = Verdict("None", tuple(policy.get("omitStages") or ()), bool(policy.get("omitManagedFields")))
         self.always = self._rules[0].verdict if self._rules and self._rules[0].unconditional else None
-        self._by_key: dict[Key, list[int]] = {}  # the places of rules, ascending; empty where they are few
+        self._by_key: dict[Key, list[int]] = {}  # ascending positions of rules; empty if there are few rules
         if len(self._rules) >= many:
             for i, rule in enumerate(self._rules):
                 for key in {()} if rule.unconditional else set(rule.keys()):
@@ -166,8 +167,8 @@ class AuditPolicy:
         self.said = Said(self.always, self._remembered.entries, self._users, namespaces, names)
 
     def verdict(self, a: Attributes) -> Verdict:
-        """What the first rule that matches says; the default of the policy when none does. What was said of a resource is remembered, by
-        all of a question that any of the rules looks at."""
+        """Return the verdict of the first matching rule, or the policy's default. Verdicts on resources are cached by the attributes that
+        any rule looks at."""
         if not a.resource_request:
             return self._decide(a)
         key = self.said.key(a)
@@ -190,7 +191,7 @@ class AuditPolicy:
 
 
 def load(policy: Obj) -> AuditPolicy:
-    """``policy`` is the decoded file of --audit-policy-file. Raises ``PolicyError`` with everything that is wrong."""
+    """Build the policy from the decoded file of --audit-policy-file. Raises ``PolicyError`` with all errors."""
     if policy.get("apiVersion") != API_VERSION or policy.get("kind") != "Policy":
         given = f"{policy.get('apiVersion') or ''}, Kind={policy.get('kind') or ''}"
         raise PolicyError(f"expected a Policy of {API_VERSION}, found {given}")
@@ -203,8 +204,8 @@ def load(policy: Obj) -> AuditPolicy:
 
 
 def load_file(path: str) -> AuditPolicy:
-    """The policy of --audit-policy-file (``LoadPolicyFromFile``). Raises ``PolicyError`` that names the file. A field the policy does not
-    have is passed over: upstream only logs it."""
+    """Load the policy of --audit-policy-file (``LoadPolicyFromFile``). Raises ``PolicyError``, which names the file. Unknown fields are
+    ignored: upstream only logs them."""
     try:
         with open(path, "rb") as f:
             document = parse(f.read()).value
@@ -219,8 +220,8 @@ def load_file(path: str) -> AuditPolicy:
 
 
 def _typed(document: Any) -> Obj:
-    """The document, if it is a Policy whose fields have the types they should. A kind it does not say is the one looked for; without an
-    apiVersion that is upstream's internal one, which no file may be of."""
+    """Return the document if it is a Policy with correctly typed fields. A missing kind defaults to Policy; a missing apiVersion means
+    upstream's internal version, which no file may have. Raises PolicyError."""
     try:
         version, kind = kind_of(document)
     except ConfigurationError as e:
@@ -251,7 +252,7 @@ _POLICY = Struct("Policy", {"rules": [_RULE], "omitStages": _STAGES, "omitManage
 
 
 def validate(policy: Obj) -> list[FieldError]:
-    """``ValidatePolicy`` of audit.k8s.io/v1: what is wrong with each of the rules."""
+    """Return the errors in the rules: ``ValidatePolicy`` of audit.k8s.io/v1."""
     errs: list[FieldError] = _validate_stages(policy, "omitStages")
     for i, rule in enumerate(policy.get("rules") or ()):
         errs.extend(_validate_rule(rule, f"rules[{i}]"))
@@ -269,7 +270,7 @@ def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
     if not level:
         errs.append(field.required(f"{path}.level"))
     elif level not in LEVELS:
-        # Listed by weight, not by name.
+        # Listed by weight, not sorted by name.
         detail = "supported values: " + ", ".join(map(field.go_quote, LEVELS))
         errs.append(FieldError(field.NOT_SUPPORTED, f"{path}.level", level, detail))
     urls = rule.get("nonResourceURLs") or []

@@ -1,4 +1,4 @@
-"""The webhook backend: entries are posted as an EventList (``plugin/pkg/audit/webhook``). What it answers beside its code is not read."""
+"""The webhook backend: posts entries as an EventList (``plugin/pkg/audit/webhook``). Of the response only the status code counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD, TAIL = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},
 
 
 def _event_list(entries: Sequence[Entry]) -> bytes:
-    """In one copy: with bodies it has megabytes."""
+    """Build the list with a single copy, since bodies may be megabytes."""
     parts = [HEAD]
     for entry in entries:
         parts += (b",", entry.text) if len(parts) > 1 else (entry.text,)
@@ -22,7 +22,7 @@ def _event_list(entries: Sequence[Entry]) -> bytes:
 
 
 class WebhookBackend:
-    """Posts to ``webhook``, which tries again after failures that may pass."""
+    """Posts to ``webhook``, which retries after transient failures."""
 
     name = "webhook"
 
@@ -30,7 +30,7 @@ class WebhookBackend:
         self._webhook = webhook
 
     async def process(self, entries: Sequence[Entry]) -> None:
-        """Returns when the backend has taken the list. Raises AuditError."""
+        """Return when the backend has accepted the list. Raises AuditError."""
         if sum(len(entry.line) for entry in entries) >= LARGE and (passage := sending.passage).full:
             await passage.passed()
         try:
@@ -39,5 +39,5 @@ class WebhookBackend:
             raise AuditError(str(e)) from None
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._webhook.close()

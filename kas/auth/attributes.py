@@ -1,4 +1,4 @@
-"""What an authorizer is asked, what it may answer, and the text of a refusal.
+"""The attributes an authorizer decides on, its possible decisions, and the text of a refusal.
 
 Mirrors apiserver's ``pkg/authorization/authorizer`` and ``pkg/endpoints/handlers/responsewriters/errors.go``.
 """
@@ -26,16 +26,16 @@ DENY = 0
 ALLOW = 1
 NO_OPINION = 2
 
-# (decision, reason, error): ``error`` is an evaluation error's text or "". An error never allows.
+# (decision, reason, error): ``error`` is the text of an evaluation error, or "". An error never allows a request.
 Outcome = tuple[int, str, str]
-Rules = tuple[list[dict], list[dict], bool, str]  # of resources, of paths, whether they are incomplete, and why
+Rules = tuple[list[dict], list[dict], bool, str]  # (resource rules, non-resource rules, incomplete, evaluation error)
 
-LONG_SELECTOR = 2048  # characters; half a thousand terms, 3 ms
+LONG_SELECTOR = 2048  # characters; about 500 terms, which take 3 ms to parse
 SELECTOR_VERBS = frozenset(("list", "watch", "deletecollection"))
 
 
 def attributes_of(req: Request) -> Attributes:
-    """The question this request is."""
+    """Return the authorizer attributes of a request."""
     info = req.info
     if info.verb in SELECTOR_VERBS and (info.field_selector or info.label_selector):
         return _Selecting(plain_attributes_of(req), info.field_selector, info.label_selector)
@@ -43,7 +43,7 @@ def attributes_of(req: Request) -> Attributes:
 
 
 def asked_by(a: Attributes, user: UserInfo, verb: str) -> Attributes:
-    """The same question of another user and verb."""
+    """Return a copy of ``a`` for another user and verb."""
     out = Attributes(
         user, verb, a.namespace, a.api_group, a.api_version, a.resource, a.subresource, a.name, a.resource_request, a.path,
     )  # fmt: skip
@@ -55,13 +55,16 @@ def asked_by(a: Attributes, user: UserInfo, verb: str) -> Attributes:
 
 
 def long_selectors(a: Attributes) -> bool:
-    """Whether what ``a`` asks has selectors that take long to parse: milliseconds, that are not the loop's."""
+    """Return whether the selectors in ``a`` take milliseconds to parse, so that they must not be parsed on the event loop."""
     return isinstance(a, _Selecting) and len(a.fields) + len(a.labels) > LONG_SELECTOR
 
 
 class _Selecting(Attributes):
-    """A question with selectors, as authorizers may see them (KEP-4601); one that cannot be parsed only means that none is shown. They are
-    parsed when one looks, which RBAC does not: 240 kB of them take half a second, and whoever asks may send them."""
+    """Attributes with selectors that an authorizer may read (KEP-4601). A selector that cannot be parsed is left out; its error is kept
+    beside it.
+
+    Selectors are parsed on first access, which RBAC never makes: a client may send 240 kB of them, and parsing those takes half a second.
+    """
 
     def __init__(self, a: Attributes, fields: str, labels: str) -> None:
         super().__init__(
@@ -94,28 +97,31 @@ class _Selecting(Attributes):
 
 
 class Authorizer(Protocol):
-    """``authorize`` never raises for a bad question: what cannot be decided is NO_OPINION with an error text. One that has to ask
-    somebody else returns an awaitable; it ends itself when that takes too long, and may be cancelled with the request."""
+    """Decides whether a request is allowed.
+
+    ``authorize`` never raises for bad attributes: if it cannot decide, it returns NO_OPINION with an error text. An authorizer that must
+    call another service returns an awaitable; it enforces its own timeout and may be cancelled with the request.
+    """
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """Decision, reason and error text; an awaitable where one has to wait for them."""
+        """Return (decision, reason, error text), or an awaitable of it if the decision takes waiting."""
 
 
 class RuleResolver(Protocol):
-    """``Rules`` of a user in a namespace: SelfSubjectRulesReview's answer."""
+    """Lists the rules that apply to a user in a namespace, for SelfSubjectRulesReview."""
 
     def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
-        """To be awaited before ``rules_for`` where there is much to read: it does that on the loop."""
+        """Return an awaitable to wait for before ``rules_for`` if much must be read: ``rules_for`` reads on the event loop."""
 
     def rules_for(self, user: UserInfo, namespace: str) -> Rules | Awaitable[Rules]:
-        """Rules of resources, rules of paths, whether they are incomplete, and why; an awaitable where they are many."""
+        """Return (resource rules, non-resource rules, incomplete, evaluation error); an awaitable if there are many rules."""
 
 
 _SANITIZE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def forbidden(a: Attributes, reason: str = "") -> errors.ApiError:
-    """The 403 of the authorization filter: user text is made harmless for browsers, the authorizer's reason is appended."""
+    """Return the 403 of the authorization filter. Text from the user is escaped for browsers; the authorizer's reason is appended."""
     message = forbidden_message(a)
     if "&" in message or "<" in message or ">" in message:
         message = message.translate(_SANITIZE)
@@ -123,7 +129,7 @@ def forbidden(a: Attributes, reason: str = "") -> errors.ApiError:
 
 
 def aggregate(texts: list[str]) -> str:
-    """``utilerrors.NewAggregate(errs).Error()``: repeats are dropped, more than one message stands in brackets."""
+    """Join texts as ``utilerrors.NewAggregate(errs).Error()`` does: drop duplicates, put more than one message in brackets."""
     unique = list(dict.fromkeys(texts))
     if len(texts) == 1 or len(unique) == 1:
         return unique[0]

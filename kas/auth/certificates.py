@@ -1,4 +1,4 @@
-"""Who may approve, sign or attest for a signer (``pkg/registry/certificates`` and the admission plug-ins of that name)."""
+"""Permission to approve, sign or attest for a signer (``pkg/registry/certificates`` and the admission plug-ins of that name)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GROUP = "certificates.k8s.io"
 
 @eager
 async def authorized_for_signer(authorizer: Authorizer, user: UserInfo, verb: str, signer_name: str) -> bool:
-    """``verb`` is approve, sign or attest. Allowed for the signer itself or for its whole domain (``example.com/*``)."""
+    """Return whether ``user`` may ``verb`` (approve, sign or attest) for the signer, by its name or by its domain (``example.com/*``)."""
     domain = signer_name.partition("/")[0]
     for name in (signer_name, f"{domain}/*"):
         decision, _, error = await awaited(authorizer.authorize(Attributes(user, verb, "", GROUP, "*", "signers", "", name)))

@@ -1,7 +1,7 @@
-"""The credentials of one server: who its tokens are of, and the keys of the tokens it gives itself.
+"""The credentials of one server: its authenticators, and the keys that sign and verify its service-account tokens.
 
-Files are read late: the supervisor makes keys and the admin token while workers start, and tokens of service accounts are wanted by the
-first pod, not by the start.
+Files are read late: the supervisor creates the keys and the admin token while workers start, and service-account tokens are first needed
+by the first pod, not at start-up.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 
 class ServiceAccountKeys:
-    """What signs service-account tokens and what tells them from others'. The first of ``issuers`` is the one that new tokens name, all
-    are accepted. ``signing_key`` and the further public keys in ``more`` are PEM files, read at the first use; with ``own`` the
-    first is made then when nobody has yet. Raises ``ApiError`` then where that cannot be, and ``OSError`` and ``ValueError`` for what is in
-    files of others. With ``endpoint``, a socket, both are asked of a signer outside (``external``), and no file is read."""
+    """The keys that sign service-account tokens and verify them.
+
+    New tokens name the first of ``issuers``; all issuers are accepted. ``signing_key`` and the additional public keys in ``more`` are PEM
+    files, read on first use. With ``own``, a missing signing key is created then. Using the keys raises ``ApiError`` if the key cannot be
+    created, and ``OSError`` or ``ValueError`` for configured files that cannot be used.
+
+    With ``endpoint``, a Unix socket, an external signer (``external``) signs and provides the public keys, and no file is read.
+    """
 
     def __init__(
         self, issuers: Sequence[str], signing_key: Path, more: Sequence[Path] = (), own: bool = False, endpoint: str = ""
@@ -52,24 +56,24 @@ class ServiceAccountKeys:
             return self._path.read_bytes()
         try:
             return ensure_signing_key(self._path)
-        except OSError as e:  # a full disk; asked again, it may have room
+        except OSError as e:  # a full disk; the next attempt may succeed
             raise internal(f"the key of service-account tokens cannot be made: {e.strerror}") from None
 
     @property
     def signer(self) -> Signer | ExternalSigner:
-        """What signs for the first issuer."""
+        """The signer for the first issuer: the external one if configured, else ``own_signer``."""
         return self.own_signer if self.external is None else self.external
 
     @cached_property
     def own_signer(self) -> Signer:
-        """A signer with the key as it is on disk now, for the first issuer."""
+        """A signer for the first issuer, with the key that is on disk at first use."""
         from kas.auth.tokens import Signer
 
         return Signer(self._signing_key, self.issuers[0])
 
     @cached_property
     def verifier(self) -> Verifier:
-        """A verifier with all keys as they are on disk now, for all issuers and the legacy one."""
+        """A verifier for all issuers and the legacy one, with the keys that are on disk at first use."""
         if self.external is not None:
             return self.external.verifier
         from kas.auth.tokens import LEGACY_ISSUER, Verifier
@@ -78,7 +82,7 @@ class ServiceAccountKeys:
 
 
 class Proxies(NamedTuple):
-    """The authenticating proxies that may name the user of a request: their CA's file ("" for none) and the headers they use."""
+    """The authenticating proxies that may set the user of a request: their CA file ("" for none) and the headers they use."""
 
     ca_file: str = ""
     allowed_names: Sequence[str] = ()
@@ -89,7 +93,7 @@ class Proxies(NamedTuple):
 
     @property
     def headers(self) -> tuple[list[bytes], list[bytes]]:
-        """(names, prefixes) of the headers that mean something only to authentication: upstream's standard ones and those configured."""
+        """(names, prefixes) of the headers that only authentication reads: upstream's standard headers and the configured ones."""
         names = {"x-remote-user", "x-remote-uid", "x-remote-group", *self.username_headers, *self.group_headers, *self.uid_headers}
         return sorted(n.lower().encode() for n in names), sorted({p.lower().encode() for p in ("x-remote-extra-", *self.extra_prefixes)})
 
@@ -98,13 +102,17 @@ NO_PROXIES = Proxies()
 
 
 class Credentials:
-    """The authenticators of a server, once ``load`` was called.
+    """The authenticators of a server, available after ``load``.
 
-    ``admin_token``, ``token_file`` and ``basic_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
-    service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
-    clients, none for no client certificates. ``more`` are authenticators of an embedding program, asked last. ``lifetimes`` counts
-    how long certificates of clients last yet. Without ``lookup`` tokens without end need neither Secret nor account. Raises
-    ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
+    - ``admin_token``, ``token_file`` and ``basic_file`` ("" for none) are file paths.
+    - ``audiences`` are the API server's own.
+    - ``get`` reads the objects that service-account tokens refer to; ``note_use`` is called with each Secret whose token was used.
+    - ``client_cas`` are files with the CAs of client certificates; none disables client certificates.
+    - ``more`` are authenticators of an embedding program, tried last.
+    - ``lifetimes`` records the remaining lifetime of client certificates.
+    - Without ``lookup``, legacy tokens (which never expire) are accepted without checking their Secret and account.
+
+    ``load`` raises ``TokenFileError``, ``ValueError`` and ``OSError``.
     """
 
     def __init__(
@@ -126,7 +134,7 @@ class Credentials:
         self.authenticators: Authenticators
 
     def load(self, external: External | None = None) -> None:
-        """Reads the token files; after the supervisor has made them. ``external`` are others who are asked about tokens."""
+        """Read the token files, after the supervisor has created them. ``external`` holds the authenticators that call other services."""
         members: list[TokenAuthenticator] = [admin_token(self._admin_token.read_text().strip())]
         if self._token_file:
             members.append(load_token_file(self._token_file))
@@ -151,7 +159,7 @@ class Credentials:
         self.authenticators = Authenticators([*self._others(), self.bearer, WebSocketToken(self.bearer), *self._more], anonymous, paths)
 
     def _others(self) -> list[RequestAuthenticator]:
-        """Proxies come first: their certificate is no user's."""
+        """Return the authenticators that precede bearer tokens. Proxies come first: their certificate does not identify a user."""
         basic: list[RequestAuthenticator] = []
         if self._basic_file:
             from kas.auth.authn.basicfile import load_basic_file
@@ -159,7 +167,7 @@ class Credentials:
             basic.append(load_basic_file(self._basic_file))
         if not self._client_cas and not self._proxies.ca_file:
             return list(basic)
-        from kas.auth.authn.chain import Bundle, Verifier  # a server without client certificates never loads it
+        from kas.auth.authn.chain import Bundle, Verifier  # not loaded on servers without client certificates
         from kas.auth.authn.requestheader import RequestHeader
         from kas.auth.authn.x509 import ClientCertificate
 
@@ -178,6 +186,6 @@ class Credentials:
 
         try:
             verifier = self._keys.verifier
-        except ApiError as e:  # without a key no token is known here
+        except ApiError as e:  # without a key, no token can be verified
             raise AuthenticationError(str(e)) from None
         return ServiceAccountTokens(verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts, lookup=self._lookup)

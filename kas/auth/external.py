@@ -1,4 +1,4 @@
-"""Token authenticators that ask others: issuers of JSON Web Tokens and a webhook (``pkg/kubeapiserver/authenticator/config.go``)."""
+"""Token authenticators that call other services: JWT issuers and a webhook (``pkg/kubeapiserver/authenticator/config.go``)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from kas.observe.reloads import Reloads
 if TYPE_CHECKING:
     from kas.auth.authn.oidc.configuration import Anonymous
 
-BACKOFF_S = 0.5  # of the webhook, before its second try (``DefaultAuthWebhookRetryBackoff``)
+BACKOFF_S = 0.5  # before the webhook's second attempt (``DefaultAuthWebhookRetryBackoff``)
 
 
 def wanted(o: Options) -> bool:
-    """Whether the flags ask for any, or for a configuration of anonymous requests."""
+    """Return whether the flags configure such an authenticator, or conditions for anonymous requests."""
     return bool(o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file)
 
 
 class External:
-    """``members`` are asked after the server's own, in this order. ``anonymous`` is what a configuration file says of requests without a
-    credential, None where the flag decides. ``periodic`` is what is to be done now and then: (name, seconds, work).
+    """The external authenticators that the flags configure.
 
-    ``audiences`` are the API server's own; ``changed`` is called when what was good may be so no longer. ``name`` is the server's in
-    metrics, ``identity`` the same in the worker that counts and "" in the others, ``egress`` are the ways to who is asked. Needs a running
-    loop. Raises ValueError for files that cannot be used.
+    - ``members`` are tried in this order, after the server's own.
+    - ``anonymous`` is the configuration file's setting for requests without a credential; None if the flag decides.
+    - ``periodic`` lists periodic work as (name, interval in seconds, function).
+
+    ``audiences`` are the API server's own. ``changed`` is called when credentials accepted so far may no longer be valid. ``name`` is the
+    server's name in metrics; ``identity`` is the same in the worker that reports metrics and "" in the others. ``egress`` selects the
+    routes to other services. Requires a running event loop. Raises ValueError for files that cannot be used.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class External:
             self._webhook(o, audiences, egress)
 
     def _issuers(self, o: Options, metrics: Registry, changed: Callable[[], None], names: tuple[str, str], egress: Egress) -> None:
-        from kas.auth.authn.oidc.authenticator import JWTAuthenticators  # with expressions: only for servers with issuers
+        from kas.auth.authn.oidc.authenticator import JWTAuthenticators  # loads CEL; only needed with issuers
         from kas.auth.authn.oidc.configuration import load
 
         configuration = load(o)

@@ -1,8 +1,8 @@
-"""Tokens of service accounts signed outside of the server: ``--service-account-signing-endpoint``, the ``ExternalJWTSigner`` of
+"""Service-account tokens signed by an external service (``--service-account-signing-endpoint``): the ``ExternalJWTSigner`` of
 ``k8s.io/externaljwt/apis/v1`` over gRPC on a Unix socket (upstream ``pkg/serviceaccount/externaljwt``).
 
-The signer says which keys there are and when to ask again; what it said last counts until it says something else. A token of a key
-nobody has told of makes it be asked at once, and not more than once a second. Calls block, and so are made in threads.
+The signer lists its public keys and says when to refresh them; the last list stays valid until the next one arrives. A token with an
+unknown key id triggers a refresh at once, at most once a second. Calls block and therefore run in threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("kas.authn")
 
 SERVICE = "v1.ExternalJWTSigner"
 SYNC_TIMEOUT_S, METADATA_TIMEOUT_S, SIGN_TIMEOUT_S = 60.0, 10.0, 30.0
-AGAIN_S, LEAST_PAUSE_S = 10.0, 1.0  # after a failure; between two questions because of unknown keys
+AGAIN_S, LEAST_PAUSE_S = 10.0, 1.0  # retry after a failure; minimum interval between refreshes for unknown keys
 MIN_TOKEN_S = 600
 MAX_ANSWER_BYTES, MAX_KEYS, MAX_KEY_ID = 1 << 20, 256, 1024
 ALGORITHMS = ("RS256", "ES256", "ES384", "ES512")
@@ -37,20 +37,22 @@ _HEADER = ("alg", "kid", "typ")
 
 
 class ExternalSigner:
-    """One signer. ``issuer`` stands in its tokens; ``longest_s`` is how long they may live, known after ``begin``."""
+    """A client of one signer. ``issuer`` is the issuer of its tokens; ``longest_s`` is their maximum lifetime, known after ``begin``."""
 
     def __init__(self, socket: str, issuers: Sequence[str]) -> None:
         self._socket, self.issuer = socket, issuers[0]
         self.longest_s = 0
         self.keys: list[jws.Key] = []
-        self.hidden: frozenset[str] = frozenset()  # ids of keys that only old tokens are of
+        self.hidden: frozenset[str] = frozenset()  # ids of keys excluded from discovery: they verify tokens but sign no new ones
         self.verifier = ExternalVerifier(self, [*issuers, LEGACY_ISSUER])
         self._asking: asyncio.Future[None] | None = None
         self._channel: Any = None
         self._due = self._asked = 0.0
 
     def begin(self, wanted_s: int = 0) -> None:
-        """Asks for the keys and for what the signer can: tokens of ``wanted_s`` at least. Blocks, for a minute at most. Raises SignerError.
+        """Fetch the keys and the signer's metadata, and check that it supports tokens of at least ``wanted_s`` seconds.
+
+        Blocks, each call up to its timeout (60 s and 10 s). Raises SignerError.
         """
         try:
             try:
@@ -73,7 +75,7 @@ class ExternalSigner:
             )
 
     async def sign(self, claims: Claims) -> str:
-        """The claims as a compact JWS. Raises SignerError."""
+        """Return the claims as a compact JWS. Raises SignerError."""
         payload = json.dumps(claims, separators=(",", ":"), sort_keys=True).encode()
         encoded = base64.urlsafe_b64encode(payload).rstrip(b"=").decode()
         try:
@@ -115,12 +117,12 @@ class ExternalSigner:
     # --- keys
 
     async def follow(self) -> None:
-        """Asks for the keys when they are due. Called every second."""
+        """Refresh the keys if they are due. Called every second."""
         if monotonic() >= self._due:
             await self._refreshed()
 
     async def find(self, kid: str) -> None:
-        """Asks for the keys because of one that is not known; who comes meanwhile waits for the same answer."""
+        """Refresh the keys if ``kid`` is unknown. Concurrent callers share one refresh."""
         if not self._knows(kid) and (self._asking is not None or monotonic() >= self._asked + LEAST_PAUSE_S):
             await self._refreshed()
 
@@ -180,7 +182,7 @@ class ExternalSigner:
 
 
 class ExternalVerifier(Verifier):
-    """Verifies with the keys the signer has told of."""
+    """Verifies with the signer's public keys."""
 
     def __init__(self, signer: ExternalSigner, issuers: Sequence[str]) -> None:
         super().__init__([], issuers)
@@ -190,23 +192,23 @@ class ExternalVerifier(Verifier):
         return self._signer.keys
 
     def jwks(self) -> dict[str, Any]:
-        """The document at /openid/v1/jwks: without the keys that sign no more."""
+        """Return the document at /openid/v1/jwks, without the keys excluded from discovery."""
         return {"keys": [k for k in super().jwks()["keys"] if k["kid"] not in self._signer.hidden]}
 
 
 class FreshKeys:
-    """Asks ``tokens``, once the signer was asked about the key of a token of ours that is not known."""
+    """Wraps ``tokens``: refreshes the signer's keys before it verifies a token of our issuer with an unknown key id."""
 
     def __init__(self, tokens: JWTTokens, signer: ExternalSigner) -> None:
         self._tokens, self._signer = tokens, signer
 
     async def authenticate_token(self, token: str) -> UserInfo | None:
-        """As ``JWTTokens.authenticate_token``."""
+        """Authenticate as ``JWTTokens.authenticate_token`` does, with fresh keys."""
         await self._look(token)
         return self._tokens.authenticate_token(token)
 
     async def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
-        """For TokenReview."""
+        """Review a token for TokenReview, with fresh keys."""
         await self._look(token)
         return self._tokens.review(token, audiences)
 
@@ -216,7 +218,7 @@ class FreshKeys:
         try:
             header = json.loads(jws.b64decoded(token.partition(".")[0]))
         except (ValueError, RecursionError):
-            return  # told by who verifies it
+            return  # the verifier reports it
         kid = header.get("kid") if isinstance(header, dict) else None
         if isinstance(kid, str) and kid:
             await self._signer.find(kid)
@@ -230,14 +232,14 @@ def _numbers(message: bytes) -> dict[int, int]:
 
 
 def _timestamp(answer: bytes) -> int:
-    """The whole seconds of the ``data_timestamp`` of a ``FetchKeysResponse``; 0 where it has none."""
-    told = [v for n, _, v in protowire.fields(answer) if n == 2 and isinstance(v, bytes)]
-    seconds = _numbers(told[-1]).get(1, 0) if told else 0
+    """Return the whole seconds of the ``data_timestamp`` of a ``FetchKeysResponse``, or 0 without one."""
+    timestamps = [v for n, _, v in protowire.fields(answer) if n == 2 and isinstance(v, bytes)]
+    seconds = _numbers(timestamps[-1]).get(1, 0) if timestamps else 0
     return seconds if seconds < 1 << 63 else seconds - (1 << 64)
 
 
 def _read_keys(answer: bytes) -> tuple[list[jws.Key], frozenset[str], int]:
-    """(keys, ids of those that are not shown, after how many seconds to ask again) of a ``FetchKeysResponse``."""
+    """Return (keys, ids excluded from discovery, refresh interval in seconds) of a ``FetchKeysResponse``."""
     hint_s = _numbers(answer).get(3, 0)
     if not 0 < hint_s < 1 << 63:
         raise SignerError(f"found invalid refresh hint ({hint_s if hint_s < 1 << 63 else hint_s - (1 << 64)}s)")

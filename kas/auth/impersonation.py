@@ -1,9 +1,9 @@
-"""Acting as somebody else: what the ``Impersonate-*`` headers ask for, and whether the requester may.
+"""Impersonation: the user that the ``Impersonate-*`` headers request, and whether the requester may act as that user.
 
-apiserver's ``pkg/endpoints/filters/impersonation`` with ConstrainedImpersonation on (KEP-5284): four constrained modes are
-tried, each needing ``impersonate-on:<mode>:<verb>`` for the request itself and ``impersonate:<mode>`` for every attribute
-of the wanted user; then the old ``impersonate`` verb, which covers every request. The first refusal is what the client
-sees, unless a later mode allows.
+Follows apiserver's ``pkg/endpoints/filters/impersonation`` with ConstrainedImpersonation on (KEP-5284). Four constrained modes are tried.
+Each requires ``impersonate-on:<mode>:<verb>`` for the request itself and ``impersonate:<mode>`` for every attribute of the wanted user.
+Then the legacy ``impersonate`` verb is tried, which covers every request. The client sees the first refusal, unless a later mode allows
+the request.
 """
 
 from __future__ import annotations
@@ -37,30 +37,33 @@ GROUP_HEADER = "impersonate-group"
 EXTRA_PREFIX = "impersonate-extra-"
 HEADER_PREFIX = "impersonate-"
 
-# Under which a request is told what it was impersonated by, for the audit log: no qualified name, so that no webhook's note can be taken
-# for it.
+# The key under which a request's constraint is stored for the audit log. It is not a qualified name, so no webhook's annotation can be
+# mistaken for it.
 CONSTRAINT = "impersonation constraint"
 
 AUTHENTICATION_GROUP = "authentication.k8s.io"
-# From so many groups or extra values on, one check for "*" is tried before one for each.
+# From this many groups or extra values on, one check for "*" is tried before one check for each.
 MANY = 4
-# More values than this are refused before anything is checked: each costs an authorization.
+# More header values than this are refused before any check: each costs an authorization.
 MAX_VALUES = 1024
 
 
 def is_impersonation(header: bytes) -> bool:
-    """Whether a lower-case header says who to act as; others that only begin alike are somebody else's."""
+    """Return whether a lower-case header is an impersonation header; other headers with the ``impersonate-`` prefix are not."""
     return header in (b"impersonate-user", b"impersonate-uid", b"impersonate-group") or header.startswith(b"impersonate-extra-")
 
 
 def mode_of(verb: str) -> str:
-    """The mode that a verb of ours, or a constraint, speaks of: what metrics call it."""
+    """Return the mode in an impersonation verb or constraint, "legacy" if it has none; the label of metrics."""
     return verb.partition(":")[2].partition(":")[0] or "legacy"
 
 
 def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
-    """The user the headers ask for, just as they say it; None when they ask for none. ApiError 400 when they name
-    groups, a uid or extras without a user. ``headers`` are (lower-case name, value) pairs."""
+    """Return the user the headers request, exactly as given; None if there is none.
+
+    ``headers`` are (lower-case name, value) pairs. Raises ApiError 400 for groups, a uid or extras without a user name, and for more than
+    ``MAX_VALUES`` headers.
+    """
     first: dict[str, str] = {}
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
@@ -90,7 +93,7 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
 
 
 def _unescape(key: str) -> str:
-    # A malformed escape keeps the key as it was written.
+    # A malformed escape leaves the key unchanged.
     i = key.find("%")
     while i >= 0:
         digits = key[i + 1 : i + 3]
@@ -111,7 +114,7 @@ def _go_user(u: UserInfo) -> str:
 
 
 def _go_references(u: UserInfo) -> str:
-    """Go's ``%v`` of the ObjectReferences that WithImpersonation, the filter before the modes, asks about."""
+    """Go's ``%v`` of the ObjectReferences that WithImpersonation, the filter without modes, checks."""
     asked = [f"{{Group  {name}    }}" for name in u.groups]
     asked += [f"{{UserExtra  {value}  {AUTHENTICATION_GROUP}/v1  {key}}}" for key, values in u.extra.items() for value in values]
     if u.uid:
@@ -120,8 +123,11 @@ def _go_references(u: UserInfo) -> str:
 
 
 class LastModes:
-    """Which mode last succeeded for a requester, to be tried first the next time: who impersonates in one way does so again
-    (``modeIndexCache``). At most ``MAX_REQUESTERS`` of at most ``MAX_NAME`` characters; others have nothing remembered."""
+    """Remembers the mode that last succeeded for each requester, to try it first: a client tends to impersonate in the same way again
+    (``modeIndexCache``).
+
+    Keeps at most ``MAX_REQUESTERS`` names of at most ``MAX_NAME`` characters; longer names are not remembered.
+    """
 
     MAX_REQUESTERS, MAX_NAME = 10_000, 256
 
@@ -129,12 +135,12 @@ class LastModes:
         self._modes: dict[str, str] = {}
 
     def order(self, requester: str, modes: list[str]) -> list[str]:
-        """The modes that apply, the one that last succeeded first."""
+        """Return the applicable modes, with the one that last succeeded first."""
         last = self._modes.get(requester)
         return [last, *(m for m in modes if m != last)] if last in modes else modes
 
     def succeeded(self, requester: str, mode: str) -> None:
-        """Remember it; the requester that was new longest ago is forgotten for a newer one."""
+        """Remember the mode; when full, the requester added first is evicted."""
         if len(requester) > self.MAX_NAME or self._modes.get(requester) == mode:
             return
         if len(self._modes) >= self.MAX_REQUESTERS:
@@ -144,9 +150,9 @@ class LastModes:
 
 @eager
 async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo, last: LastModes) -> tuple[UserInfo, str]:
-    """(the user to go on as, the constraint for the audit log or ""). ApiError 403 when the requester may not.
+    """Return (the user to continue as, the constraint for the audit log or ""). Raises ApiError 403 if the requester may not.
 
-    ``request`` is the request's own question, its user the requester.
+    ``request`` holds the attributes of the request itself; its user is the requester.
     """
     if not features.DEFAULT.enabled("ConstrainedImpersonation"):
         return await _before_modes(authorizer, request.user, wanted), ""
@@ -165,11 +171,11 @@ async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserI
             raise errors.internal("all impersonation modes failed")
         raise first
     finally:
-        first = None  # it leads back to this frame, and with it the whole head of a stranger's request would stay
+        first = None  # break the cycle error -> traceback -> this frame, which would keep the request's headers in memory
 
 
 def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:
-    """The constrained modes that apply, then "" for the old one."""
+    """Return the applicable constrained modes, followed by "" for the legacy verb."""
     only_name = not (wanted.uid or wanted.groups or wanted.extra)
     node = _node_of(wanted.name)
     account = split_service_account(wanted.name)
@@ -188,7 +194,7 @@ def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:
 async def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInfo, mode: str) -> tuple[UserInfo, str]:
     requester = request.user
     if mode == "associated-node":
-        # The answer must hold for this service account on every node, so what differs between nodes is left out of the question.
+        # The decision must hold for this service account on every node, so the attributes leave out what differs between nodes.
         keys = sorted(requester.extra)
         requester = UserInfo(requester.name, requester.groups, requester.uid, {"authentication.kubernetes.io/associated-node-keys": keys})
     if mode:
@@ -203,7 +209,8 @@ async def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInf
 
 
 async def _before_modes(authorizer: Authorizer, requester: UserInfo, wanted: UserInfo) -> UserInfo:
-    """``impersonate`` alone, in the order of WithImpersonation, the filter without modes: its refusals keep an authorizer's error back."""
+    """Check the legacy verb alone, in the order of WithImpersonation, the filter without modes. Its refusals omit the authorizer's
+    error."""
     account = split_service_account(wanted.name)
     namespace, name = account or ("", wanted.name)
     questions = [Attributes(requester, "impersonate", namespace, "", "", "serviceaccounts" if account else "users", "", name)]
@@ -220,7 +227,7 @@ async def _before_modes(authorizer: Authorizer, requester: UserInfo, wanted: Use
 
 
 def _become(wanted: UserInfo, groups: tuple[str, ...]) -> UserInfo:
-    """The user to go on as, in one of the groups that tell whether somebody is known."""
+    """Return the user to continue as, in system:authenticated or system:unauthenticated."""
     if wanted.name == ANONYMOUS:
         if UNAUTHENTICATED not in groups:
             groups = (*groups, UNAUTHENTICATED)
@@ -230,7 +237,7 @@ def _become(wanted: UserInfo, groups: tuple[str, ...]) -> UserInfo:
 
 
 async def _check_name(authorizer: Authorizer, requester: UserInfo, verb: str, wanted: UserInfo, mode: str) -> tuple[str, ...]:
-    """Asks for the name; returns the groups the wanted user starts with."""
+    """Check the name; return the groups that the impersonated user starts with."""
     group = AUTHENTICATION_GROUP if mode else ""
     question = _question(requester, verb, group, "users", wanted.name)
     groups = wanted.groups

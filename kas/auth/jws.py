@@ -1,6 +1,6 @@
-"""Signatures of JSON Web Tokens (RFC 7515): which algorithms a key can verify, and whether one of some keys signed a token.
+"""Signatures of JSON Web Tokens (RFC 7515): the algorithms a key can verify, and verification against a set of keys.
 
-The key and who asks decide about the algorithm, never the token alone; symmetric ones, and none, are never taken.
+The key and the caller restrict the algorithm; the token alone never chooses it. Symmetric algorithms and "none" are never accepted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z")
 
 
 class JWSError(ValueError):
-    """It is no signed token, or is signed in a way that is not allowed."""
+    """The text is not a signed token, or the signature is of a form that is not allowed."""
 
 
 class AlgorithmError(JWSError):
-    """The token says it was signed in a way that is not among the ``allowed``; ``given`` is what it says."""
+    """The token names an algorithm that is not in ``allowed``; ``given`` is the named algorithm."""
 
     def __init__(self, given: str, allowed: Collection[str]) -> None:
         super().__init__(f'unexpected signature algorithm "{given}"; expected [{" ".join(sorted(allowed))}]')
@@ -34,7 +34,7 @@ class AlgorithmError(JWSError):
 
 
 class Key(NamedTuple):
-    """A public key with its id, "" for none, and the algorithms it can verify; the first is the one its owner signs with."""
+    """A public key, its id ("" for none) and the algorithms it can verify. The first algorithm is the one its owner signs with."""
 
     id: str
     algorithms: tuple[str, ...]
@@ -42,8 +42,10 @@ class Key(NamedTuple):
 
 
 def key(public: Any, id: str) -> Key:
-    """Raises ValueError for a key of another kind than RSA, or EC on P-256, P-384 or P-521, and for one that is too short, or costs too
-    much to verify with."""
+    """Return a verification key.
+
+    Raises ValueError for a key that is neither RSA nor EC on P-256, P-384 or P-521, is too short, or is too expensive to verify with.
+    """
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     if isinstance(public, rsa.RSAPublicKey):
@@ -56,12 +58,14 @@ def key(public: Any, id: str) -> Key:
 
 
 def verified(token: str, keys: Iterable[Key], allowed: Collection[str] = ALL) -> bytes | None:
-    """The payload of a compact token that one of ``keys`` signed, None when none did. A token that names a key has to be of a key with that
-    name. Raises JWSError."""
+    """Return the payload of a compact token if one of ``keys`` signed it, else None.
+
+    A token with a key id is only checked against keys of that id. Raises JWSError.
+    """
     from jwt.api_jws import PyJWS
     from jwt.exceptions import InvalidTokenError
 
-    if not all(map(_BASE64URL.match, token.split("."))):  # the library passes over what is none
+    if not all(map(_BASE64URL.match, token.split("."))):  # the library ignores characters outside the alphabet
         raise JWSError("illegal base64 data")
     jws = PyJWS()
     try:
@@ -75,13 +79,13 @@ def verified(token: str, keys: Iterable[Key], allowed: Collection[str] = ALL) ->
         if algorithm not in known.algorithms or (kid and known.id != kid):
             continue
         with contextlib.suppress(InvalidTokenError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of short keys, which are their owner's choice
+            warnings.simplefilter("ignore")  # about short keys, which are their owner's choice
             return bytes(jws.decode(token, known.public, algorithms=[algorithm]))
     return None
 
 
 def b64decoded(text: str) -> bytes:
-    """Base64url without padding (RFC 7515 2). Raises ValueError for anything else."""
+    """Decode base64url without padding (RFC 7515 2). Raises ValueError for anything else."""
     if not _BASE64URL.match(text):
         raise ValueError("illegal base64 data")
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,7 +1,7 @@
 """Service-account tokens: signing and verifying the JWTs (``pkg/serviceaccount/{jwt,claims,legacy}.go``).
 
-Keys are loaded on first use; nothing here looks at the store (see ``authn/serviceaccount.py``). The public half is served
-as JWKS for others to verify (``openidmetadata.go``).
+Keys are loaded on first use. This module does not read the store (see ``authn/serviceaccount.py``). The public keys are served as JWKS
+for other verifiers (``openidmetadata.go``).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Claims = dict[str, Any]
 
 LEGACY_ISSUER = "kubernetes/serviceaccount"
 LEGACY_CLAIMS = "kubernetes.io/serviceaccount"
-# Tokens for pods are asked for with this odd lifetime; they live a year while clients learn to reload them.
+# Tokens for pods are requested with this unusual lifetime; they are valid for a year, to give clients time to learn to reload them.
 WARN_AFTER_S = 3607
 EXTENDED_EXPIRATION_S = 365 * 24 * 3600
 MAX_TOKEN = 16 << 10
-MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
+MAX_NUMBER = 1 << 62  # seconds; larger numbers are not valid times
 
 
 class SignerError(ValueError):
-    """A signer outside of the server could not be asked, or said what may not be."""
+    """An external signer could not be called, or returned an invalid response."""
 
 
 class Signer:
@@ -52,29 +52,30 @@ class Signer:
         return self._loaded
 
     def load(self) -> None:
-        """Reads the key and loads what signs with it, in any thread: tens of milliseconds, which the first ``sign`` takes otherwise."""
+        """Read the key and import what signing needs. May run in any thread; takes tens of milliseconds, else spent by the first
+        ``sign``."""
         import jwt.api_jws  # noqa: F401 (for ``sign``)
 
         self._key()
 
     def public_key(self) -> Any:
-        """The public half of the key tokens are signed with."""
+        """Return the public half of the signing key."""
         return self._key()[0].public_key()
 
     def sign(self, claims: Claims) -> str:
-        """The claims as a compact JWS (RFC 7515), keys sorted, with the key's id in the header."""
+        """Return the claims as a compact JWS (RFC 7515), claims sorted, with the key's id in the header."""
         from jwt.api_jws import PyJWS
 
         private, algorithm, kid = self._key()
         payload = json.dumps(claims, separators=(",", ":"), sort_keys=True).encode()
-        # As go-jose writes it: no "typ".
+        # go-jose writes no "typ".
         return PyJWS().encode(payload, private, algorithm=algorithm, headers={"kid": kid, "typ": None})
 
 
 class Verifier:
-    """Verifies with any of several public keys (or private ones, of which the public half is taken).
+    """Verifies with any of several public keys (or private keys, whose public half is used).
 
-    ``issuers``: the first is the one tokens are made with, the others are still accepted.
+    ``issuers``: new tokens name the first one; all are accepted.
     """
 
     def __init__(self, keys: Sequence[bytes | Any], issuers: Sequence[str]) -> None:
@@ -85,13 +86,15 @@ class Verifier:
     def _keys(self) -> list[jws.Key]:
         if self._loaded is None:
             public = [key for s in self._sources for key in (load_public_keys(s) if isinstance(s, bytes) else (s,))]
-            # A key may be in several files: who signs with it has its public half among those that verify, too.
+            # A key may be in several files: the signing key's public half is often among the verification keys.
             self._loaded = list({found.id: found for found in (jws.key(key, key_id(key)) for key in public)}.values())
         return self._loaded
 
     def claims(self, token: str) -> Claims | None:
-        """The claims of a token of ours; None when it is no JWT of one of our issuers, ``AuthenticationError`` when it says
-        it is but no key confirms it. Nothing but the signature is checked."""
+        """Return the claims of a token of one of our issuers, or None if it is not a JWT of one of them.
+
+        Raises ``AuthenticationError`` if no key verifies the signature. Checks nothing but the signature.
+        """
         if issuer_of(token) not in self.issuers:
             return None
         try:
@@ -104,7 +107,7 @@ class Verifier:
         return claims if isinstance(claims, dict) else None
 
     def jwks(self) -> dict[str, Any]:
-        """The keys as the document at /openid/v1/jwks."""
+        """Return the public keys as the document at /openid/v1/jwks."""
         from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
         out = []
@@ -116,7 +119,7 @@ class Verifier:
 
 
 def discovery_document(issuer: str, jwks_uri: str, algorithms: Sequence[str]) -> dict[str, Any]:
-    """/.well-known/openid-configuration."""
+    """Return the document at /.well-known/openid-configuration."""
     return {
         "issuer": issuer,
         "jwks_uri": jwks_uri,
@@ -127,8 +130,10 @@ def discovery_document(issuer: str, jwks_uri: str, algorithms: Sequence[str]) ->
 
 
 def load_public_keys(pem: bytes) -> list[Any]:
-    """The public keys of a PEM file, which may hold public and private keys and certificates one after another. What else stands there is
-    passed over, as client-go's ``ParsePublicKeysPEM`` does it. Raises ValueError where no key is left."""
+    """Return the public keys in a PEM file, which may contain public keys, private keys and certificates.
+
+    Other blocks are skipped, as in client-go's ``ParsePublicKeysPEM``. Raises ValueError if no key remains.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -162,7 +167,7 @@ def _pem_blocks(pem: bytes) -> list[bytes]:
 
 
 def key_id(public: Any) -> str:
-    """Upstream's key id: the SHA-256 of the key's SubjectPublicKeyInfo, base64url without padding."""
+    """Return upstream's key id: the SHA-256 of the key's SubjectPublicKeyInfo, base64url without padding."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -170,8 +175,8 @@ def key_id(public: Any) -> str:
 
 
 def issuer_of(token: str) -> str | None:
-    """The issuer a compact JWT claims, without believing it; None when it is no JWT, or longer than one may be: who asks for a review may
-    send any."""
+    """Return the issuer a compact JWT claims, unverified; None if it is not a JWT or is longer than ``MAX_TOKEN``: the creator of a
+    TokenReview may send any text."""
     parts = token.split(".") if len(token) <= MAX_TOKEN else []
     if len(parts) != 3:
         return None
@@ -198,8 +203,11 @@ def bound_claims(
     warn_after_s: int = 0,
     jti: str = "",
 ) -> Claims:
-    """Claims of a token of TokenRequest. ``service_account``, ``pod``, ``secret``, ``node`` are the objects it is bound to;
-    ``node`` beside a pod is the pod's node. ``warn_after_s``: the lifetime that was asked for when it was extended."""
+    """Return the claims of a TokenRequest's token.
+
+    ``service_account``, ``pod``, ``secret`` and ``node`` are the objects the token is bound to; with ``pod``, ``node`` is the pod's node.
+    ``warn_after_s`` is the requested lifetime if the lifetime was extended, else 0.
+    """
     meta = service_account["metadata"]
     private: dict[str, Any] = {"namespace": meta["namespace"], "serviceaccount": _ref(service_account)}
     for name, obj in (("pod", pod), ("secret", secret), ("node", node)):
@@ -220,7 +228,7 @@ def bound_claims(
 
 
 def legacy_claims(service_account: dict[str, Any], secret: dict[str, Any]) -> Claims:
-    """Claims of the never expiring token in a Secret of type kubernetes.io/service-account-token."""
+    """Return the claims of the token in a Secret of type kubernetes.io/service-account-token, which never expires."""
     meta = service_account["metadata"]
     return {
         "iss": LEGACY_ISSUER,

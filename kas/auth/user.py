@@ -1,4 +1,4 @@
-"""Who asks: ``UserInfo`` and the names every part of the server knows (apiserver's ``pkg/authentication/user``)."""
+"""The identity behind a request: ``UserInfo`` and the well-known names (apiserver's ``pkg/authentication/user``)."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ NODE_UID = "authentication.kubernetes.io/node-uid"
 
 
 class Notes(NamedTuple):
-    """What an authenticator has to say of a credential: annotations for the audit log, and warnings for the client. With each request, as
-    long as the credential is remembered."""
+    """What an authenticator reports about a credential: annotations for the audit log and warnings for the client. They are added to
+    every request for as long as the credential is cached."""
 
     annotations: dict[str, str]
     warnings: tuple[str, ...] = ()
 
 
 class UserInfo:
-    """An identity. Never changed after it was made, so that authenticators may share one object between requests.
+    """An identity. Immutable after construction, so that authenticators may share one object between requests.
 
-    ``key`` is what authorization depends on; authorizers use it as a cache key. ``compiled`` is a slot in which an
-    authorizer, ``flows`` one in which flow control may keep what it worked out for this identity; it must check that it still holds.
-    ``recorded`` is where the audit log keeps how it writes the identity.
-    ``notes`` are about the credential and no part of the identity.
+    - ``key`` is what authorization depends on; authorizers use it as a cache key.
+    - ``compiled`` and ``flows`` are cache slots, for an authorizer and for flow control. Their owner must check that the cached value is
+      still valid.
+    - ``recorded`` caches the identity as the audit log writes it.
+    - ``notes`` describe the credential and are not part of the identity.
     """
 
     __slots__ = ("_dict", "_subjects", "compiled", "extra", "flows", "groups", "key", "name", "notes", "recorded", "uid")
@@ -66,21 +67,23 @@ class UserInfo:
 
     @property
     def length(self) -> int:
-        """The characters of everything it holds: what keeping it takes."""
+        """The number of characters in all fields, as a measure of the memory it takes."""
         extra = sum(len(k) + sum(map(len, v)) for k, v in self.extra.items())
         return len(self.name) + len(self.uid) + sum(map(len, self.groups)) + extra
 
     @property
     def subjects(self) -> dict[str, None]:
-        """What policies may call this identity, each once: "u" and the name, "g" and a group. Made when first asked for, and in any thread,
-        since somebody may be asked about who has 100,000 groups. Shared: do not change it."""
+        """The names that policies may use for this identity, without duplicates: "u" + user name, "g" + group.
+
+        Computed on first use, in any thread: the user of an access review may be in 100,000 groups. Shared; do not modify it.
+        """
         found = self._subjects
         if found is None:
             found = self._subjects = dict.fromkeys(("u" + self.name, *["g" + group for group in self.groups]))
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """``authentication.k8s.io/v1 UserInfo``: empty fields are left out. Shared: do not change it."""
+        """Return ``authentication.k8s.io/v1 UserInfo``, without empty fields. Shared; do not modify it."""
         out = self._dict
         if out is None:
             out = {}
@@ -97,11 +100,11 @@ class UserInfo:
 
     @classmethod
     def from_dict(cls, obj: Mapping[str, Any]) -> UserInfo:
-        """The inverse of ``to_dict``."""
+        """Build a user from ``authentication.k8s.io/v1 UserInfo``; the inverse of ``to_dict``."""
         return cls(obj.get("username") or "", obj.get("groups") or (), obj.get("uid") or "", obj.get("extra"))
 
     def with_groups(self, groups: Iterable[str]) -> UserInfo:
-        """The same user with these groups instead."""
+        """Return the same user with other groups."""
         made = UserInfo(self.name, groups, self.uid, self.extra)
         made.notes = self.notes
         return made
@@ -119,12 +122,12 @@ class UserInfo:
 
 
 ANONYMOUS_USER = UserInfo(ANONYMOUS, (UNAUTHENTICATED,))
-# The server acting for itself over its own request path; no one but the server may authenticate as it.
+# The server's own identity on its own request path; no client may authenticate as it.
 LOOPBACK_USER = UserInfo(KUBE_APISERVER, (AUTHENTICATED, MASTERS))
 
 
 def with_authenticated(user: UserInfo) -> UserInfo:
-    """Adds system:authenticated, unless the user is anonymous or already carries one of the two marker groups."""
+    """Add system:authenticated, unless the user is anonymous or already has one of the two marker groups."""
     groups = user.groups
     if AUTHENTICATED in groups or user.name == ANONYMOUS or UNAUTHENTICATED in groups:
         return user
@@ -132,17 +135,17 @@ def with_authenticated(user: UserInfo) -> UserInfo:
 
 
 def service_account_username(namespace: str, name: str) -> str:
-    """``MakeUsername``: ``system:serviceaccount:namespace:name``."""
+    """Return ``system:serviceaccount:namespace:name`` (``MakeUsername``)."""
     return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
 
 
 def service_account_groups(namespace: str) -> tuple[str, str]:
-    """``MakeGroupNames``: that of all service accounts and that of the namespace's."""
+    """Return the groups of all service accounts and of the namespace's (``MakeGroupNames``)."""
     return SERVICE_ACCOUNTS, SERVICE_ACCOUNT_GROUP_PREFIX + namespace
 
 
 def split_service_account(username: str) -> tuple[str, str] | None:
-    """(namespace, name) of a service account's user name, None when it is not a well-formed one."""
+    """Return (namespace, name) of a service account's user name, or None if the name is not well-formed."""
     if not username.startswith(SERVICE_ACCOUNT_PREFIX):
         return None
     namespace, sep, name = username[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
@@ -152,14 +155,15 @@ def split_service_account(username: str) -> tuple[str, str] | None:
 
 
 def tenant(username: str) -> str:
-    """Who takes turns with others: a user, but all service accounts of a namespace are one, since who may make one may make a hundred."""
+    """Return the unit of fair sharing for a user: the user name, but one unit for all service accounts of a namespace, since a client
+    that can create one account can create a hundred."""
     if not username.startswith(SERVICE_ACCOUNT_PREFIX):
         return username
     return username[: username.find(":", len(SERVICE_ACCOUNT_PREFIX)) + 1]
 
 
 def node_name(user: UserInfo) -> str | None:
-    """The node a kubelet's identity speaks for, "" when it names none, None for everyone else (upstream's NodeIdentifier)."""
+    """Return the node of a kubelet's identity, "" if it names none, None for any other user (upstream's NodeIdentifier)."""
     if user.name.startswith(NODE_PREFIX) and NODES in user.groups:
         return user.name[len(NODE_PREFIX) :]
     return None
@@ -174,7 +178,7 @@ def _is_label(s: str) -> bool:
 
 
 def is_subdomain(s: str) -> bool:
-    """DNS-1123 subdomain."""
-    # Parts of a DNS subdomain have no length limit of their own upstream.
+    """Return whether ``s`` is a DNS-1123 subdomain."""
+    # As upstream, its labels have no length limit of their own.
     parts = s.split(".")
     return 0 < len(s) <= 253 and all(p and p[0] in _ALNUM and p[-1] in _ALNUM and _LABEL.issuperset(p) for p in parts)

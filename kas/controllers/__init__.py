@@ -1,13 +1,16 @@
-"""The loops that run inside the server, on the worker that leads (``runner.py``).
+"""Controllers that run inside the server, on the leading worker (``runner.py``).
 
-There are two sets. Those of kube-apiserver itself always run: status of flow schemas, identity leases, the objects every cluster has,
-the repair of service addresses and ports, local APIServices. Those of kube-controller-manager run by default and are chosen with
-``--controllers``, whose meaning is kube-controller-manager's: ``*`` is all that are on by default, ``name`` and ``-name`` turn one on
-and off, and ``none`` alone turns all off. With a real kube-controller-manager beside kas, start kas with ``--controllers none``: the
-names are the same there, so a part may be left to either side, but never the same one to both.
+There are two sets:
 
-Each is a class whose constructor names what it wants of ``Initializer``, and a ``Controller``. What one needs in memory it keeps by
-reflectors (``kas.informers``), which begin when it runs and end with it.
+- Those of kube-apiserver itself always run: status of flow schemas, identity leases, the objects every cluster has, repair of service
+  addresses and ports, local APIServices.
+- Those of kube-controller-manager run by default and are selected with ``--controllers``, with kube-controller-manager's meaning: ``*``
+  is all that are on by default, ``name`` and ``-name`` turn one on and off, and a single ``none`` turns all off. With a real
+  kube-controller-manager beside kas, start kas with ``--controllers none``. The names are the same there, so a controller may be left to
+  either side, but never to both.
+
+Each is a ``Controller`` whose constructor names the dependencies it wants from ``Initializer``. State in memory is kept by reflectors
+(``kas.informers``), which start and stop with the controller.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from kas.controllers.storageversions import Registration
     from kas.types.scheme import Resource, Scheme
 
-# Name to module and class; they are imported when they are to run, which is after the server has begun to serve.
+# Name to module and class. They are imported when they are to run, after the server has begun to serve.
 ALWAYS = {
     "priority-and-fairness-config-consumer": "flowcontrol_status.FlowControlStatus",
     "service-ip-and-port-repair-controller": "service_repair.ServiceRepair",
@@ -47,7 +50,7 @@ ALWAYS = {
     "crd-autoregistration": "crdregistration.CRDRegistration",
 }
 FAIRNESS = "priority-and-fairness-config-consumer"
-# Those of a feature gate.
+# Controllers that depend on a feature gate.
 GATED = {
     "kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity",
     "podgroup-protection-controller": "GenericWorkload",
@@ -70,43 +73,54 @@ BY_CHOICE = {
     "certificatesigningrequest-approving-controller": "certificates.Approving",
     "certificatesigningrequest-cleaner-controller": "certificates.Cleaner",
 }
-# Older names, which kube-controller-manager also takes.
+# Older names that kube-controller-manager also accepts.
 ALIASES = {
     f"csr{what}": f"certificatesigningrequest-{what}-controller" for what in ("signing", "approving", "cleaner")
 }
 
 
 class Controller(Protocol):
-    """A loop of the worker that leads; ``name`` is upstream's."""
+    """A control loop of the leading worker; ``name`` is upstream's."""
 
     name: str
 
     async def run(self) -> None:
-        """Works until cancelled; may be run again after a failure."""
+        """Work until cancelled; may be called again after a failure."""
         ...
 
 
 class Deferred:
-    """A controller that is loaded and made when it is first run: one that cannot be made fails as one that crashes does, so it is logged,
-    its health check fails, and it is tried again. (A kube-controller-manager whose controller cannot be made exits, and is started again
-    with a growing pause; here the others go on meanwhile.)"""
+    """A controller that is imported and constructed on its first run.
+
+    A failure to construct it is handled like a crash: it is logged, its health check fails, and it is tried again.
+    (kube-controller-manager exits if a controller cannot be constructed, and is restarted with a growing delay; here the other
+    controllers keep running.)
+    """
 
     def __init__(self, name: str, make: Callable[[], Controller]) -> None:
         self.name, self._make = name, make
         self._made: Controller | None = None
 
     async def run(self) -> None:
-        """Makes it unless it is made, and runs it."""
+        """Construct the controller if necessary, and run it."""
         if self._made is None:
             self._made = self._make()
         await self._made.run()
 
 
 class Initializer(NamedTuple):
-    """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
-    every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
-    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends; the ``authorizer`` says who may
-    do what; the ``authority`` signs certificates that this server trusts; the plug-ins of ``admission`` are asked about deletes."""
+    """The dependencies of controllers.
+
+    - ``registries``: to read, watch and write objects.
+    - ``bootstrapper``: restores the objects that every server has.
+    - ``keys``: sign service-account tokens.
+    - ``root_ca``: the file with the certificates (PEM) that clients trust.
+    - ``service_ranges``: the service CIDRs of the flags.
+    - ``aggregator``: the worker's; forwards requests to backends.
+    - ``authorizer``: authorizes requests.
+    - ``authority``: signs certificates that this server trusts.
+    - ``admission``: the admission chain for deletes.
+    """
 
     registries: Registries
     bootstrapper: Bootstrapper
@@ -119,25 +133,25 @@ class Initializer(NamedTuple):
     admission: Chain
 
     def deferred(self, name: str) -> Controller:
-        """The controller of that name, which is made when it is to run."""
+        """Return the controller of that name, to be constructed when it runs."""
         return Deferred(name, partial(self.make, name))
 
     def make(self, name: str) -> Controller:
-        """The controller of that name. Raises what its module or constructor does."""
+        """Construct the controller of that name. Raises what its module or constructor raises."""
         module, _, cls = {**ALWAYS, **BY_CHOICE}[name].partition(".")
         controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), self._asdict())
         return controller
 
 
 def own(gates: Collection[str], fairness: bool = True) -> list[str]:
-    """Names of the loops of kube-apiserver itself, without those whose feature gate is not among ``gates``, and without that of
-    ``--enable-priority-and-fairness`` where nobody asks FlowSchemas."""
+    """Return the names of kube-apiserver's own controllers, except those whose feature gate is not in ``gates``, and the one for
+    ``--enable-priority-and-fairness`` if ``fairness`` is off."""
     return [name for name in ALWAYS if _has_its_gate(name, gates) and (fairness or name != FAIRNESS)]
 
 
 def chosen(given: Sequence[str], gates: Collection[str] = ()) -> list[str]:
-    """The names ``--controllers`` turns on, without those whose feature gate is not among ``gates``. Raises ValueError for a name nobody
-    has."""
+    """Return the names that ``--controllers`` selects, except those whose feature gate is not in ``gates``. Raises ValueError for an
+    unknown name."""
     names = list(BY_CHOICE)
     given = [_known_as(text) for text in given]
     for text in given:
@@ -155,13 +169,13 @@ def _has_its_gate(name: str, gates: Collection[str]) -> bool:
 
 
 def _known_as(text: str) -> str:
-    """The name without its older form."""
+    """Return the current form of a name."""
     off, name = ("-", text[1:]) if text.startswith("-") else ("", text)
     return off + ALIASES.get(name, name)
 
 
 def _is_on(name: str, given: Sequence[str]) -> bool:
-    """The first mention of a name counts; a star stands for those not mentioned."""
+    """Return whether a controller is selected: by the first mention of its name, else by a star."""
     for text in given:
         if text == name:
             return True
@@ -171,7 +185,7 @@ def _is_on(name: str, given: Sequence[str]) -> bool:
 
 
 def registration(registries: Registries, identity: str, scheme: Scheme, served: Sequence[Resource]) -> Registration:
-    """What this server is to tell of its storage versions."""
-    from kas.controllers.storageversions import Registration  # which few servers have
+    """Return the registration of this server's storage versions."""
+    from kas.controllers.storageversions import Registration  # few servers use it
 
     return Registration(registries, identity, scheme, served)

@@ -1,7 +1,7 @@
-"""What admission is told of deletes by controllers.
+"""Admission of deletes by controllers.
 
-Upstream they are requests of kube-controller-manager: webhooks and policies see them, and may refuse them, so that what they protect is
-not lost with its namespace or its owner.
+Upstream these are requests of kube-controller-manager: webhooks and policies see them and may refuse them, so that what they protect is
+not deleted with its namespace or owner.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kas.types.scheme import Resource
 
 
 class DeleteAdmission(Attributes):
-    """The admission of one delete (``kas.registry.admission``): by ``user``, of an object in the storage version. ``name`` is "" where it
-    is one of a collection, as in requests. Nobody hears warnings, and there is no audit event to annotate."""
+    """The admission of one delete (``kas.registry.admission``) by ``user``, with objects in the storage version. As in requests, ``name``
+    is "" for an object deleted as part of a collection. Warnings are dropped, and there is no audit event to annotate."""
 
     def __init__(self, chain: Chain, user: UserInfo, resource: Resource, ctx: Context, name: str, options: Obj) -> None:
         r = resource
@@ -32,37 +32,37 @@ class DeleteAdmission(Attributes):
 
     @property
     def asks_webhooks(self) -> bool:
-        """Whether other servers are asked about such a delete."""
+        """Whether admission of this delete may call webhooks."""
         return self._chain.asks_webhooks(self)
 
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
-        """Runs the mutating plug-ins in order; what is left of it as an awaitable when one waits."""
+        """Run the mutating plug-ins; return an awaitable of the rest if one must wait."""
         self.old = old
         return self._chain.start_mutate(self)
 
     def reinvoke(self) -> bool:
-        """There is no object that a plug-in could have changed."""
+        """Return False: there is no object that a plug-in could have changed."""
         return False
 
     def validate(
         self, operation: str, obj: Obj | None, old: Obj | None, forms: Forms | None = None, replaced: Stored | None = None
     ) -> Awaitable[None] | None:
-        """Runs the validating plug-ins in order; what is left of it as an awaitable when one waits."""
+        """Run the validating plug-ins; return an awaitable of the rest if one must wait."""
         self.old = old
         return self._chain.start_validate(self)
 
     async def found_by_storage(self, operation: str, obj: Obj, old: Obj | None) -> list[FieldError]:
-        """A delete has no object whose fields could be wrong."""
+        """Return no errors: a delete has no object with fields."""
         return []
 
     async def authorize_create(self, name: str) -> None:
-        """A delete creates nothing."""
+        """Do nothing: a delete creates nothing."""
 
 
 def _unheard(text: str) -> None:
-    """A warning: there is no client."""
+    """Drop a warning: there is no client."""
 
 
 def _unrecorded(key: str, value: str) -> bool:
-    """An annotation: there is no event that says anything else."""
+    """Accept an annotation: there is no audit event it could conflict with."""
     return True

@@ -1,4 +1,4 @@
-"""APIServices of what this server itself serves: they are there, and say that they are available.
+"""APIServices of the group versions this server itself serves: keeps them existing and marked available.
 
 Upstream: kube-aggregator's ``controllers/autoregister`` and ``controllers/status/local``.
 """
@@ -23,8 +23,8 @@ LOCAL = {"type": "Available", "status": "True", "reason": "Local", "message": "L
 
 
 class AutoRegistration:
-    """Makes an APIService anew that somebody deleted. One that was edited stays as it is until the next start (``automanaged=onstart``),
-    and one of a group version that a server before this one had, and this one has not, goes at the start."""
+    """Recreates a deleted APIService. An edited one is left alone until the next start (``automanaged=onstart``). At the start, those of
+    group versions that an earlier server had and this one does not are deleted."""
 
     name = "kube-apiserver-autoregistration"
 
@@ -59,7 +59,7 @@ class AutoRegistration:
         for operations in self._bootstrapper.missing(KEPT):
             absent = [op for op in operations if store.get(op.key) is None]
             if absent:
-                with contextlib.suppress(Conflict):  # somebody else made it
+                with contextlib.suppress(Conflict):  # created concurrently
                     await store.commit_many(absent)
 
     async def _remove(self, name: str) -> None:
@@ -69,7 +69,7 @@ class AutoRegistration:
 
 
 class LocalAPIServices:
-    """Says in the status of APIServices without a Service that they are available."""
+    """Sets the Available condition of APIServices without a Service."""
 
     name = "apiservice-status-local-available-controller"
 
@@ -107,7 +107,7 @@ def _available(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lacks(obj: dict[str, Any]) -> bool:
-    """A local APIService that does not say it is available."""
+    """Return whether this is a local APIService without a correct Available condition."""
     if (obj.get("spec") or {}).get("service") is not None:
         return False
     had = _available(obj.get("status") or {})

@@ -1,7 +1,7 @@
-"""Whether the servers behind APIServices can be reached: the condition Available of those with a Service.
+"""The Available condition of APIServices with a Service: whether the server behind it can be reached.
 
-Upstream: kube-aggregator's ``controllers/status/remote``. Looked at when the APIService, its Service or the endpoints change, every half
-minute, and more often, with growing pauses, while a backend does not answer.
+Upstream: kube-aggregator's ``controllers/status/remote``. Checked when the APIService, its Service or its endpoints change, every 30 s,
+and more often, with growing delays, while a backend does not answer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kas.store import Event, Record
 
 LOOKERS = 5
 EVERY_S, FIRST_PAUSE_S = 30.0, 0.02
-ATTEMPTS = 5  # of which one has to succeed: a Service may have several endpoints
+ATTEMPTS = 5  # one must succeed, since a Service may have several endpoints
 Found = tuple[str, str, str]  # status, reason, message
 PASSED: Found = ("True", "Passed", "all checks passed")
 
 
 class RemoteAPIServices:
-    """Writes the condition Available of each APIService that another server answers for."""
+    """Sets the Available condition of APIServices that another server serves."""
 
     name = "apiservice-status-remote-available-controller"
 
@@ -57,7 +57,7 @@ class RemoteAPIServices:
         return list(self._aggregator.services.remote.values()) if self._aggregator.active else []
 
     def _listed(self, records: Sequence[Record]) -> None:
-        """All that are listed, and all that are known: each may lack what was written a moment ago, or has gone."""
+        """Check all listed and all known APIServices: each set may lack a recent write or contain a deleted one."""
         for record in records:
             self._look(record.key, record)
         for s in self._remote():
@@ -97,7 +97,7 @@ class RemoteAPIServices:
         if service is None or service.service is None:
             stored = self.client.get(GROUP, RESOURCE, "", name)
             if stored is not None and (stored.get("spec") or {}).get("service") is not None:
-                return self._pause(name)  # it has not been taken up yet, as the first of all may not: what is told of it is told once
+                return self._pause(name)  # not in the cache yet; an event that was already delivered does not come again
             self._failures.pop(name, None)
             self._aggregator.unavailable.values.pop((name,), None)
             return None
@@ -110,12 +110,12 @@ class RemoteAPIServices:
         return self._pause(name)
 
     def _pause(self, name: str) -> float:
-        """Until it is looked at again, longer each time."""
+        """Return the delay before the next check, longer each time."""
         n = self._failures[name] = self._failures.get(name, 0) + 1
         return min(EVERY_S, FIRST_PAUSE_S * 2.0 ** min(n, 20))
 
     async def _check(self, s: APIService) -> tuple[Found, bool]:
-        """What the condition has to say, and whether to look again soon."""
+        """Return the condition's content, and whether to check again soon."""
         assert s.service is not None
         namespace, name, port = s.service
         where = f"service/{name} in {go_quote(namespace)}"
@@ -148,7 +148,7 @@ class RemoteAPIServices:
         def change(obj: dict[str, Any]) -> bool:
             nonlocal went
             if (obj.get("spec") or {}).get("service") is None:
-                return False  # it has become a local one, which is another's to say
+                return False  # it became local, which another controller handles
             conditions = list((obj.get("status") or {}).get("conditions") or ())
             had: dict[str, Any] = next((c for c in conditions if c.get("type") == "Available"), {})
             if (had.get("status"), had.get("reason"), had.get("message")) == found:

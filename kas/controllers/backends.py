@@ -1,4 +1,4 @@
-"""How a controller asks the API servers behind the aggregator, as its own user."""
+"""Requests of a controller to aggregated API servers, as the controller's user."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _JSON = [(b"accept", b"application/json"), (b"content-type", b"application/json"
 
 
 class Backends:
-    """Those that the ``aggregator`` of the worker knows, asked as the service account ``account`` of kube-system."""
+    """The backends known to the worker's ``aggregator``, called as the service account ``account`` of kube-system."""
 
     def __init__(self, aggregator: Aggregator, account: str) -> None:
         self.aggregator, self._user = aggregator, UserInfo(f"system:serviceaccount:kube-system:{account}", _GROUPS)
 
     async def ask(self, service: APIService, method: str, path: str, query: str = "", body: bytes = b"") -> tuple[int, Any]:
-        """Status and decoded body, None for one that is no JSON. Raises BackendError when there is no answer."""
+        """Return status and decoded body, None for a body that is not JSON. Raises BackendError if there is no response."""
         ask = self.aggregator.proxy.ask
         status, _, data = await ask(service, method, path, self._user, _JSON, MOST_BYTES, TIMEOUT_S, query, body)
         try:

@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: what is approved is signed, kubelets that may are approved, and what is done is removed.
+"""CertificateSigningRequests: signs approved ones, approves those of authorized kubelets, and removes finished ones.
 
 Upstream: ``pkg/controller/certificates/{signer,approver,cleaner}``.
 """
@@ -39,18 +39,18 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 1000.0
 
 
 def condition(obj: Obj, kind: str) -> Obj | None:
-    """The condition of that type that is True."""
+    """Return the condition of that type if it is True, else None."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), None)
 
 
 def certificate(obj: Obj) -> bytes:
-    """What was issued, PEM; b"" before."""
+    """Return the issued certificate (PEM), b"" if there is none yet."""
     return base64.b64decode((obj.get("status") or {}).get("certificate") or "")
 
 
 class _Requests:
-    """A loop over the requests that are there and that come. What cannot be decided yet comes again, after pauses that grow as upstream's
+    """A control loop over certificate requests. A request that cannot be decided yet is retried with growing delays, as upstream
     (``certificate_controller.go``)."""
 
     name = ""
@@ -59,7 +59,7 @@ class _Requests:
         self.client = Client(registries, self.name, "system:serviceaccount:kube-system:certificate-controller")
         self.registry = registries.of(GROUP, RESOURCE)
         self.queue = WorkQueue(self._sync, self.name)
-        self._tried: dict[str, int] = {}  # how often in vain, of requests that are there
+        self._tried: dict[str, int] = {}  # number of failed attempts for existing requests
 
     async def run(self) -> None:
         """Follow the requests until cancelled."""
@@ -77,12 +77,12 @@ class _Requests:
         return min(FIRST_PAUSE_S * 2.0 ** min(tried - 1, 30), LONGEST_PAUSE_S)
 
     async def handle(self, obj: Obj) -> bool:
-        """One request without a certificate; whether there is nothing more to do while it stays as it is."""
+        """Process a request without a certificate; return whether nothing more is to be done while it stays unchanged."""
         raise NotImplementedError
 
     async def request(self, obj: Obj) -> CertificateSigningRequest | None:
-        """What is asked for; None, and a line in the log, for what cannot be read."""
-        from kas.controllers.signing import request_of  # with what reads certificates: 4 MiB that only some servers need
+        """Return the parsed request; if it is invalid, log that and return None."""
+        from kas.controllers.signing import request_of  # imports the X.509 library: 4 MiB that only some servers need
 
         text = (obj.get("spec") or {}).get("request") or ""
         try:
@@ -92,7 +92,8 @@ class _Requests:
             return None
 
     async def write(self, obj: Obj, subresource: str, status: Obj) -> None:
-        """Put ``status`` into the stored status, unless its conditions changed meanwhile: then the request comes again."""
+        """Merge ``status`` into the stored status, unless its conditions were changed concurrently; then the request is processed
+        again."""
         seen = (obj.get("status") or {}).get("conditions")
 
         def change(current: Obj) -> bool:
@@ -105,7 +106,7 @@ class _Requests:
         await self.client.update(self.registry, "", meta["name"], change, subresource, meta.get("uid", ""))
 
     def _with(self, obj: Obj, kind: str, reason: str, message: str) -> Obj:
-        """A status with one condition more."""
+        """Return a status with one more condition."""
         now = self.client.context().now
         added = {
             "type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now, "lastTransitionTime": now,
@@ -114,7 +115,7 @@ class _Requests:
 
 
 class Signing(_Requests):
-    """Signs what is approved for the signers of Kubernetes, with the authority of this server, which it trusts for clients."""
+    """Signs approved requests for Kubernetes' signers with this server's CA, which it trusts for clients."""
 
     name = "certificatesigningrequest-signing-controller"
 
@@ -123,11 +124,11 @@ class Signing(_Requests):
         self._authority = authority
 
     async def handle(self, obj: Obj) -> bool:
-        """Issue the certificate, or say in a condition why there is none; what is not approved, or for others to sign, is left alone. An
-        authority that cannot sign may do so later."""
+        """Issue the certificate, or set a condition with the reason why not. Requests that are not approved, or are for other signers,
+        are left alone. A CA that cannot sign now is retried later."""
         if not condition(obj, APPROVED) or condition(obj, DENIED) or condition(obj, FAILED):
             return True
-        from kas.controllers.signing import SIGNERS  # as in ``request``
+        from kas.controllers.signing import SIGNERS  # see ``request``
 
         spec = obj.get("spec") or {}
         problem_of = SIGNERS.get(spec.get("signerName") or "")
@@ -149,7 +150,7 @@ class Signing(_Requests):
 
 
 class Approving(_Requests):
-    """Approves the client certificates of kubelets whose requester may have them (``sarapprove.go``)."""
+    """Approves client certificates of kubelets whose requester is authorized (``sarapprove.go``)."""
 
     name = "certificatesigningrequest-approving-controller"
 
@@ -158,11 +159,11 @@ class Approving(_Requests):
         self._authorizer = authorizer
 
     async def handle(self, obj: Obj) -> bool:
-        """Approve a kubelet's request for a client certificate, of its own renewed or of one that joins, where the authorizers say so; what
-        they do not say now they may say later."""
+        """Approve a kubelet's request for a client certificate, its own renewal or one for a joining node, if the authorizer allows it;
+        otherwise retry later."""
         if condition(obj, APPROVED) or condition(obj, DENIED):
             return True
-        from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem  # as in ``request``
+        from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem  # see ``request``
 
         spec = obj.get("spec") or {}
         request = await self.request(obj) if spec.get("signerName") == KUBELET_CLIENT else None
@@ -181,7 +182,7 @@ class Approving(_Requests):
 
 
 class Cleaner:
-    """Removes requests that are done with: issued, denied and failed ones after an hour, pending ones after a day."""
+    """Removes finished requests: issued, denied and failed ones after an hour, pending ones after a day."""
 
     name = "certificatesigningrequest-cleaner-controller"
 
@@ -190,7 +191,7 @@ class Cleaner:
         self.registry = registries.of(GROUP, RESOURCE)
 
     async def run(self) -> None:
-        """Look every ``CLEAN_EVERY_S`` seconds until cancelled."""
+        """Check every ``CLEAN_EVERY_S`` seconds until cancelled."""
         while True:
             now = datetime.datetime.now(datetime.UTC)
             async for rec in self.client.paced(self.registry.root):
@@ -201,7 +202,7 @@ class Cleaner:
 
 
 def is_over(obj: Obj, now: datetime.datetime) -> bool:
-    """Whether a request is done with at ``now``: what was decided an hour ago, what has expired, and what nobody decided in a day."""
+    """Return whether a request is finished at ``now``: decided an hour ago, expired, or undecided for a day."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     if not conditions:
         return now - _moment(obj["metadata"].get("creationTimestamp")) > PENDING
@@ -220,9 +221,9 @@ def _moment(text: Any) -> datetime.datetime:
 
 
 def _expired(issued: bytes, now: datetime.datetime) -> bool:
-    from cryptography import x509  # as for Signing
+    from cryptography import x509  # see ``Signing``
 
     try:
-        return x509.load_pem_x509_certificate(issued).not_valid_after_utc < now  # the first one: those behind it may end earlier
+        return x509.load_pem_x509_certificate(issued).not_valid_after_utc < now  # the first certificate: intermediates may expire earlier
     except unreadable():
-        return False  # an old one, from when nobody looked
+        return False  # stored before certificates were validated

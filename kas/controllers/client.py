@@ -1,7 +1,7 @@
-"""How a controller reads and writes: the registries directly, as a system user, with managed fields as over HTTP.
+"""A controller's access to objects: directly through the registries, as a system user, with managed fields as over HTTP.
 
-Admission does not see these writes, they come from the server itself, but for the deletes of a controller that has been given its chain.
-Objects are dicts in the storage version.
+These writes bypass admission, since they come from the server itself, except the deletes of a controller that was given the admission
+chain. Objects are dicts in the storage version.
 """
 
 from __future__ import annotations
@@ -29,24 +29,27 @@ from kas.registry.strategy import Context, Obj
 from kas.store import PAGE_BYTES, Event, RangeResult, Record
 
 NOT_FOUND, CONFLICT = 404, 409
-PAGE = 64  # records that are looked at in one turn of the loop
+PAGE = 64  # records processed in one turn of the event loop
 
 
 class Filling:
-    """Shows all records under ``prefix``, after ``clear()``, one by one to ``take``: with others' turns between the pages as long as nobody
-    works on what came of it (``fill``, of ``queue.follow``), and at once when events were lost later (``listed``, of a reflector without
-    lists). What is shown is as new as any event that was told before, or newer."""
+    """Passes all records under ``prefix`` to ``take``, one by one, after ``clear()``.
+
+    Initially (``fill``, called by ``queue.follow``) it yields to other tasks between the pages, since no item is worked on yet. After
+    lost events (``listed``, called by a reflector with ``lists`` off) it reads all at once. A record passed to ``take`` is as new as any
+    event delivered before, or newer.
+    """
 
     def __init__(self, client: Client, prefix: str, clear: Callable[[], None], take: Callable[[Record], None]) -> None:
         self._client, self._prefix, self._clear, self._take = client, prefix, clear, take
         self._waits = self._missed = False
 
     def begin(self) -> None:
-        """``fill`` will come."""
+        """Announce that ``fill`` will be called."""
         self._waits = True
 
     def listed(self, _: Sequence[Record]) -> None:
-        """There is something to make up for."""
+        """Handle lost events: read all records now, or in ``fill`` if that has not finished."""
         if self._waits:
             self._missed = True
             return
@@ -55,13 +58,13 @@ class Filling:
             self._take(record)
 
     async def fill(self) -> None:
-        """Shows them, and again while events are lost meanwhile."""
+        """Read all records, and again if events were lost in the meantime."""
         time_slice = TimeSlice()
         while self._missed:
             self._missed = False
             self._clear()
             async for page in self._client.paced_pages(self._prefix, PAGE):
-                for record in page.records:  # in one turn: an event about one of them comes after it
+                for record in page.records:  # in one turn: events about these records are delivered later
                     self._take(record)
                 if time_slice.over:
                     await time_slice.pause()
@@ -69,33 +72,33 @@ class Filling:
 
 
 class Client:
-    """What one controller sees of the server. ``manager`` is its field manager, ``user`` whom its writes are by."""
+    """A controller's client. ``manager`` is its field manager, ``user`` the user of its writes."""
 
     def __init__(
         self, registries: Registries, manager: str, user: str = "system:kube-controller-manager", admission: Chain | None = None
     ) -> None:
-        """The plug-ins of ``admission`` are asked about its deletes."""
+        """``admission`` is the chain for its deletes, None for no admission."""
         self.registries, self.store, self.manager, self._admission = registries, registries.store, manager, admission
         self._user = {"username": user, "groups": ["system:authenticated"]}
         account = split_service_account(user)
         self._asking = UserInfo(user, (*(service_account_groups(account[0]) if account else ()), AUTHENTICATED))
 
     def context(self, namespace: str = "", subresource: str = "") -> Context:
-        """What the strategies are told of a write by a controller: now, and the controllers' user."""
+        """Return the context of a write by this controller, with the current time."""
         return Context(self.registries.now(), namespace, self._user, subresource)
 
     # --- reading
 
     def get(self, group: str, resource: str, namespace: str, name: str) -> Obj | None:
-        """The object in the storage version, None when it does not exist; shared, so not to be changed."""
+        """Return the object in the storage version, None if it does not exist. Shared; do not modify it."""
         return self.registries.get(group, resource, namespace, name)
 
     def list(self, group: str, resource: str, namespace: str = "") -> list[Obj]:
-        """The objects in the storage version, in the order of their keys; shared, so not to be changed."""
+        """Return the objects in the storage version, ordered by key. Shared; do not modify them."""
         return self.registries.list(group, resource, namespace)
 
     def pages(self, prefix: str, size: int = 64) -> Iterator[Record]:
-        """All records under ``prefix``, read as they are taken: for what would be large at once."""
+        """Yield all records under ``prefix``, reading page by page on demand, to bound memory."""
         start = ""
         while True:
             page = self.store.range(prefix, start, size, max_bytes=PAGE_BYTES)
@@ -105,8 +108,8 @@ class Client:
             start = page.next_key
 
     async def paced_pages(self, prefix: str, size: int = 256) -> AsyncIterator[RangeResult]:
-        """The pages of what is under ``prefix``, the next one read when it is asked for: for who has to know how new each is. There is
-        always one."""
+        """Yield the pages of records under ``prefix``, read on demand; a page has the revision it was read at. There is at least one
+        page."""
         start = ""
         while True:
             page = self.store.range(prefix, start, size, max_bytes=PAGE_BYTES)
@@ -116,7 +119,7 @@ class Client:
             start = page.next_key
 
     async def paced(self, prefix: str) -> AsyncIterator[Record]:
-        """``pages``, while others have their turns: of what is written meanwhile some may be seen."""
+        """Yield the records of ``pages`` and yield to other tasks in between. Concurrent writes may or may not be seen."""
         time_slice = TimeSlice()
         for record in self.pages(prefix):
             if time_slice.over:
@@ -127,21 +130,26 @@ class Client:
         self, prefix: str, apply: Callable[[Sequence[Event]], None], replace: Callable[[Sequence[Record]], None] | None = None,
         lists: bool = True,
     ) -> Reflectors:  # fmt: skip
-        """A reflector of what is under ``prefix``, wherever that is kept; without ``replace`` one that has nothing to make up for after a
-        gap. With ``lists`` off ``replace`` is given nothing and reads for itself."""
+        """Return a reflector of ``prefix``, in whichever stores its keys are kept.
+
+        Without ``replace`` nothing is done after lost events. With ``lists`` off, ``replace`` receives no records and reads them itself.
+        """
         return Reflectors(self.store.parts_below(prefix), prefix, Handlers(replace or _nothing, apply), lists and replace is not None)
 
     async def rest_fresh(self, key: str, rest: Iterable[str]) -> None:
-        """Waits until those of the prefixes ``rest`` that are kept elsewhere than ``key`` are as new as any acknowledged write: who sees an
-        object sees all that was there before it in the same place, but not in another. Raises ``StoreError``."""
+        """Wait until those of the prefixes ``rest`` that are kept in another store than ``key`` are as new as any acknowledged write.
+
+        A reader that sees an object also sees everything written to the same store before it, but not to another store. Raises
+        ``StoreError``.
+        """
         own = self.store.part(key)
         for part in dict.fromkeys(map(self.store.part, rest)):
             if part is not own:
                 await part.fresh()
 
     def each(self, prefix: str, look: Callable[[Record], None]) -> Reflectors:
-        """A reflector that shows ``look`` every record under ``prefix`` that is there, at first (as a ``Filling``) and whenever it changes;
-        deletions are not told."""
+        """Return a reflector that calls ``look`` with every record under ``prefix``, initially (by a ``Filling``) and after each change;
+        not for deletions."""
 
         def changed(events: Sequence[Event]) -> None:
             for e in events:
@@ -157,7 +165,7 @@ class Client:
     # --- writing
 
     async def create(self, group: str, resource: str, obj: Obj) -> Obj | None:
-        """Creates ``obj`` (kind and apiVersion of the storage version set); None when it exists already."""
+        """Create ``obj``, with kind and apiVersion of the storage version. Return None if it exists already."""
         reg = self.registries.of(group, resource)
         obj, _ = pipeline.decode_input(reg.resource, obj)
         ctx = self.context(obj["metadata"].get("namespace", ""))
@@ -175,17 +183,18 @@ class Client:
     async def update(
         self, reg: Registry, namespace: str, name: str, change: Callable[[Obj], bool], subresource: str = "", uid: str = ""
     ) -> Obj | None:
-        """Changes an object in place by ``change(obj)``, which says whether there is anything to write.
+        """Change an object in place with ``change(obj)``, which returns whether there is anything to write.
 
-        Starts over when somebody else was quicker. None when the object is gone, or no longer the one with ``uid``.
+        Retries after a conflicting write. Returns the new object; None if nothing was written, the object is gone, or it no longer has
+        ``uid``.
         """
         ctx = self.context(namespace, subresource)
 
         def mutate(live: Obj | None) -> Obj:
-            assert live is not None  # an update that may not create
+            assert live is not None  # an update cannot create
             if uid and live["metadata"].get("uid") != uid:
                 raise reg.not_found(name)
-            wanted: Obj = orjson.loads(orjson.dumps(live))  # what follows a write is told by what the object was before
+            wanted: Obj = orjson.loads(orjson.dumps(live))  # a copy: the old state is needed to process the write
             if not change(wanted):
                 raise _Unchanged
             reset = self._reset(reg, subresource)
@@ -206,7 +215,7 @@ class Client:
         return object_of(rec)
 
     async def apply(self, reg: Registry, namespace: str, name: str, wanted: Obj, subresource: str = "") -> None:
-        """Forced server-side apply of ``wanted`` (without identity) to an existing object; nothing happens when it is gone."""
+        """Force a server-side apply of ``wanted`` (without identity) to an existing object; do nothing if it is gone."""
         ctx = self.context(namespace, subresource)
         r = reg.resource
         head: Obj = {"kind": r.kind, "apiVersion": f"{r.group}/{r.version}" if r.group else r.version, "metadata": {"name": name}}
@@ -214,7 +223,7 @@ class Client:
             head["metadata"]["namespace"] = namespace
 
         def mutate(current: Obj | None) -> Obj:
-            assert current is not None  # an update that may not create
+            assert current is not None  # an update cannot create
             live = pipeline.from_storage(reg.resource, current)
             merged = apply(
                 self._schema(reg), live, {**head, **wanted}, self.manager, now=ctx.now, subresource=subresource, force=True,
@@ -232,8 +241,11 @@ class Client:
     async def delete(
         self, reg: Registry, namespace: str, name: str, uid: str = "", of_collection: bool = False, **options: Any
     ) -> bool:
-        """True when the object was there and was deleted or marked. Another object under the name is left alone. Admission is not told
-        the name of one ``of_collection``, as in requests."""
+        """Delete an object; return True if it existed and was deleted or marked for deletion.
+
+        An object of the same name with another uid is left alone. For one ``of_collection``, admission does not see its name, as in
+        requests.
+        """
         if uid:
             options["preconditions"] = {"uid": uid}
         try:
@@ -245,23 +257,23 @@ class Client:
         return True
 
     async def delete_with(self, reg: Registry, namespace: str, name: str, options: Obj, asked: str) -> None:
-        """Deletes with metav1.DeleteOptions; ``asked`` is the name that admission is told, "" for one of a collection. Raises ApiError."""
+        """Delete with metav1.DeleteOptions; ``asked`` is the name that admission sees, "" for one of a collection. Raises ApiError."""
         ctx = self.context(namespace)
         await reg.delete(ctx, name, options, self._asked(reg, ctx, asked, options))
 
     def asks_webhooks(self, reg: Registry, namespace: str) -> bool:
-        """Whether webhooks are asked about deletes of the kind."""
+        """Return whether deletes of the kind may call webhooks."""
         asked = self._asked(reg, self.context(namespace), "", {})
         return asked is not None and asked.asks_webhooks
 
     def _asked(self, reg: Registry, ctx: Context, name: str, options: Obj) -> DeleteAdmission | None:
-        """The admission of a delete."""
+        """Return the admission of a delete, or None."""
         if self._admission is None:
             return None
         return DeleteAdmission(self._admission, self._asking, reg.resource, ctx, name, options)
 
     async def warn(self, involved: Obj, reason: str, message: str, component: str) -> None:
-        """A warning event about ``involved``, an object reference."""
+        """Record a warning event about ``involved``, an object reference."""
         now, namespace = self.context().now, involved.get("namespace") or ""
         event = {
             "kind": "Event",
@@ -284,7 +296,7 @@ class Client:
         r = reg.resource
         if not r.type.custom:
             return builtin(r.group, r.version, r.kind)
-        # A custom resource: these writes are about its metadata, for which any schema will do.
+        # For custom resources these writes only concern metadata, for which any schema will do.
         return deduced_schema(f"{r.group}/{r.version}", r.kind)
 
     @staticmethod
@@ -297,13 +309,13 @@ class Client:
 
 
 def _nothing(records: Sequence[Record]) -> None:
-    """For events that matter when they come, and leave nothing behind when they are missed."""
+    """Ignore a list: for events that need no catching up when they were missed."""
 
 
 class _Unchanged(Exception):
-    """Leaves an update that has nothing to write."""
+    """Aborts an update that has nothing to write."""
 
 
 def split_key(reg: Registry, key: str) -> tuple[str, str]:
-    """(namespace, name) of a store key."""
+    """Return (namespace, name) of a store key."""
     return informers.split_key(reg.root, key)

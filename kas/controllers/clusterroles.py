@@ -1,7 +1,7 @@
-"""Fills aggregated ClusterRoles with the rules of those they select (``pkg/controller/clusterroleaggregation``).
+"""Fills aggregated ClusterRoles with the rules of the roles they select (``pkg/controller/clusterroleaggregation``).
 
-A pass looks at all roles. So there is none for a change that no aggregated role is about, and after each a rest that grows with what the
-pass took: who creates roles one after another pays for a part of the time with passes, and not for one with each role.
+A pass reads all roles. So changes that concern no aggregated role trigger none, and each pass is followed by a pause proportional to its
+duration: creating many roles one after another costs a fraction of the time for passes, instead of a pass per role.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Obj = dict[str, Any]
 
 GROUP = "rbac.authorization.k8s.io"
 AGGREGATED = b'"aggregationRule":'
-REST, LONGEST_REST_S = 5, 0.5  # times what a pass took; and the most, so that a change is seen soon
-MOST_SELECTORS = 64  # that are asked whether a change is about them
+REST, LONGEST_REST_S = 5, 0.5  # the pause, as a multiple of a pass's duration; and its maximum, so that a change takes effect soon
+MOST_SELECTORS = 64  # with more selectors, every change triggers a pass
 
 
 class ClusterRoleAggregation:
-    """Gives ClusterRoles with an aggregation rule the rules of those it selects."""
+    """Gives ClusterRoles with an aggregation rule the rules of the roles they select."""
 
     name = "clusterrole-aggregation-controller"
 
@@ -38,7 +38,7 @@ class ClusterRoleAggregation:
         self.queue = WorkQueue(self._sync, self.name)
         self.passes = 0
         self._rested = 0.0  # when the next pass may begin
-        self._selectors: set[LabelSelector] | None = None  # of all aggregated roles that the last pass saw; None: nobody knows
+        self._selectors: set[LabelSelector] | None = None  # of all aggregated roles in the last pass; None if unknown
 
     async def run(self) -> None:
         """Follow the ClusterRoles until cancelled."""
@@ -53,18 +53,18 @@ class ClusterRoleAggregation:
             self.queue.add_after("all", max(0.0, self._rested - monotonic()))
 
     def _concerns(self, record: Record) -> bool:
-        """Whether an aggregated role has something to do with this one. An aggregated role that the last pass has not seen brings a pass of
-        its own, which reads this one, too."""
+        """Return whether the role may concern an aggregated role. A new aggregated role triggers a pass of its own, which reads this
+        role, too."""
         if self._selectors is None or AGGREGATED in record.json:
             return True
         labels = record.labels
         return any(selector.matches(labels) for selector in self._selectors)
 
     async def _sync(self, _: str) -> None:
-        """One pass; the rules it writes come back as events, until roles that aggregate aggregated ones are complete too."""
+        """Run one pass. Its writes come back as events, until roles that aggregate aggregated roles are complete, too."""
         began = monotonic()
         self.passes += 1
-        self._selectors = None  # what is told while the pass reads may be about what it has not read
+        self._selectors = None  # changes during the pass may concern roles it does not know yet
         try:
             found, wanted = await POOL.run(self._look)
             self._selectors = found
@@ -75,7 +75,7 @@ class ClusterRoleAggregation:
             self._rested = now + min(LONGEST_REST_S, REST * (now - began))
 
     def _look(self) -> tuple[set[LabelSelector] | None, list[tuple[str, list[Obj]]]]:
-        """The selectors of all aggregated roles, None when they are too many to ask, and the roles that want other rules."""
+        """Return the selectors of all aggregated roles, None if there are too many, and the roles with changed rules."""
         roles = self.client.list(GROUP, "clusterroles")
         found = {selector for role in roles for selector in selectors(role) or ()}
         wanted = aggregate(roles)

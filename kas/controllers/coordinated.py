@@ -1,7 +1,7 @@
-"""Coordinated leader election (KEP-4355): who is to hold a Lease is decided here, among those that offer themselves with LeaseCandidates.
+"""Coordinated leader election (KEP-4355): selects the holder of a Lease from the LeaseCandidates for it.
 
-A candidate is asked to show that it is alive (``pingTime``) and answers (``renewTime``); of those that answered the one with the oldest
-emulated version becomes the Lease's holder, or its preferred one, to which the holder gives way. All state is in the objects.
+A candidate is pinged (``pingTime``) and answers by renewing (``renewTime``). Of those that answered, the one with the oldest emulated
+version becomes the Lease's holder, or its preferred holder, for which the current holder steps down. All state is in the objects.
 Upstream: ``pkg/controlplane/controller/leaderelection``.
 """
 
@@ -30,13 +30,13 @@ from kas.store import Event, Record
 
 GROUP = "coordination.k8s.io"
 MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
-AGAIN_S = 5.0  # whether the holder renews is looked at so often
+AGAIN_S = 5.0  # interval of checks whether the holder renews
 LEASE_DURATION_S = 5
-ELECTION = datetime.timedelta(seconds=5)  # how long candidates may take to answer, and for how long an answer counts
-VALID = datetime.timedelta(minutes=30)  # a candidate that did not renew for so long is none
+ELECTION = datetime.timedelta(seconds=5)  # time candidates have to answer, and for which an answer is valid
+VALID = datetime.timedelta(minutes=30)  # a candidate that was not renewed for this long is ignored
 COLLECT_EVERY_S = 3600.0
-MANY = 1000  # candidates, which are compared beside the loop
-REST, LONGEST_REST_S = 4, 5.0  # after a look at all candidates of a Lease, times what it took: each of thousands may bring another
+MANY = 1000  # from this many candidates on, they are compared in the thread pool
+REST, LONGEST_REST_S = 4, 5.0  # pause after examining the candidates of a Lease, as a multiple of its duration: each may trigger another
 
 CLOCK = partial(datetime.datetime.now, datetime.UTC)
 
@@ -46,7 +46,7 @@ log = logging.getLogger("kas.controllers")
 
 
 class Candidate(NamedTuple):
-    """A LeaseCandidate, as far as elections go."""
+    """The parts of a LeaseCandidate that elections use."""
 
     name: str
     created: str
@@ -59,7 +59,7 @@ class Candidate(NamedTuple):
 
     @classmethod
     def of(cls, obj: dict[str, Any]) -> Candidate:
-        """That of an object of the API."""
+        """Return the candidate of an API object."""
         meta, spec = obj["metadata"], obj.get("spec") or {}
         return cls(
             meta["name"], meta.get("creationTimestamp") or "", spec.get("leaseName") or "", spec.get("strategy") or "",
@@ -68,25 +68,25 @@ class Candidate(NamedTuple):
         )  # fmt: skip
 
     def expired(self, now: datetime.datetime) -> bool:
-        """Whether it has not renewed for so long that it does not count."""
+        """Return whether the candidate was not renewed for so long that it is ignored."""
         return self.renewed is None or self.renewed + VALID < now
 
     def alive(self, now: datetime.datetime) -> bool:
-        """Whether it renewed just now."""
+        """Return whether the candidate renewed just now."""
         return self.renewed is not None and self.renewed + ELECTION > now
 
     @property
     def owes_an_answer(self) -> bool:
-        """Whether it was asked and has not answered."""
+        """Whether the candidate was pinged and has not answered."""
         return self.pinged is not None and (self.renewed is None or self.renewed < self.pinged)
 
 
 class Disagreement(Exception):
-    """Candidates of the newest version want different strategies."""
+    """Candidates of the newest version specify different strategies."""
 
 
 def strategy_of(candidates: Sequence[Candidate]) -> str:
-    """That of the candidates with the newest binary. Raises Disagreement."""
+    """Return the strategy of the candidates with the newest binary. Raises Disagreement."""
     zero: Version = ((), True, ())
     best = candidates[0]
     for c in candidates[1:]:
@@ -98,13 +98,13 @@ def strategy_of(candidates: Sequence[Candidate]) -> str:
 
 
 def best_of(candidates: Sequence[Candidate]) -> str:
-    """Who is to lead: the oldest emulated version, then the oldest binary, then who came first; "" for nobody."""
+    """Return the best leader: the oldest emulated version, then the oldest binary, then the first created; "" if there is none."""
     fit = [(c.emulation, c.binary, c.created, c.name) for c in candidates if c.emulation is not None and c.binary is not None]
     return min(fit, key=lambda c: c[:3])[3] if fit else ""
 
 
 def _outcome(candidates: Sequence[Candidate], now: datetime.datetime) -> tuple[str, str] | None:
-    """By which strategy who is to lead, of those that answer; None where nobody does. Raises Disagreement."""
+    """Return (strategy, leader) of an election among the candidates that answered; None if none did. Raises Disagreement."""
     alive = [c for c in candidates if c.alive(now)]
     if not alive:
         return None
@@ -113,7 +113,7 @@ def _outcome(candidates: Sequence[Candidate], now: datetime.datetime) -> tuple[s
 
 
 class CoordinatedElection:
-    """Elects leaders for the Leases that there are candidates for."""
+    """Elects leaders for the Leases that have candidates."""
 
     name = "leader-election-controller"
 
@@ -122,13 +122,13 @@ class CoordinatedElection:
         self.client = Client(registries, "kube-apiserver", "system:apiserver")
         self.leases, self.candidates = registries.of(GROUP, "leases"), registries.of(GROUP, "leasecandidates")
         self.queue = WorkQueue(self._paced, self.name)
-        self._known: dict[str, Key] = {}  # of a store key of a candidate: its Lease
-        self._offers: dict[Key, set[str]] = {}  # for a Lease: the names of its candidates
-        self._rested: dict[Key, float] = {}  # when it may be looked at again
+        self._known: dict[str, Key] = {}  # the Lease of a candidate, by the candidate's store key
+        self._offers: dict[Key, set[str]] = {}  # names of candidates by Lease
+        self._rested: dict[Key, float] = {}  # when a Lease may be examined again
         self._filling = Filling(self.client, self.candidates.root, self._clear, self._seen)
 
     async def run(self) -> None:
-        """Follows candidates and Leases until cancelled."""
+        """Follow candidates and Leases until cancelled."""
         self._filling.begin()
         candidates = self.client.reflector(self.candidates.root, self._candidates_changed, self._filling.listed, lists=False)
         leases = self.client.reflector(self.leases.root, self._leases_changed)
@@ -147,7 +147,7 @@ class CoordinatedElection:
                 self.queue.add(lease)
 
     def _withdrawn(self, key: str) -> Key | None:
-        """The Lease that a candidate no longer offers itself for; None when it never did."""
+        """Remove a candidate; return the Lease it was for, or None if it is unknown."""
         lease = self._known.pop(key, None)
         if lease is not None:
             self._offers[lease].discard(split_key(self.candidates, key)[1])
@@ -164,18 +164,18 @@ class CoordinatedElection:
             self._withdrawn(record.key)
             self._known[record.key] = lease
             self._offers.setdefault(lease, set()).add(candidate.name)
-        if not candidate.owes_an_answer:  # else an election goes on, which looks for itself
+        if not candidate.owes_an_answer:  # otherwise an election is in progress, which checks again itself
             self.queue.add(lease)
 
     def _leases_changed(self, events: Sequence[Event]) -> None:
-        # Most Leases, of nodes and of others that elect by themselves, are of no concern.
+        # Most Leases, of nodes and of others with an election of their own, have no candidates.
         for e in events if self._offers else ():
             lease = split_key(self.leases, e.key)
             if lease in self._offers:
                 self.queue.add(lease)
 
     async def _paced(self, key: Key) -> float | None:
-        """``step``, with rests."""
+        """Run ``step``, with pauses."""
         began = monotonic()
         if (left := self._rested.get(key, 0.0) - began) > 0:
             return left
@@ -187,7 +187,7 @@ class CoordinatedElection:
                 self._rested[key] = now + min(LONGEST_REST_S, REST * (now - began))
 
     async def step(self, key: Key) -> float | None:
-        """What is to be done now for a Lease; after how many seconds it is to be looked at again."""
+        """Run the election for a Lease as far as possible now; return after how many seconds to check again."""
         namespace, name = key
         now = self._clock()
         candidates = await self._offering(key, now)
@@ -205,12 +205,12 @@ class CoordinatedElection:
             return AGAIN_S
         if found is None:
             log.info("election for %s/%s: no candidate answers", namespace, name)
-            return None  # the next sign of one begins it anew
+            return None  # the next renewal of a candidate starts it again
         await self._elect(key, *found, now)
         return AGAIN_S
 
     async def _offering(self, key: Key, now: datetime.datetime) -> list[Candidate]:
-        """The candidates of a Lease that count, while others have their turns: anybody may have made thousands, for it or for others."""
+        """Return the valid candidates of a Lease, yielding to other tasks: a client may have created thousands, for it or for others."""
         namespace, name = key
         found, time_slice = [], TimeSlice()
         for offer in sorted(self._offers.get(key, ())):
@@ -223,7 +223,7 @@ class CoordinatedElection:
 
     @staticmethod
     def _needed(candidates: Sequence[Candidate], lease: dict[str, Any] | None, now: datetime.datetime) -> bool:
-        """Whether somebody else may have to lead. Now and then all are asked, so that those that are gone are found."""
+        """Return whether the leader may have to change. From time to time all candidates are pinged, to find those that are gone."""
         spec = (lease or {}).get("spec") or {}
         if _ended(spec, now) or not spec.get("holderIdentity"):
             return True
@@ -233,13 +233,13 @@ class CoordinatedElection:
         return bool(best) and best != spec["holderIdentity"]
 
     async def _asked(self, namespace: str, candidates: Sequence[Candidate], now: datetime.datetime) -> bool:
-        """Asks those that have not been heard of lately; whether there is an answer to wait for."""
+        """Ping candidates without a recent answer; return whether there are answers to wait for."""
         waiting, time_slice = False, TimeSlice()
         for c in candidates:
             if time_slice.over:
                 await time_slice.pause()
             if c.owes_an_answer:
-                # Who did not answer in time is not asked again: the election goes on without it.
+                # A candidate that did not answer in time is not pinged again: the election continues without it.
                 waiting = waiting or (c.pinged is not None and c.pinged + ELECTION > now)
             elif not c.alive(now):
                 await self.client.update(self.candidates, namespace, c.name, partial(_ask, now.strftime(MICRO_TIME)))
@@ -247,7 +247,7 @@ class CoordinatedElection:
         return waiting
 
     async def _elect(self, key: Key, strategy: str, leader: str, now: datetime.datetime) -> None:
-        """Writes who is to lead into the Lease; with no ``leader``, only that somebody else decides by ``strategy``."""
+        """Write the new leader into the Lease; without ``leader``, only the ``strategy`` by which another component decides."""
         namespace, name = key
         fresh = {"leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now.strftime(MICRO_TIME), "strategy": strategy}
         if leader:
@@ -272,7 +272,7 @@ class CoordinatedElection:
 
 
 class CandidateCollector:
-    """Removes LeaseCandidates that have not renewed for long."""
+    """Deletes LeaseCandidates that were not renewed for long."""
 
     name = "leasecandidate-gc"
 
@@ -281,13 +281,13 @@ class CandidateCollector:
         self.registry = registries.of(GROUP, "leasecandidates")
 
     async def run(self) -> None:
-        """Collects every ``COLLECT_EVERY_S`` seconds until cancelled."""
+        """Collect every ``COLLECT_EVERY_S`` seconds until cancelled."""
         while True:
             await self.collect(datetime.datetime.now(datetime.UTC))
             await asyncio.sleep(COLLECT_EVERY_S)
 
     async def collect(self, now: datetime.datetime) -> None:
-        """Deletes the candidates that do not count any more."""
+        """Delete expired candidates."""
         async for rec in self.client.paced(self.registry.root):
             obj = object_of(rec)
             if Candidate.of(obj).expired(now):
@@ -310,7 +310,7 @@ def _ended(spec: dict[str, Any], now: datetime.datetime) -> bool:
 
 
 def elections(registries: Registries, hooks: Hooks, raw: Options) -> LeaderElection:
-    """What elects leaders among LeaseCandidates, on one server of the cluster."""
+    """Return the election that decides which server of the cluster runs the coordinated election."""
     times = Times(
         raw.coordinated_leadership_lease_duration, raw.coordinated_leadership_renew_deadline, raw.coordinated_leadership_retry_period
     )

@@ -1,7 +1,7 @@
-"""APIServices of the group versions that CustomResourceDefinitions serve: made, put back and taken away again.
+"""Creates, repairs and deletes the APIServices of group versions served by CustomResourceDefinitions.
 
-Upstream: ``crdregistration`` of kube-apiserver and kube-aggregator's ``controllers/autoregister``. Their label says ``automanaged: true``:
-what somebody deleted or edited is repaired. Without the label an APIService is left to who took it away.
+Upstream: ``crdregistration`` of kube-apiserver and kube-aggregator's ``controllers/autoregister``. The APIServices have the label
+``automanaged: true``; deleted or edited ones are repaired. An APIService from which a user removed the label is left alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Names = frozenset[str]  # of APIServices: <version>.<group>
 
 
 class CRDRegistration:
-    """Writes the APIServices of the group versions that established definitions serve."""
+    """Maintains the APIServices of the group versions that established definitions serve."""
 
     name = "crd-autoregistration"
 
@@ -31,7 +31,7 @@ class CRDRegistration:
         self.client = Client(registries, "kube-apiserver", "system:apiserver")
         self.registry = registries.of(REGISTRATION, "apiservices")
         self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions").root
-        self._of: dict[str, Names] = {}  # definition -> what it serves
+        self._of: dict[str, Names] = {}  # definition -> APIServices of its served versions
         self._wanted: Counter[str] = Counter()
         self._filling = Filling(self.client, self._definitions, self._clear, self._take)
         self.queue = WorkQueue(self._sync, self.name)
@@ -49,7 +49,7 @@ class CRDRegistration:
         )
 
     def _clear(self) -> None:
-        for name in self._wanted:  # nobody may want it any more
+        for name in self._wanted:  # probably no longer wanted
             self.queue.add(name)
         self._of.clear()
         self._wanted.clear()
@@ -58,7 +58,7 @@ class CRDRegistration:
         self._serves(record.key, _served(light(record)))
 
     def _serves(self, key: str, has: Names) -> None:
-        """A definition serves these."""
+        """Record the APIServices of a definition's served versions."""
         had = self._of.pop(key, frozenset())
         if has:
             self._of[key] = has
@@ -70,7 +70,7 @@ class CRDRegistration:
             self.queue.add(name)
 
     def _defined(self, events: Sequence[Event]) -> None:
-        for e in events:  # each is read in a turn of its own: it may have thousands of versions, and others read it in this one
+        for e in events:  # parsed later, in separate turns: one may have thousands of versions, and other listeners parse it in this turn
             self.queue.add(e.key)
 
     def _listed(self, records: Sequence[Record]) -> None:

@@ -1,6 +1,6 @@
-"""The objects of a definition that is deleted go before it (apiextensions-apiserver ``pkg/controller/finalizer``).
+"""Deletes the objects of a deleted definition before the definition itself (apiextensions-apiserver ``pkg/controller/finalizer``).
 
-A pass deletes what there is; objects with finalizers of their own are waited for, and looked at again when one of them goes.
+A pass deletes all objects. Objects with finalizers of their own are waited for; the next pass follows when one of them is deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Obj = dict[str, Any]
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE, AT_ONCE, WORKERS = 500, 64, 4
 LATER_S, SOON_S = 5.0, 0.05
-PATIENCE_S = 60.0  # until it is told that objects stay
+PATIENCE_S = 60.0  # before the condition reports that objects remain
 IN_PROGRESS = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 COMPLETED = ("False", "InstanceDeletionCompleted", "removed all instances")
 NEVER = ("False", "NeverEstablished", "resource was never established")
@@ -32,7 +32,7 @@ WAITING = ("True", "InstanceDeletionCheck", "could not confirm zero CustomResour
 
 
 class DefinitionFinalizer:
-    """Deletes the objects of definitions that are being deleted, then takes their finalizer away."""
+    """Deletes the objects of deleted definitions, then removes the definitions' finalizer."""
 
     name = "crd-finalizer"
 
@@ -41,10 +41,10 @@ class DefinitionFinalizer:
         self.registry = registries.of(GROUP, RESOURCE)
         self.queue = WorkQueue(self._sync, self.name)
         self._ending: dict[str, str] = {}  # prefix of the objects -> definition that waits for them
-        self._since: dict[str, float] = {}  # prefix of the objects -> when they were first waited for
+        self._since: dict[str, float] = {}  # prefix of the objects -> when the wait began
 
     async def run(self) -> None:
-        """Follow the definitions, and the objects of those that are going, until cancelled."""
+        """Follow the definitions, and the objects of deleted ones, until cancelled."""
         definitions = self.client.each(self.registry.root, self._look)
         await follow(self.queue, [definitions, self.client.reflector("/registry/", self._object_events)], WORKERS)
 
@@ -67,16 +67,16 @@ class DefinitionFinalizer:
         if obj is None or not obj["metadata"].get("deletionTimestamp") or FINALIZER not in (obj["metadata"].get("finalizers") or ()):
             return None
         uid, spec = obj["metadata"].get("uid", ""), obj["spec"]
-        told = (obj.get("status") or {}).get("conditions") or ()
-        # A pass after the first finds what it wrote: to begin anew each time would be news of this loop to itself, without end.
-        if not any(c.get("type") == "Terminating" and c.get("reason") == WAITING[1] for c in told):
+        stored_conditions = (obj.get("status") or {}).get("conditions") or ()
+        # Later passes must not reset the condition: each write would trigger this loop again, without end.
+        if not any(c.get("type") == "Terminating" and c.get("reason") == WAITING[1] for c in stored_conditions):
             await self._tell(name, uid, IN_PROGRESS)
         prefix = f"/registry/{spec['group']}/{spec['names']['plural']}/"
         reg = self._of(spec["group"], spec["names"]["plural"])
-        what = COMPLETED if any(c.get("type") == "Established" and c.get("status") == "True" for c in told) else NEVER
+        what = COMPLETED if any(c.get("type") == "Established" and c.get("status") == "True" for c in stored_conditions) else NEVER
         if reg is not None and reg.root == prefix:
             if find_builtin_kind(reg.resource.group, reg.resource.version, reg.resource.kind) is not None:
-                what = OVERLAPPING  # what is kept there is not of the definition
+                what = OVERLAPPING  # the objects stored there are not the definition's
             else:
                 self._ending[prefix] = name
                 now = asyncio.get_running_loop().time()
@@ -90,14 +90,14 @@ class DefinitionFinalizer:
         return None
 
     def _of(self, group: str, resource: str) -> Registry | None:
-        """Where the objects are kept; None when they were never served, so that there are none."""
+        """Return the registry of the objects; None if they were never served, so that there are none."""
         try:
             return self.client.registries.of(group, resource)
         except KeyError:
             return None
 
     async def _empty(self, reg: Registry) -> bool:
-        """Deletes all objects; whether none is left."""
+        """Delete all objects; return whether none is left."""
         start = ""
         while True:
             page = self.client.store.range(reg.root, start, PAGE, max_bytes=PAGE_BYTES)
@@ -115,8 +115,8 @@ class DefinitionFinalizer:
             await asyncio.sleep(0)
 
     async def _tell(self, name: str, uid: str, what: tuple[str, str, str], last: bool = False) -> None:
-        """Writes the condition and, with ``last``, takes the finalizer away. As upstream does both through /status: rules for the rest
-        of a definition, which a stored one need not keep, must not keep it from going."""
+        """Write the condition and, with ``last``, remove the finalizer. As upstream, both go through /status: validation of the rest of a
+        definition, which an old stored one may fail, must not prevent its deletion."""
         condition = dict(zip(("type", "status", "reason", "message"), ("Terminating", *what), strict=True))
         now = self.client.context().now
 

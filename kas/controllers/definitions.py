@@ -1,7 +1,7 @@
-"""Definitions get their names accepted, and are established: what they define is served from then on.
+"""Accepts the names of CustomResourceDefinitions and establishes them; from then on they are served.
 
 Upstream: apiextensions-apiserver ``pkg/controller/{status,establish,apiapproval,nonstructuralschema}``, loops that write one after the
-other. Here one write says all, so that a new resource is served that much earlier.
+other. Here a single write sets all conditions, so that a new resource is served that much earlier.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _APPROVAL = {
 
 
 class _Names:
-    """Of one definition: the group, what it asks for and what it has."""
+    """The group, requested names and accepted names of one definition."""
 
     __slots__ = ("accepted", "group", "kinds", "requested", "resources")
 
@@ -43,7 +43,8 @@ class _Names:
 
 
 class _Group:
-    """The definitions of a group by name, how many have each name of a resource and a kind, and who does not have all of its names."""
+    """The definitions of a group by name, the number of users of each resource and kind name, and the definitions that lack requested
+    names."""
 
     def __init__(self) -> None:
         self.members: dict[str, _Names] = {}
@@ -52,7 +53,7 @@ class _Group:
         self.wanting: set[str] = set()
 
     def put(self, name: str, new: _Names | None) -> bool:
-        """``name`` has become this, or is gone. Whether somebody may have now what was not to be had before."""
+        """Set a definition, None if it was deleted. Return whether a name became free."""
         old = self.members.pop(name, None)
         if old is not None:
             self.resources.subtract(old.resources)
@@ -75,12 +76,13 @@ class _Group:
         return found
 
     def used(self) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
-        """Whether a definition has a name of a resource, and of a kind: as in upstream also the one that asks, under another heading."""
+        """Return two predicates: whether a resource name, or a kind name, is in use. As upstream, names of the requesting definition
+        count, too."""
         return lambda x: self.resources[x] > 0, lambda x: self.kinds[x] > 0
 
 
 class DefinitionConditions:
-    """Writes the names and conditions of each CustomResourceDefinition's status."""
+    """Maintains the names and conditions in the status of each CustomResourceDefinition."""
 
     name = "crd-conditions-controller"
 
@@ -126,7 +128,7 @@ class DefinitionConditions:
             self.queue.add(name)
 
     def _look_again(self, group: _Group) -> None:
-        """A name has become free, which those who do not have all of theirs may want."""
+        """Queue the definitions that lack names, since a name has become free."""
         for name in group.wanting:
             self.queue.add(name)
 
@@ -150,7 +152,7 @@ class DefinitionConditions:
         await self.client.update(self.registry, "", name, change, "status")
 
     def _wanted(self, obj: Obj) -> tuple[Obj, list[Obj]] | None:
-        """The names to accept and the conditions to set; None when all is said."""
+        """Return the names to accept and the conditions to set; None if the status is complete."""
         status = obj.get("status") or {}
         had = {c.get("type"): c for c in status.get("conditions") or ()}
         accepted = status.get("acceptedNames") or {}
@@ -158,7 +160,7 @@ class DefinitionConditions:
         names, problem = self._accept(asked)
         out: list[Obj] = []
         if problem is None:
-            same = asked.requested == asked.accepted  # of which upstream says nothing again, whatever its status says meanwhile
+            same = asked.requested == asked.accepted  # upstream writes nothing more then, whatever the status contains
             if not same:
                 out.append(_condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"))
             if had.get("Established", {}).get("status") == "True" or (same and had.get("NamesAccepted", {}).get("status") != "True"):
@@ -179,12 +181,13 @@ class DefinitionConditions:
 
     @staticmethod
     def _may_be_shapeless(obj: Obj) -> bool:
-        """Only a definition that preserves what it does not know is allowed a schema that is not structural."""
+        """Return whether the NonStructuralSchema condition may apply: only a definition that preserves unknown fields may have such a
+        schema."""
         conditions = (obj.get("status") or {}).get("conditions") or ()
         return bool(obj["spec"].get("preserveUnknownFields")) or any(c.get("type") == SHAPE for c in conditions)
 
     def _accept(self, names: _Names) -> tuple[Obj, tuple[str, str] | None]:
-        """What of the requested names may be had, and (reason, message) where something may not."""
+        """Return the accepted names, and (reason, message) if a requested name is taken."""
         if names.requested == names.accepted:
             return names.accepted, None
         resources, kinds = (self._groups.get(names.group) or _Group()).used()

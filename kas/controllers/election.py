@@ -1,6 +1,6 @@
-"""One server of a cluster runs the controllers of ``--controllers``: the one that holds the Lease (client-go's ``leaderelection``).
+"""Leader election between servers: the holder of the Lease runs the controllers of ``--controllers`` (client-go's ``leaderelection``).
 
-Who holds it renews it; who cannot in time ends its controllers before others may believe the Lease free.
+The holder renews the Lease. If it cannot do so in time, it stops its controllers before other servers may consider the Lease free.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("kas.controllers")
 
 
 class Times(NamedTuple):
-    """How long a Lease counts after its renewal, how long its holder tries to renew it, and how often, in seconds."""
+    """In seconds: how long a Lease is valid after its renewal, how long its holder tries to renew it, and the retry interval."""
 
     lease_s: float = LEASE_DURATION_S
     deadline_s: float = RENEW_DEADLINE_S
@@ -44,7 +44,7 @@ TIMES = Times()
 
 
 class LeaderElection:
-    """Runs ``controllers()``, made anew each time, while this server leads: while it holds ``lease``, in kube-system."""
+    """Runs ``controllers()``, constructed anew each time, while this server holds ``lease`` in kube-system."""
 
     name = "leader-election"
 
@@ -57,11 +57,11 @@ class LeaderElection:
         self._registry = registries.of(GROUP, "leases")
         self._controllers, self._hooks = controllers, hooks
         self.identity = f"{socket.gethostname().lower()}_{new_uid()}"
-        # Another's Lease counts from when its renewal was seen here: clocks of machines differ.
+        # Another holder's Lease is valid from when its renewal was seen here, since the clocks of machines differ.
         self._seen: tuple[Any, float] = (None, 0.0)
 
     async def run(self) -> None:
-        """Leads whenever it can, until cancelled; then gives the Lease back."""
+        """Lead whenever possible, until cancelled; then release the Lease."""
         while True:
             began = time.monotonic()
             if await self._acquire():
@@ -76,7 +76,7 @@ class LeaderElection:
         try:
             while (left := until - time.monotonic()) > 0:
                 await asyncio.sleep(min(self._times.retry_s, left))
-                began = time.monotonic()  # what is written says this time, whenever it is answered
+                began = time.monotonic()  # the written renewTime, however late the answer arrives
                 if await self._acquire(until - began):
                     until = began + self._times.deadline_s
         finally:
@@ -87,7 +87,7 @@ class LeaderElection:
                 await self._release()
 
     async def _acquire(self, within_s: float | None = None) -> bool:
-        """Takes or renews the Lease; whether this server holds it now. A store that does not answer may take ``within_s``."""
+        """Acquire or renew the Lease; return whether this server holds it now. A call to the store may take ``within_s`` seconds."""
         try:
             async with asyncio.timeout(self._times.deadline_s if within_s is None else within_s):
                 return await self._try()
@@ -97,7 +97,7 @@ class LeaderElection:
 
     async def _try(self) -> bool:
         now = datetime.datetime.now(datetime.UTC).strftime(MICRO_TIME)
-        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, round(self._times.lease_s)), "renewTime": now}
+        renewal = {"holderIdentity": self.identity, "leaseDurationSeconds": max(1, round(self._times.lease_s)), "renewTime": now}
         taken = False
 
         def take(lease: dict[str, Any]) -> bool:
@@ -110,7 +110,7 @@ class LeaderElection:
             taken = True
             if holder != self.identity:
                 spec.update(acquireTime=now, leaseTransitions=(spec.get("leaseTransitions") or 0) + 1)
-            spec.update(mine)
+            spec.update(renewal)
             return True
 
         if await self._client.update(self._registry, NAMESPACE, self._lease, take) is not None:
@@ -119,12 +119,12 @@ class LeaderElection:
             return False
         lease = {
             "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": self._lease, "namespace": NAMESPACE},
-            "spec": {**mine, "acquireTime": now, "leaseTransitions": 0},
+            "spec": {**renewal, "acquireTime": now, "leaseTransitions": 0},
         }  # fmt: skip
         return await self._client.create(GROUP, "leases", lease) is not None
 
     def _holds(self, spec: dict[str, Any]) -> bool:
-        """Whether the other, who has the Lease, must be believed to lead."""
+        """Return whether the other holder must be assumed to lead."""
         state = (spec.get("holderIdentity"), spec.get("renewTime"))
         if state != self._seen[0]:
             self._seen = (state, time.monotonic())

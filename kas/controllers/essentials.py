@@ -1,9 +1,8 @@
-"""Keeps what every cluster has: system namespaces, the kubernetes Service with its endpoints, the default ServiceCIDR, the ConfigMaps
-in kube-system that are the server's.
+"""Restores the objects every cluster has: system namespaces, the kubernetes Service with its endpoints, the default ServiceCIDR, and the
+server's ConfigMaps in kube-system.
 
 Upstream: ``pkg/controlplane/controller/{systemnamespaces,kubernetesservice,defaultservicecidr,clusterauthenticationtrust}`` and the
-flow-control ensurer.
-They were written at start; this puts back what somebody deleted or changed since.
+flow-control ensurer. The objects are written at start; this controller restores those that were deleted or changed since.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ EVERY_S = 10.0
 KEPT = frozenset(
     {
         "namespaces", "services", "endpoints", "endpointslices", "servicecidrs", "flowschemas", "prioritylevelconfigurations",
-        "configmaps",  # by which aggregated servers know whom to believe
+        "configmaps",  # tell aggregated servers which certificates to trust
     }
 )  # fmt: skip
 CIDR_REPORTER = "kubernetes-service-cidr-controller"
@@ -29,22 +28,22 @@ log = logging.getLogger("kas.controllers")
 
 
 class Essentials:
-    """Puts back what was deleted or changed; ``service_ranges`` are what the default ServiceCIDR should be."""
+    """Restores deleted or changed objects; ``service_ranges`` is what the default ServiceCIDR should contain."""
 
     name = "bootstrap-controller"
 
     def __init__(self, registries: Registries, bootstrapper: Bootstrapper, service_ranges: list[str]) -> None:
         self._bootstrapper, self._service_ranges = bootstrapper, service_ranges
         self.client = Client(registries, CIDR_REPORTER, "system:apiserver")
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def run(self) -> None:
-        """Every ``EVERY_S`` seconds, and when something else is wanted, create again what is missing, until cancelled; who writes one
-        meanwhile is left alone."""
+        """Recreate missing objects every ``EVERY_S`` seconds, and when the wanted objects change, until cancelled. Objects written
+        concurrently are left alone."""
         while True:
             await self._look_at_range()
             await self._bootstrapper.due(EVERY_S)
-            # All that flow control has is looked at, and somebody may have made thousands of that.
+            # In the thread pool: it reads all flow-control objects, of which users may have created thousands.
             for operations in await POOL.run(self._bootstrapper.missing, KEPT):
                 try:
                     await self.client.store.commit_many(operations)
@@ -52,10 +51,10 @@ class Essentials:
                     log.info("%s: somebody else wrote %s", self.name, e.key)
 
     async def _look_at_range(self) -> None:
-        """Says, once each, that the default ServiceCIDR is another than the flags name, or is not ready."""
+        """Record, once each, that the default ServiceCIDR differs from the flags or is not ready."""
         try:
             cidr = self.client.get("networking.k8s.io", "servicecidrs", "", "kubernetes")
-        except TransformError:  # the log says so where it is read first
+        except TransformError:  # logged where it is read first
             return
         if cidr is None or cidr["metadata"].get("deletionTimestamp"):
             return
@@ -70,8 +69,8 @@ class Essentials:
             message = f"The default ServiceCIDR [{' '.join(have)}] does not match the controller flag configurations [{' '.join(want)}]"
         elif ready.get("status") == "False":
             reason, message = ready.get("reason") or "", f"Configuration matches, but {ready.get('message') or ''}"
-        if reason and reason not in self._told:
-            self._told.add(reason)
+        if reason and reason not in self._reported:
+            self._reported.add(reason)
             meta = cidr["metadata"]
             involved = {"kind": "ServiceCIDR", "name": meta["name"], "uid": meta.get("uid", ""), "apiVersion": "networking.k8s.io/v1"}
             await self.client.warn(involved, reason, message, CIDR_REPORTER)

@@ -1,4 +1,5 @@
-"""Says of every FlowSchema whether its priority level exists (apiserver's ``util/flowcontrol/apf_controller.go``)."""
+"""Sets the Dangling condition of FlowSchemas: whether their priority level exists (apiserver's
+``util/flowcontrol/apf_controller.go``)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ MANAGER = "api-priority-and-fairness-config-consumer-v1"
 
 
 class FlowControlStatus:
-    """Says in the status of a FlowSchema whether its priority level is there."""
+    """Maintains the Dangling condition in the status of FlowSchemas."""
 
     name = "priority-and-fairness-config-consumer"
 
@@ -24,7 +25,7 @@ class FlowControlStatus:
         self.schemas = registries.of(GROUP, "flowschemas")
         self.levels = registries.of(GROUP, "prioritylevelconfigurations")
         self.queue = WorkQueue(self._sync, self.name)
-        self._named: dict[str, set[str]] = {}  # by level: the schemas that named it when they were looked at last
+        self._named: dict[str, set[str]] = {}  # level -> schemas that named it when last checked
         self._level_of: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -41,14 +42,14 @@ class FlowControlStatus:
             self.queue.add(split_key(self.schemas, e.key)[1])
 
     def _level_events(self, events: Sequence[Event]) -> None:
-        # Only their coming and going matters, and only to those that name them.
+        # Only creation and deletion of a level matter, and only to the schemas that name it.
         for e in events:
             if e.record is None or e.previous is None:
                 for name in self._named.get(split_key(self.levels, e.key)[1], ()):
                     self.queue.add(name)
 
     def _names(self, name: str, level: str) -> None:
-        """A schema names a level, or none ("")."""
+        """Record the level that a schema names, "" for none."""
         before = self._level_of.pop(name, "")
         if before:
             self._named[before].discard(name)

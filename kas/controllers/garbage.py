@@ -20,17 +20,17 @@ from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.store import Event, Record
 
-WORKERS = 16  # deletions in flight share group commits
-ASKING = 4  # questions to other servers
+WORKERS = 16  # concurrent deletions share group commits
+ASKING = 4  # concurrent requests to other servers
 PAGE = 64
-ASK_AGAIN_S = 30.0  # where nobody tells: a kind that is not served, an owner that another server keeps
-# These say nothing of ownership to the collector upstream either.
+ASK_AGAIN_S = 30.0  # retry without an event: for a kind that is not served, or an owner in another server
+# Resources that the collector ignores, as upstream.
 IGNORED = frozenset({("", "events"), ("events.k8s.io", "events")})
 INTERNAL_ROOTS = ("/registry/ranges/", "/registry/events/")
 
 
 class GarbageCollector:
-    """Deletes what has lost its owners, and ends foreground and orphaning deletions."""
+    """Deletes objects that lost their owners, and completes foreground and orphaning deletions."""
 
     name = "garbage-collector-controller"
 
@@ -41,16 +41,19 @@ class GarbageCollector:
         self.store = registries.store
         self.graph = Graph()
         self.queue = WorkQueue(self._work, self.name)
-        # What has owners that another server keeps: its answers are waited for where nobody else waits.
+        # Objects with owners in other servers have a queue of their own, so that slow answers delay no other objects.
         self.asking = WorkQueue(self._ask, f"{self.name}-remote")
         self._roots: dict[str, Registry] = {}
-        self._lost, self._whole = asyncio.Event(), asyncio.Event()  # changes were missed; the graph holds all there is
-        self._told: dict[tuple[str, str], None] = {}
+        self._lost, self._whole = asyncio.Event(), asyncio.Event()  # changes were missed; the graph is complete
+        self._reported: dict[tuple[str, str], None] = {}
         self._elsewhere = Elsewhere(self.store, f"{self.name}-elsewhere")
 
     async def run(self) -> None:
-        """Read every object into the graph, then follow all changes until cancelled; begin anew when changes were missed. Nothing is
-        worked on meanwhile: an owner whose dependents are not known yet seems to have none, and is let go before they have forgotten it."""
+        """Read every object into the graph, then follow all changes until cancelled; start over after missed changes.
+
+        No item is worked on before the graph is complete: an owner whose dependents are not known yet would seem to have none, and would
+        be released before they dropped their references.
+        """
         reflector = self.client.reflector("/registry/", self._events, lambda _: self._missed(), lists=False)
         reflector.start()
         self._lost.clear()
@@ -78,11 +81,11 @@ class GarbageCollector:
         self._lost.set()
 
     async def _scan(self) -> None:
-        """Takes in everything there is, in pages; events that come meanwhile are newer and win."""
+        """Read all objects into the graph, page by page; concurrent events are newer and win."""
         time_slice = TimeSlice()
         for reg in self._collected():
             async for page in self.client.paced_pages(reg.root, PAGE):
-                for rec in page.records:  # in one go: what is deleted after it was read must not be put in afterwards
+                for rec in page.records:  # in one turn: an object deleted after it was read must not be added afterwards
                     for key in self.graph.put(rec.key, rec.json, rec.revision):
                         self.queue.add(key)
                 if time_slice.over:
@@ -99,7 +102,7 @@ class GarbageCollector:
                 for key in graph.put(e.key, e.record.json, e.record.revision):
                     add(key)
             elif graph.nodes:
-                assert e.previous is not None  # a deletion brings what was
+                assert e.previous is not None  # a deletion carries the previous object
                 uid = uid_of(e.previous.json)
                 if uid in graph.dependents:
                     self._elsewhere.absent(uid)
@@ -107,11 +110,11 @@ class GarbageCollector:
                     add(key)
 
     def _collected(self) -> Iterator[Registry]:
-        """Of all that may own, or be owned."""
+        """Return the registries of all kinds that may own or be owned."""
         return (reg for reg in self.client.registries if (reg.resource.group, reg.resource.resource) not in IGNORED)
 
     def _registry(self, key: str) -> Registry | None:
-        """The registry a key belongs to."""
+        """Return the registry a key belongs to, or None."""
         parent = key.rpartition("/")[0] + "/"
         for root in (parent, parent[:-1].rpartition("/")[0] + "/"):
             if root in self._roots:
@@ -124,7 +127,7 @@ class GarbageCollector:
     async def _work(self, key: Look) -> float | None:
         await self._whole.wait()
         if isinstance(key, DependentsOf):
-            time_slice = TimeSlice()  # an owner may have any number of them
+            time_slice = TimeSlice()  # an owner may have any number of dependents
             for d in self.graph.dependents_of(key.uid):
                 self.queue.add(d.key)
                 if time_slice.over:
@@ -140,7 +143,7 @@ class GarbageCollector:
             await self._foreground(reg, node)
             return None
         if node.deleting:
-            return None  # it goes by itself; its dependents are looked at then
+            return None  # its deletion is in progress; the dependents are examined afterwards
         return await self._collect(reg, node)
 
     async def _ask(self, key: str) -> float | None:
@@ -151,8 +154,8 @@ class GarbageCollector:
         return await self._collect(reg, node, self._remote)
 
     async def _collect(self, reg: Registry, node: Node, remote: RemoteOwners | None = None) -> float | None:
-        """``attemptToDeleteItem``: what becomes of an object depends on which of its owners are there. Without ``remote`` an object with
-        an owner that is not kept here waits for its turn to be asked about."""
+        """Decide by the existence of its owners what happens to an object (``attemptToDeleteItem``). Without ``remote``, an object with
+        an owner in another server is moved to the queue for these."""
         rec = self.store.get(node.key)
         if rec is None:
             return None
@@ -165,7 +168,7 @@ class GarbageCollector:
         dangling: list[Any] = []
         waiting: list[Any] = []
         again: float | None = None
-        time_slice = TimeSlice()  # there may be 25,000
+        time_slice = TimeSlice()  # there may be 25,000 references
         for ref in refs:
             if time_slice.over:
                 await time_slice.pause()
@@ -200,7 +203,7 @@ class GarbageCollector:
         finalizers = meta.get("finalizers") or ()
         if waiting and dependents:
             if await self._waits_for_others(node.uid):
-                # A cycle of objects that wait for each other: nobody in it may block its owner.
+                # A cycle of objects waiting for each other: none of them may block its owner.
                 await self._unblock(reg, node)
             policy = "Foreground"
         elif ORPHAN in finalizers:
@@ -213,7 +216,7 @@ class GarbageCollector:
         return None
 
     async def _waits_for_others(self, uid: str) -> bool:
-        """Whether somebody who names this owner waits for its own dependents."""
+        """Return whether a dependent of this owner waits for its own dependents."""
         time_slice = TimeSlice()
         for d in self.graph.dependents_of(uid):
             if d.foreground:
@@ -223,7 +226,7 @@ class GarbageCollector:
         return False
 
     async def _delete(self, reg: Registry, namespace: str, name: str, rec: Record, uid: str, policy: str) -> None:
-        """With the object as it was looked at as precondition: references changed since then are looked at again."""
+        """Delete an object with the state that was examined as precondition; if its references changed since then, examine it again."""
         fresh = self.store.get(rec.key)
         if fresh is None or uid_of(fresh.json) != uid:
             return
@@ -244,7 +247,7 @@ class GarbageCollector:
         return object_of(rec)["metadata"].get("ownerReferences")
 
     def _owner_state(self, owners: Registry, namespace: str, ref: dict[str, Any]) -> str:
-        """solid, dangling, waiting (for its dependents, this one too) or invalid."""
+        """Return the state of an owner: solid, dangling, waiting (for its dependents, including this one) or invalid."""
         if owners.resource.namespaced and not namespace:
             return "invalid"
         rec = self.store.get(owners.root + (f"{namespace}/" if owners.resource.namespaced else "") + ref.get("name", ""))
@@ -260,7 +263,7 @@ class GarbageCollector:
     # --- foreground and orphaning deletion
 
     async def _foreground(self, reg: Registry, node: Node) -> None:
-        """``processDeletingDependentsItem``: dependents go first; those that block hold the owner until they are gone."""
+        """Delete the dependents first; those that block hold the owner until they are gone (``processDeletingDependentsItem``)."""
         if not self.graph.blocks(node.uid):
             await self._remove_finalizer(reg, node, FOREGROUND)
             return
@@ -272,13 +275,13 @@ class GarbageCollector:
                 await time_slice.pause()
 
     async def _orphan(self, reg: Registry, node: Node) -> None:
-        # Who is not known yet would be collected instead.
+        # A dependent that is not known yet would be deleted instead of orphaned.
         await self.client.rest_fresh(node.key, (reg.root for reg in self._collected()))
         for d in self.graph.dependents_of(node.uid):
             owner_of = self._registry(d.key)
             if owner_of is not None:
                 await self._drop_references(owner_of, d, {node.uid})
-        if self._whole.is_set():  # else it comes again, with all of its dependents
+        if self._whole.is_set():  # otherwise the item is examined again, with all dependents
             await self._remove_finalizer(reg, node, ORPHAN)
 
     async def _remove_finalizer(self, reg: Registry, node: Node, finalizer: str) -> None:
@@ -315,16 +318,16 @@ class GarbageCollector:
     # --- references across namespaces
 
     async def _tell_if_elsewhere(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
-        """An owner that exists, but in another namespace, is a mistake worth an event."""
+        """Record an event if an owner exists in another namespace, which is a mistake."""
         owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
         if owners is None or not owners.resource.namespaced:
             return
         await self._elsewhere.find(owners, ref["uid"], Waiting(namespace, lambda: self._tell_invalid(reg, node, namespace, name, ref)))
 
     async def _tell_invalid(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
-        if (node.uid, ref["uid"]) in self._told:
+        if (node.uid, ref["uid"]) in self._reported:
             return
-        remember(self._told, (node.uid, ref["uid"]), None)
+        remember(self._reported, (node.uid, ref["uid"]), None)
         r = reg.resource
         where = f"[{ref['apiVersion']}/{ref['kind']}, namespace: {namespace}, name: {ref['name']}, uid: {ref['uid']}]"
         involved = {"kind": r.kind, "namespace": namespace, "name": name, "uid": node.uid}
@@ -334,7 +337,7 @@ class GarbageCollector:
 
 
 def _keep(meta: dict[str, Any], name: str, left: list[Any]) -> None:
-    """A list of the metadata, which is left out when nothing is in it: of custom resources what is written is what is stored."""
+    """Set a list in the metadata, or remove it if it is empty: custom resources are stored as written."""
     meta[name] = left
     if not left:
         del meta[name]

@@ -1,7 +1,8 @@
-"""Owners that are not where their dependents are: are they in another namespace? That is a mistake worth an event, and nothing else depends
-on it, so it is found out beside the collector: one look at everything of a kind for all owners of it that are asked for by then, with
-rests between. One look for each would let anybody who may write one object hold the loop: 1,000 made-up references among 3,000 objects
-held it for 29 s.
+"""Search for owners that exist in another namespace than their dependents. That is a mistake worth an event; nothing else depends on it.
+
+Therefore the search runs apart from the collector: one scan of all objects of a kind serves all its owners requested by then, with pauses
+between scans. With a scan per owner, any client that may write one object could block the event loop: 1,000 made-up references among
+3,000 objects blocked it for 29 s.
 """
 
 from __future__ import annotations
@@ -18,39 +19,39 @@ from kas.meta.records import NamedTuple
 from kas.registry.generic import Registry
 from kas.store import PAGE_BYTES, Store
 
-MEMORY = 10_000  # owners that are known, and dependents that wait to know
+MEMORY = 10_000  # limit of known owners, and of waiting dependents
 PAGE = 500
-REST_S, REST_TIMES = 1.0, 20  # after a look, and by how much longer than it took
+REST_S, REST_TIMES = 1.0, 20  # pause after a scan: at least, and as a multiple of its duration
 
 Tell = Callable[[], Awaitable[None]]
 
 
 class Waiting(NamedTuple):
-    """Somebody in ``namespace`` who wants to tell of an owner that is in another."""
+    """A dependent in ``namespace`` that reports if its owner is in another namespace."""
 
     namespace: str
     tell: Tell
 
 
 class Elsewhere:
-    """``queue`` is worked on by one; ``absent`` says what need not be looked for."""
+    """``queue`` must run with one worker; ``absent`` records what need not be searched."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
-        self.queue = WorkQueue(self._work, name)  # of kinds, by their roots
-        self._known: dict[str, str] = {}  # uids of owners that were looked for everywhere, to the namespace they are in
+        self.queue = WorkQueue(self._work, name)  # queued are the roots of kinds
+        self._known: dict[str, str] = {}  # uid of an owner -> its namespace, "" if it was found nowhere
         self._wanted: dict[str, tuple[Registry, dict[str, list[Waiting]]]] = {}  # by root and uid
         self._waiting = 0
 
     def absent(self, uid: str) -> None:
-        """It was here and is gone."""
+        """Record that this object was deleted."""
         remember(self._known, uid, "")
 
     async def find(self, owners: Registry, uid: str, waiting: Waiting) -> None:
-        """Tells at once where it is known, otherwise after a look; never when too many wait already."""
+        """Report at once if the owner's namespace is known, else after a scan. Dropped if too many wait already."""
         where = self._known.get(uid)
         if where is not None:
-            await _told(where, waiting)
+            await _report(where, waiting)
         elif self._waiting < MEMORY:
             self._waiting += 1
             self._wanted.setdefault(owners.root, (owners, {}))[1].setdefault(uid, []).append(waiting)
@@ -58,7 +59,7 @@ class Elsewhere:
 
     async def _work(self, root: str) -> None:
         if root not in self._wanted:
-            return  # it comes again because somebody could not be told
+            return  # a retry after a failed report
         owners, by_uid = self._wanted.pop(root)
         self._waiting -= sum(map(len, by_uid.values()))
         found, took = await self._look(owners, by_uid)
@@ -67,12 +68,13 @@ class Elsewhere:
         try:
             for uid, where in found.items():
                 for waiting in by_uid[uid]:
-                    await _told(where, waiting)
+                    await _report(where, waiting)
         finally:
             await asyncio.sleep(max(REST_S, REST_TIMES * took))
 
     async def _look(self, owners: Registry, by_uid: dict[str, list[Waiting]]) -> tuple[dict[str, str], float]:
-        """Goes through everything of a kind: in what namespaces they are, "" for nowhere, and how long that had the loop."""
+        """Scan all objects of a kind. Return the namespace of each uid, "" if not found, and the seconds the scan occupied the event
+        loop."""
         found, start, took = dict.fromkeys(by_uid, ""), "", 0.0
         while True:
             began = perf_counter()
@@ -89,13 +91,13 @@ class Elsewhere:
             await asyncio.sleep(0)
 
 
-async def _told(where: str, waiting: Waiting) -> None:
+async def _report(where: str, waiting: Waiting) -> None:
     if where and where != waiting.namespace:
         await waiting.tell()
 
 
 def remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """A bounded memory; the oldest entry makes room."""
+    """Add to a bounded cache; the oldest entry is evicted."""
     if len(known) >= MEMORY:
         known.pop(next(iter(known)))
     known[key] = value

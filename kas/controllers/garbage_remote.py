@@ -1,7 +1,7 @@
-"""Owners that other API servers keep: whether they are there is asked when somebody's reference names them.
+"""Owners in other API servers: their existence is checked when an object's reference names them.
 
-Upstream watches what aggregated servers serve as it watches everything. Here their objects are asked for one by one, again as long as
-something is owned by them, so that a deletion is seen late. Their objects' own references are not looked at.
+Upstream watches aggregated resources like all others. Here owners are requested one by one, repeatedly while something is owned by them,
+so a deletion is noticed late. The references of those objects themselves are not examined.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ OK, NOT_FOUND = 200, 404
 
 
 class RemoteOwners:
-    """Of the backends that the ``aggregator`` of the worker knows."""
+    """Looks up owners in the backends known to the worker's ``aggregator``."""
 
     def __init__(self, aggregator: Aggregator) -> None:
         self._backends = Backends(aggregator, "generic-garbage-collector")
 
     def keep(self, ref: dict[str, Any]) -> bool:
-        """Whether the group version that a reference names is another server's."""
+        """Return whether a reference's group version is served by another server."""
         return self._service(ref) is not None
 
     def _service(self, ref: dict[str, Any]) -> APIService | None:
@@ -34,7 +34,7 @@ class RemoteOwners:
         return next((s for s in remote if s.group_version == (group, version)), None)
 
     async def state(self, namespace: str, ref: dict[str, Any]) -> str | None:
-        """solid, dangling, waiting or invalid, as ``GarbageCollector._owner_state`` says it; None when nobody can tell now."""
+        """Return solid, dangling, waiting or invalid, as ``GarbageCollector._owner_state`` does; None if it cannot be determined now."""
         service = self._service(ref)
         path = self._find(service, namespace, ref) if service is not None else None
         if service is None or path is None or path == "invalid":
@@ -53,7 +53,8 @@ class RemoteOwners:
         return "waiting" if meta.get("deletionTimestamp") and FOREGROUND in (meta.get("finalizers") or ()) else "solid"
 
     def _find(self, service: APIService, namespace: str, ref: dict[str, Any]) -> str | None:
-        """Where the owner is below its group version, "invalid" where it cannot be; None for a kind that is not known to be served now."""
+        """Return the owner's path below its group version; "invalid" if it cannot exist, None if the kind is not known to be served
+        now."""
         for v in self._backends.aggregator.discovery.versions():
             if (v.group, v.version) != service.group_version or v.freshness != "Current":
                 continue

@@ -1,8 +1,8 @@
-"""Who owns whom: the part of the object graph the garbage collector needs, kept from store events.
+"""The ownership graph of the garbage collector, maintained from store events.
 
-Only objects with owner references, and those that wait for their dependents, have a node; of everything else nothing is kept. What an
-event costs then is two searches in its bytes: owners are found by the uid their dependents name, and whether one exists is asked of
-the store. JSON is decoded when one of the two searches hits.
+Only objects with owner references, and those waiting for their dependents, have a node; nothing is kept for other objects. So most events
+cost two searches in the object's bytes. Owners are found by the uid that their dependents name, and whether an owner exists is looked up
+in the store. JSON is decoded only if one of the two searches matches.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ _HEAD = re.compile(rb'\{"kind":"[^"]*","apiVersion":"[^"]*","metadata":\{(?:"(?:
 
 @dataclass(slots=True)
 class Node:
-    """What the collector knows of an object: ``key`` in the store, ``revision``, and whom it belongs to (ownerReferences)."""
+    """An object in the graph: its store ``key``, ``revision`` and ownerReferences."""
 
     key: str
     uid: str
     revision: int
     owners: tuple[dict[str, Any], ...]
     deleting: bool
-    foreground: bool  # waits until its dependents that block are gone
-    orphaning: bool  # waits until its dependents forget it
+    foreground: bool  # waits until its blocking dependents are gone
+    orphaning: bool  # waits until its dependents drop their references
 
 
 class DependentsOf(NamedTuple):
-    """Those that name this owner, as something to look at: there may be any number of them."""
+    """All dependents of this owner, as one item to examine: there may be any number of them."""
 
     uid: str
 
 
-Look = str | DependentsOf  # what has to be looked at: the object of a key, or some
+Look = str | DependentsOf  # an item to examine: the object of a key, or all dependents of an owner
 
 
 class Graph:
-    """Nodes by key, and keys of dependents by the uid of their owner: of all, and of those for which its foreground deletion waits."""
+    """Nodes by key, and the keys of dependents by the uid of their owner: all of them, and those that block its foreground deletion."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.dependents: dict[str, set[str]] = {}
         self._blocking: dict[str, set[str]] = {}
-        self._waiting: dict[str, str] = {}  # uid to key of owners that wait for dependents
+        self._waiting: dict[str, str] = {}  # uid to key of owners that wait for their dependents
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self.nodes.clear()
         self.dependents.clear()
         self._blocking.clear()
         self._waiting.clear()
 
     def put(self, key: str, json: bytes, revision: int) -> list[Look]:
-        """Takes an object in; returns what has to be looked at because of it."""
+        """Add or update an object; return the items to examine because of it."""
         ties = _ties(json) or json
         if _OWNERS not in ties and _FINALIZERS not in ties and key not in self.nodes:
             return []
@@ -93,8 +93,8 @@ class Graph:
         return look
 
     def _unlink(self, old: Node, owners: tuple[dict[str, Any], ...]) -> list[Look]:
-        """Takes back what ``old`` said; owners that it no longer blocks, and nobody else, may be able to go: to look at one with each
-        dependent that goes would be quadratic."""
+        """Remove ``old`` from the indexes. Owners that lost their last blocking dependent are to be examined; examining an owner for
+        every dependent that goes would be quadratic."""
         blocking = {o["uid"] for o in owners if o.get("blockOwnerDeletion")}
         look: list[Look] = []
         for uid in dict.fromkeys(owner["uid"] for owner in old.owners):
@@ -107,7 +107,7 @@ class Graph:
         return look
 
     def remove(self, key: str, uid: str) -> list[Look]:
-        """The object is gone: its dependents and the owners that waited for it have to be looked at."""
+        """Remove an object; return its dependents and the owners that waited for it, to be examined."""
         old = self.nodes.get(key)
         return [*(self._unlink(old, ()) if old is not None else ()), *self._those_of(uid)]
 
@@ -115,15 +115,15 @@ class Graph:
         return (DependentsOf(uid),) if uid in self.dependents else ()
 
     def dependents_of(self, uid: str) -> Iterator[Node]:
-        """The objects that name this owner now, each as it is when it is come to: others may have their turns meanwhile."""
+        """Yield the nodes that name this owner now, each in its current state, since other tasks may run during the iteration."""
         return self._nodes(self.dependents.get(uid, ()))
 
     def blocks(self, uid: str) -> bool:
-        """Whether this owner's foreground deletion waits for somebody."""
+        """Return whether dependents block this owner's foreground deletion."""
         return uid in self._blocking
 
     def blocking(self, uid: str) -> Iterator[Node]:
-        """Those of the dependents for which it waits, in the same way."""
+        """Yield those blocking dependents, in the same way."""
         return self._nodes(self._blocking.get(uid, ()))
 
     def _nodes(self, keys: Iterable[str]) -> Iterator[Node]:
@@ -141,15 +141,19 @@ def _discard(of: dict[str, set[str]], uid: str, key: str) -> None:
 
 
 def same_ties(a: bytes, b: bytes) -> bool:
-    """Whether two states of an object agree in all that the graph knows of it. These members stand between resourceVersion and
-    managedFields, where nothing else changes often: most updates of a pod are seen to be of no interest without decoding them."""
+    """Return whether two states of an object agree in everything the graph uses.
+
+    These fields are between resourceVersion and managedFields, where little else changes, so most updates of a pod are recognised as
+    irrelevant without decoding.
+    """
     ties = _ties(a)
     return ties != b"" and ties == _ties(b)
 
 
 def _ties(json: bytes) -> bytes:
-    """The members between resourceVersion and managedFields, from the quote that ends the former on; empty when one is not there."""
-    # A quote inside a string is escaped, so neither marker can be found in one.
+    """Return the bytes between resourceVersion and managedFields, beginning with the quote that ends the former; empty if either is
+    missing."""
+    # Quotes inside a string are escaped, so neither marker can occur in one.
     at = json.find(_VERSION)
     start = json.find(b'"', at + len(_VERSION))
     end = json.find(_MANAGERS, start)
@@ -157,7 +161,7 @@ def _ties(json: bytes) -> bytes:
 
 
 def uid_of(json: bytes) -> str:
-    """metadata.uid, without decoding where the object begins as the server writes built-in kinds."""
+    """Return metadata.uid, without decoding if the object begins as the server writes built-in kinds."""
     found = _HEAD.match(json)
     return found.group(1).decode() if found is not None else orjson.loads(json)["metadata"].get("uid", "")
 

@@ -1,4 +1,4 @@
-"""This server's Lease, by which the API servers of a cluster know one another, and the removal of those left behind.
+"""This server's identity Lease, by which the API servers of a cluster know one another, and the removal of expired ones.
 
 Upstream: ``pkg/controlplane/apiserver/server.go`` (controller and garbage collector of identity leases).
 """
@@ -33,7 +33,7 @@ class IdentityLease:
         self.holder = ""
 
     async def run(self) -> None:
-        """Renew the lease every ``RENEW_EVERY_S`` seconds until cancelled."""
+        """Renew the Lease every ``RENEW_EVERY_S`` seconds until cancelled."""
         while True:
             await self._renew()
             await asyncio.sleep(RENEW_EVERY_S)
@@ -55,7 +55,7 @@ class IdentityLease:
 
 
 class IdentityLeaseCollector:
-    """Removes the Leases of servers that are gone."""
+    """Deletes the Leases of servers that are gone."""
 
     name = "kube-apiserver-identity-lease-gc"
 
@@ -64,13 +64,13 @@ class IdentityLeaseCollector:
         self.registry = registries.of(GROUP, "leases")
 
     async def run(self) -> None:
-        """Collect expired leases every ``COLLECT_EVERY_S`` seconds until cancelled."""
+        """Collect expired Leases every ``COLLECT_EVERY_S`` seconds until cancelled."""
         while True:
             await self.collect(datetime.datetime.now(datetime.UTC))
             await asyncio.sleep(COLLECT_EVERY_S)
 
     async def collect(self, now: datetime.datetime) -> None:
-        """Deletes the identity leases that ended before ``now``."""
+        """Delete the identity Leases that expired before ``now``."""
         for lease in await POOL.run(self.client.list, GROUP, "leases", NAMESPACE):
             meta = lease["metadata"]
             if (meta.get("labels") or {}).get(LABEL) == VALUE and _ended(lease.get("spec") or {}, now):
@@ -83,5 +83,5 @@ def _ended(spec: dict[str, Any], now: datetime.datetime) -> bool:
         return True
     try:
         return datetime.datetime.fromisoformat(renewed) + datetime.timedelta(seconds=seconds) < now
-    except (ValueError, OverflowError) as e:  # the year 0, or 10000, which Go has and Python has not
+    except (ValueError, OverflowError) as e:  # year 0 or 10000, which Go supports and Python does not
         return isinstance(e, ValueError)

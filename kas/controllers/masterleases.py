@@ -1,5 +1,5 @@
-"""The addresses of a cluster's API servers (upstream's ``pkg/controlplane/reconcilers/lease.go``): each keeps a key that ends by itself,
-and the endpoints of the kubernetes Service are those whose key is there."""
+"""The addresses of a cluster's API servers (upstream's ``pkg/controlplane/reconcilers/lease.go``): each server keeps an expiring key, and
+the endpoints of the kubernetes Service are the servers whose key exists."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ log = logging.getLogger("kas.controllers")
 
 
 def addresses(store: Store) -> list[str]:
-    """The addresses of the servers that live."""
+    """Return the addresses of the live servers."""
     return [record.key.removeprefix(PREFIX) for record in store.range(PREFIX).records]
 
 
 async def hold(store: Store, key: str, value: Callable[[], Draft], renewed: Callable[[], object] = lambda: None) -> None:
-    """Renews a key that ends by itself every ``RENEW_EVERY_S`` seconds until cancelled, and takes it away then. What fails is raised, and
-    leaves the key as long as it lives: who begins again soon has it still."""
+    """Renew an expiring key every ``RENEW_EVERY_S`` seconds until cancelled, then delete it. After another error, which is raised, the
+    key remains until it expires: a caller that retries soon still has it."""
     try:
         while True:
             await store.commit(Op(key, value()))
@@ -41,8 +41,8 @@ async def hold(store: Store, key: str, value: Callable[[], Draft], renewed: Call
 
 
 class MasterCount:
-    """Takes this server's address from the endpoints of the kubernetes Service when it ends, as upstream's ``instancecount.go`` does with
-    ``--endpoint-reconciler-type=master-count``; ``Essentials`` puts it there."""
+    """Removes this server's address from the endpoints of the kubernetes Service when it stops, as upstream's ``instancecount.go`` does
+    with ``--endpoint-reconciler-type=master-count``; ``Essentials`` adds it."""
 
     name = "kubernetes-service-endpoints"
 
@@ -51,14 +51,14 @@ class MasterCount:
         self._client = Client(registries, "kube-apiserver", "system:apiserver")
 
     async def run(self) -> None:
-        """Waits until cancelled, and takes the address away then."""
+        """Wait until cancelled, then remove the address."""
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             for group, resource, leave in (
                 ("", "endpoints", self._leave), ("discovery.k8s.io", "endpointslices", self._leave_slice),
             ):  # fmt: skip
-                with contextlib.suppress(ApiError, StoreError):  # whoever is there next sees to it
+                with contextlib.suppress(ApiError, StoreError):  # the remaining servers correct it
                     await self._client.update(self._registries.of(group, resource), "default", "kubernetes", leave)
             raise
 
@@ -80,7 +80,7 @@ class MasterCount:
 
 
 class MasterLeases:
-    """Keeps this server's key. ``changed()`` is called when other servers have come or gone."""
+    """Maintains this server's key. ``changed()`` is called when other servers have come or gone."""
 
     name = "kubernetes-service-endpoint-lease"
 
@@ -90,7 +90,7 @@ class MasterLeases:
         self._store, self._address, self._changed = endpoints.whole, address, changed
 
     async def run(self) -> None:
-        """Renews the key every ``RENEW_EVERY_S`` seconds until cancelled, and takes it away then."""
+        """Renew the key every ``RENEW_EVERY_S`` seconds until cancelled, then delete it."""
         known: list[str] = []
 
         def look(*_: object) -> None:

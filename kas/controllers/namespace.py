@@ -1,8 +1,8 @@
-"""Empties namespaces that are being deleted, and lets them go (``pkg/controller/namespace``).
+"""Deletes the content of terminating namespaces and finalizes them (``pkg/controller/namespace``).
 
-Pods come first and everything else waits for them (KEP-5080), so that nothing a pod is still protected by vanishes before it.
-A pass deletes what is there, writes what is left into the conditions, and finalizes once nothing is left. The next pass comes when
-something in the namespace went away, or after a while.
+Pods are deleted first and everything else waits for them (KEP-5080), so that nothing disappears that still protects a pod. A pass deletes
+what exists, writes what remains into the conditions, and finalizes the namespace once it is empty. The next pass follows when something
+in the namespace was deleted, or after a while.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from kas.registry.registries import Registries
 from kas.store import PAGE_BYTES, Event, Record
 
 FINALIZER = "kubernetes"
-AT_ONCE = 64  # deletions in flight; they share group commits
-ASKED_AT_ONCE = 4  # of a namespace, where webhooks are asked: there is room for 68 questions to each, which is for requests, too
+AT_ONCE = 64  # concurrent deletions; they share group commits
+ASKED_AT_ONCE = 4  # per namespace, if webhooks are called: each webhook has room for 68 calls, which client requests need, too
 PAGE = 500
 SOON_S, LATER_S, LATEST_S = 0.05, 1.0, 15.0
 SLOW_S = 1.0  # for a batch that was refused
-REST = 4  # times what a pass took: what stays may be much, and go one by one
+REST = 4  # the pause, as a multiple of a pass's duration: remaining objects may be many, and go one by one
 WORKERS = 10  # as upstream: each may have to wait for a webhook that does not answer
 
 
 class NamespaceController:
-    """Empties namespaces that are being deleted, and lets them go."""
+    """Empties terminating namespaces and finalizes them."""
 
     name = "namespace-controller"
 
@@ -47,11 +47,11 @@ class NamespaceController:
         self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller", admission)
         self.registry = registries.of("", "namespaces")
         self.queue = WorkQueue(self._sync, self.name)
-        self.ending: dict[str, float] = {}  # namespaces being deleted, and the pause before the next pass by itself
-        self._rests: dict[str, float] = {}  # of those, the pause before one because something went
+        self.ending: dict[str, float] = {}  # terminating namespaces -> pause before the next pass without an event
+        self._rests: dict[str, float] = {}  # the same before a pass caused by a deletion
 
     async def run(self) -> None:
-        """Follow the namespaces, and the contents of those that are going, until cancelled."""
+        """Follow the namespaces, and the content of terminating ones, until cancelled."""
         namespaces = self.client.reflector(self.registry.root, self._namespace_events, self._listed)
         await follow(self.queue, [namespaces, self.client.reflector("/registry/", self._content_events)], WORKERS)
 
@@ -75,7 +75,7 @@ class NamespaceController:
                 self._look(e.key, e.record.json)
 
     def _content_events(self, events: Sequence[Event]) -> None:
-        """Something left a namespace that waits for it."""
+        """Schedule a pass when an object in a terminating namespace was deleted."""
         if not self.ending:
             return
         for e in events:
@@ -95,7 +95,7 @@ class NamespaceController:
             self._ended(name)
             return None
         if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
-            return None  # others have to finish; their write ends it
+            return None  # other finalizers remain; their removal ends it
         began = time.monotonic()
         found = await self._delete_content(name, namespace["metadata"]["deletionTimestamp"])
         self._rests[name] = min(LATEST_S, max(SOON_S, REST * (time.monotonic() - began)))
@@ -123,7 +123,8 @@ class NamespaceController:
         return pause
 
     async def _anything(self, namespace: str) -> bool:
-        """A last look: what was already under way when the deletion began is in the store by now, as the status is."""
+        """Return whether anything is left. A last check: writes that were in progress when the deletion began are in the store by now, as
+        the status is."""
         time_slice = TimeSlice()  # there may be thousands of kinds
         for reg in self._contents():
             if self.client.store.range(reg.prefix(namespace), limit=1).records:
@@ -133,7 +134,7 @@ class NamespaceController:
         return False
 
     def _contents(self) -> list[Registry]:
-        """Of all that a namespace holds: there may be one kind more, or less, by the time they were gone through."""
+        """Return the registries of all namespaced kinds, as a snapshot: kinds may come and go during the iteration."""
         return [reg for reg in self.client.registries if reg.resource.namespaced and "delete" in reg.resource.verbs]
 
     async def _delete_content(self, namespace: str, since: str) -> Findings:
@@ -151,7 +152,7 @@ class NamespaceController:
         return found
 
     async def _still_ending(self, pods: Registry, namespace: str, since: str) -> bool:
-        """Whether a pod has had less time since the namespace was deleted than it asked for to end."""
+        """Return whether a pod's grace period has not elapsed since the deletion of the namespace."""
         longest = 0
         async for rec in self.client.paced(pods.prefix(namespace)):
             pod = object_of(rec)
@@ -160,8 +161,11 @@ class NamespaceController:
         return time.time() - datetime.fromisoformat(since).timestamp() < longest
 
     async def _delete(self, reg: Registry, namespace: str, names: list[str], failures: list[str]) -> bool:
-        """Deletes these objects; what is said of those that are not goes to ``failures``. False when the next pass has to go on, as
-        admission refuses and takes long for it: a webhook that does not answer holds up other namespaces no more often than once."""
+        """Delete these objects; errors are appended to ``failures``.
+
+        Returns False if admission refused and took long for it, so that the next pass must continue: a webhook that does not answer
+        delays other namespaces only once per pass.
+        """
         together = "deletecollection" in reg.resource.verbs
         at_once = ASKED_AT_ONCE if self.client.asks_webhooks(reg, namespace) else AT_ONCE
         for i in range(0, len(names), at_once):
@@ -183,7 +187,8 @@ class NamespaceController:
         return True
 
     async def _empty(self, reg: Registry, namespace: str, found: Findings, patient: bool = False) -> None:
-        """Deletes all objects of a kind in a namespace and counts those that stay, which they need a reason for unless ``patient``."""
+        """Delete all objects of a kind in a namespace and count the remaining ones. Those without finalizers are reported as a failure
+        unless ``patient``."""
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
         start, failures = "", list[str]()
         time_slice = TimeSlice()
@@ -213,7 +218,7 @@ class NamespaceController:
 
 
 def _on_its_way(rec: Record) -> bool:
-    """Whether deleting it once more would change nothing: it waits for others, who may be slow, and many."""
+    """Return whether deleting the object again would change nothing: it waits for others, which may be slow, and many."""
     if b'"deletionTimestamp":' not in rec.json:
         return False
     meta = object_of(rec)["metadata"]

@@ -1,4 +1,4 @@
-"""What a namespace being deleted says about itself (``pkg/controller/namespace/deletion/status_condition_utils.go``). Pure."""
+"""The conditions of a terminating namespace (``pkg/controller/namespace/deletion/status_condition_utils.go``). Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISCOVERY, PARSING, CONTENT = (
     "NamespaceDeletionContentFailure",
 )
 REMAINING, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"
-# In the order they are written, with reason and message of the good case.
+# In the order of writing, with reason and message of the good state.
 FINE = {
     DISCOVERY: ("ResourcesDiscovered", "All resources successfully discovered"),
     PARSING: ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -24,13 +24,13 @@ FINE = {
 
 
 class Findings:
-    """What one pass over a namespace came upon."""
+    """The results of one pass over a namespace."""
 
     def __init__(self) -> None:
         self.remaining: Counter[str] = Counter()  # "<resource>.<group>"
         self.finalizers: Counter[str] = Counter()
-        self.failures: list[str] = []  # one of each kind at most
-        self.undiscovered: list[str] = []  # group versions whose server does not say what it has
+        self.failures: list[str] = []  # at most one per kind
+        self.undiscovered: list[str] = []  # group versions whose server did not answer discovery
 
     @property
     def empty(self) -> bool:
@@ -38,7 +38,7 @@ class Findings:
         return not self.remaining and not self.failures and not self.undiscovered
 
     def bad(self) -> dict[str, tuple[str, str]]:
-        """Type to (reason, message) of what is not in order."""
+        """Return condition type -> (reason, message) for everything that is not in order."""
         out = {}
         if self.undiscovered:
             stale = ", ".join(f"{gv}: stale GroupVersion discovery: {gv}" for gv in self.undiscovered)
@@ -57,7 +57,7 @@ class Findings:
 
 
 def updated(had: list[Condition], found: Findings, now: str) -> list[Condition] | None:
-    """The conditions with those of this pass; None when nothing changed. Conditions of others stay."""
+    """Return the conditions with those of this pass; None if nothing changed. Other conditions are kept."""
     out = [dict(c) for c in had]
     bad, changed = found.bad(), False
     for kind, fine in FINE.items():

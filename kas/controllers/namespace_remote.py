@@ -1,5 +1,5 @@
-"""What of a namespace other API servers keep: found by what they say they serve, and deleted there, as upstream's deleter does with every
-group it discovers (``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``)."""
+"""Content of a namespace in other API servers: found by their discovery and deleted there, as upstream's deleter does with every
+discovered group (``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from kas.controllers.namespace_conditions import Findings
 PAGE = 500
 _BACKGROUND = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
 NOT_FOUND, NOT_ALLOWED = 404, 405
-Resource = tuple[APIService, str, frozenset[str]]  # who serves it, its name, its verbs
+Resource = tuple[APIService, str, frozenset[str]]  # the serving backend, name, verbs
 
 
 class RemoteContent:
-    """Of the backends that the ``aggregator`` of the worker knows."""
+    """Deletes content in the backends known to the worker's ``aggregator``."""
 
     def __init__(self, aggregator: Aggregator) -> None:
         self._aggregator, self._backends = aggregator, Backends(aggregator, "namespace-controller")
 
     async def empty(self, namespace: str, found: Findings) -> None:
-        """Delete everything in the namespace that can be, and tell what stays, what failed, and who could not say what there is."""
+        """Delete everything deletable in the namespace; record in ``found`` what remains, what failed, and which servers did not answer
+        discovery."""
         if not self._aggregator.active:
             return
         for service, resource, verbs in list(self._resources(found)):
@@ -37,7 +38,7 @@ class RemoteContent:
                 found.failures.append(failure)
 
     def _resources(self, found: Findings) -> Iterator[Resource]:
-        """Each resource once, in the version that its group prefers."""
+        """Yield each resource once, in its group's preferred version."""
         seen: set[tuple[str, str]] = set()
         services = {s.group_version: s for s in self._aggregator.services.remote.values()}
         for version in sorted(self._aggregator.discovery.versions(), key=lambda v: (v.group, -v.version_priority, v.version)):
@@ -54,7 +55,7 @@ class RemoteContent:
                     yield service, name, verbs
 
     async def _empty(self, service: APIService, path: str, resource: str, verbs: frozenset[str], found: Findings) -> str:
-        """Why it failed, or ""."""
+        """Delete the objects of a resource; return an error text, or ""."""
         try:
             done = NOT_ALLOWED
             if "deletecollection" in verbs:
@@ -77,7 +78,7 @@ class RemoteContent:
         return ""
 
     async def _list(self, service: APIService, path: str) -> list[dict[str, Any]]:
-        """The metadata of the first page of what is there."""
+        """Return the metadata of the first page of objects."""
         status, value = await self._ask(service, "GET", path, f"limit={PAGE}")
         if status in (NOT_FOUND, NOT_ALLOWED):
             return []

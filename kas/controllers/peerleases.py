@@ -1,5 +1,5 @@
-"""Where the API servers of a cluster reach one another (upstream's ``apiserver/pkg/reconcilers/peer_endpoint_lease.go``): each keeps a key
-with its address and port, which ends by itself."""
+"""Addresses at which the API servers of a cluster reach one another (upstream's ``apiserver/pkg/reconcilers/peer_endpoint_lease.go``):
+each server keeps an expiring key with its address and port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TTL_S = 15
 
 
 def address_of(endpoints: dict[str, Any]) -> tuple[str, int] | None:
-    """Host and port that a key's object names; None when it names none, as others may write there."""
+    """Return host and port in a key's object; None if there is none, since other programs may write there."""
     for subset in endpoints.get("subsets") or ():
         for found in subset.get("addresses") or ():
             for port in subset.get("ports") or ():
@@ -26,7 +26,8 @@ def address_of(endpoints: dict[str, Any]) -> tuple[str, int] | None:
 
 
 class PeerLease:
-    """Keeps this server's key, named like its identity Lease; with its port behind that when another server of this host has it."""
+    """Maintains this server's key. It is named like the server's identity Lease, with the port appended if another server on this host
+    has that name."""
 
     name = "peer-endpoint-lease"
 
@@ -34,10 +35,10 @@ class PeerLease:
         endpoints = registries.of("", "endpoints")
         self._registry = Registry(endpoints.resource, endpoints.whole, endpoints.now, TTL_S)
         self._store, self._identity, self._host, self._port = endpoints.whole, identity, host, port
-        self._uid = new_uid()  # of this start: what is served may be other than before
+        self._uid = new_uid()  # of this start: the served resources may have changed
 
     async def run(self) -> None:
-        """Renews the key until cancelled, and takes it away then."""
+        """Renew the key until cancelled, then delete it."""
         key = PREFIX + self._name()
         await hold(self._store, key, lambda: self._registry.draft(self._endpoints(key)))
 

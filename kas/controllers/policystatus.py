@@ -1,4 +1,4 @@
-"""Says in the status of ValidatingAdmissionPolicies whether their expressions fit what they are about
+"""Type-checks the expressions of ValidatingAdmissionPolicies and writes the warnings to their status
 (``pkg/controller/validatingadmissionpolicystatus``)."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFINITIONS = "apiextensions.k8s.io", "customresourcedefinitions"
 
 
 class PolicyStatus:
-    """Checks a policy once for each of its generations, as upstream: a definition that comes later changes nothing."""
+    """Checks a policy once per generation, as upstream: a definition created later changes nothing."""
 
     name = "validatingadmissionpolicy-status-controller"
     manager = "validatingadmissionpolicy-status"
@@ -40,7 +40,7 @@ class PolicyStatus:
         await follow(self.queue, [self.client.each(self.registry.root, self._look)])
 
     def _look(self, rec: Record) -> None:
-        if len(rec.json) >= LARGE or _due(object_of(rec)):  # a large one is read when it has its turn
+        if len(rec.json) >= LARGE or _due(object_of(rec)):  # a large one is decoded when its turn comes
             self.queue.add(split_key(self.registry, rec.key)[1])
 
     async def _sync(self, name: str) -> None:
@@ -50,7 +50,7 @@ class PolicyStatus:
         policy = await step(len(rec.json) >= LARGE, object_of, rec)
         if not _due(policy):
             return
-        from kas.admission.policy.typechecking import warnings  # CEL is large, and most servers never see a policy
+        from kas.admission.policy.typechecking import warnings  # CEL is large, and most servers never have a policy
 
         found = await asyncio.to_thread(warnings, policy, self._kind_of, self._shape_of)
         status: Obj = {"observedGeneration": policy["metadata"].get("generation") or 0, "typeChecking": {}}
@@ -58,7 +58,7 @@ class PolicyStatus:
             status["typeChecking"]["expressionWarnings"] = found
         await self.client.apply(self.registry, "", name, {"status": status}, "status")
 
-    # --- what kinds are: asked in a thread, so of the compiled-in table and the stored definitions, and not of the scheme
+    # --- lookups of kinds: they run in a thread, so they use the built-in table and the stored definitions, not the scheme
 
     def _kind_of(self, group: str, version: str, resource: str) -> GVK | None:
         found = BUILTIN.resource(group, version, resource)

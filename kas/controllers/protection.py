@@ -1,8 +1,8 @@
-"""Lets claims, volumes, volume attribute classes and pod groups go once nothing uses them.
+"""Keeps deleted claims, volumes, volume attributes classes and pod groups until nothing uses them.
 
-``pkg/controller/volume/{pvc,pv,vac}protection``, ``pkg/controller/scheduling/podgroupprotection``. Each has a finalizer, by admission or
-else, but for pod groups, from here; deleted ones keep it while a pod uses the claim, a claim the volume, either the class, or a pod
-that is not over is of the group.
+``pkg/controller/volume/{pvc,pv,vac}protection``, ``pkg/controller/scheduling/podgroupprotection``. Each has a finalizer, set by admission
+or else, except for pod groups, by this controller. A deleted object keeps it while in use: a claim by a pod, a volume by a claim, a class
+by a claim or volume, a pod group by a pod that is not over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kas.store import Event, Record
 PVC, PV, VAC = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes.io/vac-protection"
 POD_GROUP = "scheduling.k8s.io/podgroup-protection"
 RECHECK_S = 30.0
-REST_TIMES, LONGEST_REST_S = 4, 1.0  # after a look at all that may use something, of what that took
+REST_TIMES, LONGEST_REST_S = 4, 1.0  # the pause after a search for users, as a multiple of its duration
 _POD_GROUP_NAME = re.compile(rb'"podGroupName":"([^"]*)"')
 _CLAIM_NAME = re.compile(rb'"claimName":"([^"]*)"')
 
@@ -41,13 +41,13 @@ class _Protection:
         self.client = Client(registries, "kube-controller-manager", f"system:serviceaccount:kube-system:{self.user}")
         self.registry = registries.of(self.group, self.resource)
         self.queue = WorkQueue(self._sync, self.name)
-        self.users: list[Registry] = []  # of what is looked for
+        self.users: list[Registry] = []  # the kinds that may use the objects
 
     async def run(self) -> None:
         await follow(self.queue, [self.client.each(self.registry.root, self._look), *self._more()], 2)
 
     def _more(self) -> list[Reflectors]:
-        """Of those whose coming and going decides."""
+        """Return reflectors of the objects whose changes matter."""
         return []
 
     def _look(self, rec: Record) -> None:
@@ -68,9 +68,9 @@ class _Protection:
         return await self._release(key, obj) if has else None
 
     async def _release(self, key: str, obj: dict[str, Any]) -> float | None:
-        """Lets go what is deleted and not used; else after how many seconds it is looked at again."""
+        """Remove the finalizer of a deleted object that is not in use; otherwise return after how many seconds to check again."""
         namespace, name = split_key(self.registry, key)
-        if not await self._used(obj):  # as far as is known here
+        if not await self._used(obj):  # according to the local view
             await self.client.rest_fresh(key, (reg.root for reg in self.users))
         if await self._used(obj):
             return RECHECK_S
@@ -93,12 +93,12 @@ class _Protection:
 
 
 class _Together(_Protection):
-    """Thousands may go beside thousands that may use them, so one look at those of a namespace is for all that are deleted by then, with
-    rests."""
+    """Searches once per namespace for users of all objects deleted by then, with pauses: thousands of objects may be deleted, with
+    thousands of possible users."""
 
     def __init__(self, registries: Registries) -> None:
         super().__init__(registries)
-        self._deleted: dict[str, set[str]] = {}  # their keys by namespace, until it is looked at
+        self._deleted: dict[str, set[str]] = {}  # store keys by namespace, until the next search
 
     async def _sync(self, key: str) -> float | None:
         if key.startswith("/"):
@@ -127,7 +127,7 @@ class _Together(_Protection):
                     going[name] = obj
             if not going:
                 return
-            used = await self._in_use(namespace, going)  # as far as is known here
+            used = await self._in_use(namespace, going)  # according to the local view
             if len(used) < len(going):
                 await self.client.rest_fresh(next(iter(keys)), (reg.root for reg in self.users))
                 used = await self._in_use(namespace, going)
@@ -143,12 +143,12 @@ class _Together(_Protection):
         await asyncio.sleep(min(LONGEST_REST_S, REST_TIMES * (time.monotonic() - began)))
 
     async def _in_use(self, namespace: str, going: dict[str, dict[str, Any]]) -> set[str]:
-        """Which of them something uses."""
+        """Return the names of those that are in use."""
         raise NotImplementedError
 
 
 class ClaimProtection(_Together):
-    """Lets a claim go once no pod uses it."""
+    """Keeps a deleted claim until no pod uses it."""
 
     name = "persistentvolumeclaim-protection-controller"
     resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
@@ -159,23 +159,23 @@ class ClaimProtection(_Together):
         return [self.client.reflector(pods.root, self._pod_events)]
 
     def _pod_events(self, events: Sequence[Event]) -> None:
-        """A pod that went, or that the kubelet is done with, may have been the last user of a claim."""
+        """Check the claims of a pod that was deleted, or that the kubelet has shut down: it may have been the last user."""
         for e in events:
             if e.record is not None and b'"deletionGracePeriodSeconds":0' not in e.record.json:
                 continue
             rec = e.record or e.previous
-            assert rec is not None  # a deletion brings what was
+            assert rec is not None  # a deletion carries the previous object
             if b'"persistentVolumeClaim":' in rec.json or b'"ephemeral":' in rec.json:
                 pod = object_of(rec)
                 for name in _claims(pod):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
     async def _in_use(self, namespace: str, going: dict[str, dict[str, Any]]) -> set[str]:
-        """Which of the claims pods of the namespace use."""
+        """Return which of the claims are used by pods of the namespace."""
         (pods,) = self.users
         used, named = set[str](), {name.encode() for name in going}
         async for rec in self.client.paced(pods.prefix(namespace)):
-            # Pods may be large and many: most are not decoded.
+            # Pods may be large and many, so most are not decoded.
             if b'"ephemeral":' in rec.json or not named.isdisjoint(_CLAIM_NAME.findall(rec.json)):
                 pod = object_of(rec)
                 used.update(name for name in _claims(pod) & going.keys() if _uses(pod, going[name]))
@@ -183,7 +183,7 @@ class ClaimProtection(_Together):
 
 
 class VolumeProtection(_Protection):
-    """Lets a volume go once no claim is bound to it."""
+    """Keeps a deleted volume until no claim is bound to it."""
 
     name = "persistentvolume-protection-controller"
     resource, finalizer, user = "persistentvolumes", PV, "pv-protection-controller"
@@ -193,7 +193,7 @@ class VolumeProtection(_Protection):
 
 
 class ClassProtection(_Together):
-    """Lets a VolumeAttributesClass go once neither claims nor volumes name it."""
+    """Keeps a deleted VolumeAttributesClass until no claim or volume names it."""
 
     name = "volumeattributesclass-protection-controller"
     group, resource, finalizer = "storage.k8s.io", "volumeattributesclasses", VAC
@@ -204,7 +204,7 @@ class ClassProtection(_Together):
         return [self.client.reflector(reg.root, self._user_events) for reg in self.users]
 
     def _user_events(self, events: Sequence[Event]) -> None:
-        """What named a class may no longer do so."""
+        """Check the classes that an object no longer names."""
         for e in events:
             if e.previous is not None and b"olumeAttributesClassName" in e.previous.json:
                 before = _classes(object_of(e.previous))
@@ -221,7 +221,7 @@ class ClassProtection(_Together):
 
 
 class PodGroupProtection(_Together):
-    """Lets a PodGroup go once each pod that names it is over or gone. Its finalizer is from admission alone."""
+    """Keeps a deleted PodGroup until every pod that names it is over or gone. Only admission sets its finalizer."""
 
     name = "podgroup-protection-controller"
     group, resource, finalizer = "scheduling.k8s.io", "podgroups", POD_GROUP
@@ -240,10 +240,10 @@ class PodGroupProtection(_Together):
         return False
 
     def _pod_events(self, events: Sequence[Event]) -> None:
-        """A pod that went, or is over, may have been the last of its group."""
+        """Check the group of a pod that was deleted or is over: it may have been the last."""
         for e in events:
             rec = e.record or e.previous
-            assert rec is not None  # a deletion brings what was
+            assert rec is not None  # a deletion carries the previous object
             if b'"podGroupName":' in rec.json:
                 pod = object_of(rec)
                 if _group_of(pod) and (e.record is None or _is_over(pod)):
@@ -261,7 +261,7 @@ class PodGroupProtection(_Together):
 
 
 def _group_of(pod: dict[str, Any]) -> str:
-    """The name of the PodGroup that a pod is of, "" without one."""
+    """Return the name of the pod's PodGroup, "" without one."""
     return ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName") or ""
 
 
@@ -270,7 +270,7 @@ def _is_over(pod: dict[str, Any]) -> bool:
 
 
 def _classes(obj: dict[str, Any]) -> set[str]:
-    """The volume attribute classes that a claim or a volume names."""
+    """Return the volume attributes classes that a claim or volume names."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     found = (
         spec.get("volumeAttributesClassName"),
@@ -281,7 +281,7 @@ def _classes(obj: dict[str, Any]) -> set[str]:
 
 
 def _uses(pod: dict[str, Any], claim: dict[str, Any]) -> bool:
-    """A pod that never reached a node uses nothing yet. One that is over still does, until it is deleted."""
+    """Return whether a pod uses a claim. A pod that never reached a node does not; one that is over does, until it is deleted."""
     spec, meta = pod.get("spec") or {}, pod["metadata"]
     if not spec.get("nodeName"):
         return False
@@ -289,14 +289,14 @@ def _uses(pod: dict[str, Any], claim: dict[str, Any]) -> bool:
     volumes = spec.get("volumes") or ()
     if any((v.get("persistentVolumeClaim") or {}).get("claimName") == name for v in volumes):
         return True
-    # A claim made for the pod goes when the kubelet is done with it: the pod itself may wait for the claim.
+    # A claim created for the pod is released when the kubelet has shut the pod down: the pod itself may wait for the claim.
     shut_down = meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0
     made_for_it = any(ref.get("controller") and ref.get("uid") == meta.get("uid", "") for ref in owners)
     return not shut_down and made_for_it and any(v.get("ephemeral") and f"{meta['name']}-{v['name']}" == name for v in volumes)
 
 
 def _claims(pod: dict[str, Any]) -> set[str]:
-    """Names of the claims a pod uses."""
+    """Return the names of the claims a pod uses."""
     out = set()
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         if volume.get("persistentVolumeClaim"):

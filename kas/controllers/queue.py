@@ -1,4 +1,4 @@
-"""A work queue: every item at most once, failed ones again with a growing pause (client-go's ``workqueue``)."""
+"""A work queue without duplicates that retries failed items with exponential back-off (client-go's ``workqueue``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kas.store import StoreError
 
 log = logging.getLogger("kas.controllers")
 
-# Upstream multiplies from one to the next: what that comes to, down to the last digit, is a label's value.
+# Upstream multiplies step by step; the exact floating-point results are label values.
 BUCKETS_S = tuple(itertools.accumulate([10.0] * 9, operator.mul, initial=1e-8))
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 60.0
 
@@ -32,7 +32,8 @@ _queues: weakref.WeakSet[WorkQueue] = weakref.WeakSet()
 
 
 def collector(metrics: Registry) -> Callable[[], None]:
-    """What tells the numbers of this process's queues (client-go's ``workqueue`` metrics), by their names, to ``metrics``."""
+    """Return a function that copies the numbers of this process's queues (client-go's ``workqueue`` metrics) to ``metrics``, by queue
+    name."""
     depth = metrics.gauge("workqueue_depth", "Current depth of workqueue", ("name",))
     adds = metrics.counter("workqueue_adds_total", "Total number of adds handled by workqueue", ("name",))
     retries = metrics.counter("workqueue_retries_total", "Total number of retries handled by workqueue", ("name",))
@@ -73,8 +74,11 @@ def collector(metrics: Registry) -> Callable[[], None]:
 async def follow(
     queue: WorkQueue, reflectors: Sequence[Reflectors], workers: int = 1, fill: Callable[[], Awaitable[None]] | None = None
 ) -> None:
-    """Works, for good, on what the ``reflectors`` put into ``queue``; they run as long as this does. What has to be known before anything
-    is worked on, and takes long to read, ``fill`` and those of the reflectors read in turns of the loop; events come meanwhile."""
+    """Run the queue, fed by the ``reflectors``, until cancelled; the reflectors stop with it.
+
+    Before any item is worked on, ``fill`` and the ``fill`` of the reflectors read initial state in turns of the event loop; events are
+    delivered meanwhile.
+    """
     try:
         for reflector in reflectors:
             reflector.start()
@@ -88,26 +92,26 @@ async def follow(
 
 
 class WorkQueue:
-    """Items are keys: what is to be done is looked up when their turn comes, so that many events make one piece of work.
+    """Items are keys: the work is determined when an item's turn comes, so that many events result in one piece of work.
 
-    Bounded by the number of different keys. An item that is added while it is being worked on comes again afterwards.
+    Bounded by the number of different keys. An item added while it is being worked on is queued again afterwards.
     """
 
     def __init__(self, work: Callable[[Any], Awaitable[float | None]], name: str) -> None:
-        """``work(item)`` may return after how many seconds the item is to come again by itself."""
+        """``work(item)`` may return after how many seconds the item is to be queued again."""
         self._work, self.name = work, name
         self.adds = self.retries = 0
-        # As rows of a histogram: how long items waited, and how long they were worked on.
+        # Histogram rows: queue duration and work duration of items.
         self._bounds = bounds_of(BUCKETS_S)
         self.waited, self.worked = row_of(len(self._bounds)), row_of(len(self._bounds))
-        self.running: dict[Hashable, float] = {}  # since when
+        self.running: dict[Hashable, float] = {}  # start times
         _queues.add(self)
         self._order: deque[Hashable] = deque()
-        self._waiting: dict[Hashable, float] = {}  # since when
+        self._waiting: dict[Hashable, float] = {}  # times of adding
         self._failures: dict[Hashable, int] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
-        self._time_slice = TimeSlice()  # of all workers together
+        self._time_slice = TimeSlice()  # shared by all workers
 
     def _count(self, row: array[float], seconds: float) -> None:
         row[bisect.bisect_left(self._bounds, seconds)] += 1
@@ -117,7 +121,8 @@ class WorkQueue:
         return len(self._waiting) + len(self.running)
 
     def add(self, item: Hashable) -> None:
-        """Queue the item now, also when it was to come later; one that is queued stays once, one in work comes again after it."""
+        """Queue the item now, even if it was scheduled for later. An item in the queue is not added twice; one being worked on is queued
+        again afterwards."""
         timer = self._timers.pop(item, None)
         if timer is not None:
             timer.cancel()
@@ -130,7 +135,7 @@ class WorkQueue:
             self._ready.set()
 
     def add_after(self, item: Hashable, seconds: float) -> None:
-        """Not later than in ``seconds``; an earlier date stays."""
+        """Queue the item in ``seconds`` at the latest; an earlier schedule is kept."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(item)
         if item in self._waiting or (timer is not None and timer.when() <= loop.time() + seconds):
@@ -140,7 +145,7 @@ class WorkQueue:
         self._timers[item] = loop.call_later(seconds, self.add, item)
 
     def clear(self) -> None:
-        """Forgets everything that waits."""
+        """Remove all waiting and scheduled items."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -149,7 +154,7 @@ class WorkQueue:
         self._failures.clear()
 
     async def run(self, workers: int = 1) -> None:
-        """Works until cancelled."""
+        """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(workers):
@@ -184,5 +189,5 @@ class WorkQueue:
                 if item in self._waiting:
                     self._order.append(item)
                     self._ready.set()
-            if self._time_slice.over:  # much of the work waits for nothing, and there may be 50,000 items at once
+            if self._time_slice.over:  # much of the work never waits, and there may be 50,000 items at once
                 await self._time_slice.pause()

@@ -1,8 +1,8 @@
-"""What the objects of a kind in a namespace use, kept while they change: how many there are that count alike.
+"""Usage of the objects of a kind in a namespace, maintained incrementally: the number of objects with equal usage.
 
-A quota is counted anew whenever something goes, and quotas may be many. To read each time all pods of a namespace for each of its quotas
-would be quadratic in what is deleted. So they are read once, page by page, and brought on by events; where there are few, or nearly all
-differ, nothing is kept and they are read again for each count, once for all quotas.
+A quota is recounted whenever an object goes, and there may be many quotas. Reading all pods of a namespace for each of them every time
+would be quadratic in the deletions. So the objects are read once, page by page, and updated by events. If there are few objects, or
+nearly all have different usage, nothing is kept; they are read again for each count, once for all quotas.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kas.registry.generic import Registry
 from kas.store import Event
 
 Obj = dict[str, Any]
-KEPT_FROM = 256  # objects: fewer are read again
-DIFFERENT, ONE_IN = 64, 16  # kept where no more count differently than this, and one in so many
+KEPT_FROM = 256  # objects; with fewer, nothing is kept
+DIFFERENT, ONE_IN = 64, 16  # kept if at most this many usages differ, plus one in so many objects
 ZERO = Quantity(0)
 
 
 class Use(NamedTuple):
-    """What an object uses: under which names, in which scopes, and from when on no more than ``Evaluator.rest``."""
+    """The usage of an object: amounts, membership in the scopes, and the time from which it is only ``Evaluator.rest``."""
 
     amounts: tuple[tuple[str, Quantity], ...]
     scopes: tuple[bool, ...]
@@ -40,21 +40,21 @@ class Use(NamedTuple):
 
 
 class Tally:
-    """The objects of a kind in a namespace by what they use, as quotas with ``scopes`` see them."""
+    """The objects of a kind in a namespace grouped by usage, for quotas with ``scopes``."""
 
     def __init__(self, evaluator: Evaluator, scopes: dict[bytes, Obj]) -> None:
         self._evaluator, self.scopes = evaluator, scopes
         self._alike: dict[Use, int] = {}
-        self._ends: list[str] = []  # the last keys of the pages that were read, and
-        self._revisions: list[int] = []  # which revision each was read at
+        self._ends: list[str] = []  # the last keys of the pages read,
+        self._revisions: list[int] = []  # and the revisions they were read at
         self._objects = 0
-        self.whole = self.broken = False  # all is read; it met what cannot be
+        self.whole = self.broken = False  # all pages are read; a count became impossible
 
     async def read(self, client: Client, prefix: str) -> None:
-        """All there is. What is written meanwhile is in the page that is read, or comes to ``apply``."""
+        """Read all objects. A concurrent write is in the page being read, or is delivered to ``apply``."""
         time_slice = TimeSlice()
         async for page in client.paced_pages(prefix):
-            # Until the next page is read nothing behind this one is known.
+            # Until the next page is read, nothing beyond this one is known.
             self._ends.append(page.records[-1].key if page.more else "\U0010ffff")
             self._revisions.append(page.revision)
             for rec in page.records:
@@ -64,10 +64,10 @@ class Tally:
         self.whole, self.broken = True, any(n < 0 for n in self._alike.values())
 
     def apply(self, e: Event) -> bool:
-        """Takes in what happened; whether an object may use less than before."""
+        """Apply an event; return whether usage may have decreased."""
         at = bisect_left(self._ends, e.key)
         if at == len(self._ends) or e.revision <= self._revisions[at]:
-            return True  # not read yet, or read already
+            return True  # not read yet, or read with this change
         if e.record is not None and e.previous is not None:
             now, before = object_of(e.record), object_of(e.previous)
             if self._evaluator.same(now, before) or self._use(now) == self._use(before):
@@ -92,7 +92,7 @@ class Tally:
         use = self._use(obj)
         left = self._alike.get(use, 0) + n
         self._objects += n
-        if left:  # below 0 while what went is in the page that is being read
+        if left:  # negative while a deleted object is in the page being read
             self._alike[use] = left
         else:
             del self._alike[use]
@@ -100,11 +100,11 @@ class Tally:
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether there are many, most of them alike."""
+        """Whether there are many objects, most of them with equal usage."""
         return self._objects >= KEPT_FROM and len(self._alike) <= DIFFERENT + self._objects // ONE_IN and not self.broken
 
     async def used(self, quota: Obj, names: Sequence[str]) -> pod_objects.Amounts:
-        """How much of each of ``names`` those use that a quota is about."""
+        """Return how much of each of ``names`` the objects use to which the quota applies."""
         places = {text: i for i, text in enumerate(self.scopes)}
         about = [places[_text(scope)] for scope in scopes_of(quota)]
         total, time_slice, wanted, now = dict.fromkeys(names, ZERO), TimeSlice(), set(names), time.time()
@@ -123,18 +123,18 @@ class Counts:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._kept: dict[tuple[str, str], Tally] = {}  # by root of the kind and namespace
+        self._kept: dict[tuple[str, str], Tally] = {}  # by (root of the kind, namespace)
 
     def clear(self) -> None:
-        """Changes may have been missed: all is read anew."""
+        """Drop all tallies: changes may have been missed."""
         self._kept.clear()
 
     def forget(self, namespace: str) -> None:
-        """There is no quota any more."""
+        """Drop a namespace's tallies: it has no quota any more."""
         self._kept = {key: tally for key, tally in self._kept.items() if key[1] != namespace}
 
     def apply(self, root: str, namespace: str, e: Event) -> bool | None:
-        """Takes in what happened; whether there may be less than before, None where it is not known."""
+        """Apply an event; return whether usage may have decreased, None if there is no tally."""
         tally = self._kept.get((root, namespace))
         if tally is None:
             return None
@@ -144,7 +144,7 @@ class Counts:
         return freed
 
     async def read(self, reg: Registry, evaluator: Evaluator, namespace: str, scopes: dict[bytes, Obj]) -> Tally:
-        """The tally of a kind in a namespace, as new as the store."""
+        """Return the tally of a kind in a namespace, as new as the store."""
         key = (reg.root, namespace)
         self._client.store.part(reg.root).hub.catch_up()
         tally = self._kept.get(key)
@@ -152,7 +152,7 @@ class Counts:
             return tally
         tally = Tally(evaluator, scopes)
         if evaluator.steady:
-            self._kept[key] = tally  # so that it hears of what happens
+            self._kept[key] = tally  # so that it receives events while it reads
         try:
             await tally.read(self._client, reg.prefix(namespace))
         finally:
@@ -162,7 +162,7 @@ class Counts:
 
 
 class Census:
-    """One count in a namespace, for some of its quotas: each kind is read once for all of them."""
+    """One count in a namespace for some of its quotas; each kind is read once for all of them."""
 
     def __init__(self, counts: Counts, namespace: str, quotas: Sequence[Obj]) -> None:
         self._counts, self._namespace = counts, namespace
@@ -170,7 +170,7 @@ class Census:
         self._read: dict[str, Tally] = {}
 
     async def of(self, reg: Registry, evaluator: Evaluator) -> Tally:
-        """The tally of a kind."""
+        """Return the tally of a kind."""
         tally = self._read.get(reg.root)
         if tally is None:
             tally = self._read[reg.root] = await self._counts.read(reg, evaluator, self._namespace, self._scopes)

@@ -1,9 +1,9 @@
-"""Counts what namespaces with quotas use (``pkg/controller/resourcequota``).
+"""Calculates the usage of namespaces with quotas (``pkg/controller/resourcequota``).
 
-Admission raises what is used before a write; this controller sets it in the first place, and counts anew when objects go away or become
-smaller. A count that meets a write between its charge and its commit is too low, and would let in one more than there is room for. So
-what is used goes down only where nothing was charged for ``QUIET_S`` before the count. A quota that is charged all the time is believed
-after ``MOST_TRIES``: there too low for a moment is better than too high for good, and what changed something is followed by another count.
+Admission increases the usage before a write. This controller sets it initially, and recounts when objects are deleted or become smaller.
+A count between a write's charge and its commit is too low and would admit one object too many. So usage is decreased only if nothing was
+charged in the ``QUIET_S`` before the count. For a quota that is charged continuously, the count is accepted after ``MOST_TRIES``: a usage
+that is too low for a moment is better than one that stays too high, and a count that changed something is followed by another.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from kas.store import Event
 from kas.types.scheme import builtin_type
 
 PAUSE_S, LONGEST_PAUSE_S, AGAIN_S, RESYNC_S = 0.1, 10.0, 1.0, 300.0
-QUIET_S, MOST_TRIES = 0.5, 10  # by then a write has been committed or has given back what it took
-LOAD = 20  # a count is followed by a pause this many times as long
+QUIET_S, MOST_TRIES = 0.5, 10  # by then, a write is committed or has returned its charge
+LOAD = 20  # the pause after a count, as a multiple of its duration
 ENDED = (b'"phase":"Succeeded"', b'"phase":"Failed"')
 RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io", "resourceclaims"))
 
 
-# A kind, what counts it, the names under which a quota asks for that, and the count that this is part of.
+# A kind, its evaluator, the names under which a quota limits it, and the count it is part of.
 Counted = tuple[Registry, Evaluator, list[str], Census]
 
 
 class _Unconfirmed(NamedTuple):
-    """A quota that says more than was counted: at which revision, since when, and how many revisions it had meanwhile."""
+    """A quota whose status exceeds the count: its revision, since when, and how many revisions it has had since."""
 
     revision: str
     since: float
@@ -52,7 +52,7 @@ class _Unconfirmed(NamedTuple):
 
 
 class ResourceQuotas:
-    """Counts what namespaces use, and writes it into the status of their quotas."""
+    """Calculates the usage of namespaces, and writes it to the status of their quotas."""
 
     name = "resourcequota-controller"
 
@@ -64,16 +64,16 @@ class ResourceQuotas:
         self.pods_root = registries.of("", "pods").root
         self.resized = tuple(registries.of(*r).root for r in RESIZED)
         self.evaluators = Evaluators(registries, registries)
-        self.uncounted = {registries.of("", "events").root}  # of what is stored in namespaces
+        self.uncounted = {registries.of("", "events").root}  # namespaced resources that quotas do not count
         self.counts = Counts(self.client)
         self.queue = WorkQueue(self._sync, self.name)
-        # By namespace, the roots of kinds of which there may be less; None is all of them, as where nothing stands.
+        # By namespace, the roots of kinds whose usage may have decreased. None, or no entry, means all.
         self.freed: dict[str, set[str] | None] = {}
-        self.namespaces: dict[str, float] = {}  # those with quotas, to the pause before the next count
+        self.namespaces: dict[str, float] = {}  # namespaces with quotas -> pause before the next count
         self.unconfirmed: dict[str, dict[str, _Unconfirmed]] = {}  # by namespace and uid
 
     async def run(self) -> None:
-        """Follow everything that may be counted until cancelled, and count anew every ``RESYNC_S`` seconds."""
+        """Follow everything that may be counted until cancelled, and recount every ``RESYNC_S`` seconds."""
         reflector = self.client.reflector("/registry/", self._events, lambda _: self._resync(), lists=False)
         reflector.start()
         try:
@@ -109,13 +109,13 @@ class ResourceQuotas:
                         self.queue.add_after(namespace, known[namespace])
 
     def _owe(self, namespace: str, kinds: set[str] | None) -> None:
-        """The next count of a namespace is of these, too."""
+        """Include these kinds in the namespace's next count."""
         owed = self.freed.setdefault(namespace, set())
         if owed is not None:
             self.freed[namespace] = None if kinds is None else owed | kinds
 
     def _frees(self, e: Event) -> bool:
-        """May there be less used than before?"""
+        """Return whether usage may have decreased."""
         if e.record is None:
             return True
         if e.previous is None:
@@ -125,7 +125,7 @@ class ResourceQuotas:
         return e.key.startswith(self.resized)
 
     async def _sync(self, item: str | tuple[str, str]) -> float | None:
-        """Counts for all quotas of a namespace, or for one that is new or asks for something else: others are as they were."""
+        """Recount all quotas of a namespace, or a single one that is new or has other limits."""
         return await (self._namespace(item) if isinstance(item, str) else self._one(*item))
 
     async def _one(self, namespace: str, name: str) -> float | None:
@@ -140,10 +140,11 @@ class ResourceQuotas:
         return QUIET_S if quota["metadata"].get("uid", "") in unconfirmed else AGAIN_S if changed else None
 
     async def _namespace(self, namespace: str) -> float | None:
-        """What quotas say of kinds of which nothing was freed stays: a map that is deleted is no reason to read all pods."""
+        """Recount a namespace. Kinds whose usage did not decrease are skipped: the deletion of a ConfigMap must not cause a read of all
+        pods."""
         freed = self.freed.pop(namespace, None)
         quotas = await POOL.run(self.client.list, "", "resourcequotas", namespace)  # there may be thousands, or large ones
-        # One may have come meanwhile: whoever forgets the namespace looks in the same turn of the loop.
+        # A quota may have been created meanwhile. The check and the removal happen in the same turn of the event loop.
         if not quotas and not (quotas := self.client.list("", "resourcequotas", namespace)):
             self.namespaces.pop(namespace, None)
             self.unconfirmed.pop(namespace, None)
@@ -156,7 +157,7 @@ class ResourceQuotas:
             counted = self._counted(_hard(quota), kinds, census)
             if counted or freed is None:
                 changed |= await self._quota(namespace, quota, counted, before, unconfirmed)
-            if time_slice.over:  # a count of nothing but numbers, and a status that stays, wait for nobody
+            if time_slice.over:  # counts of mere numbers and unchanged statuses never wait
                 await time_slice.pause()
         self.namespaces[namespace] = pause = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (self.clock() - began)))
         if unconfirmed or changed:
@@ -168,9 +169,9 @@ class ResourceQuotas:
         return max(AGAIN_S, pause) if changed else None
 
     def _kinds(self, freed: set[str] | None) -> list[Registry]:
-        """Of what is counted, that which has to be counted anew."""
+        """Return the kinds to recount."""
         if freed is not None and self.pods_root in freed:
-            freed = freed | {self.client.registries.of("resource.k8s.io", "resourceclaims").root}  # a pod may have paid for a claim
+            freed = freed | {self.client.registries.of("resource.k8s.io", "resourceclaims").root}  # it may have offset a claim
         return [
             reg for reg in self.client.registries
             if (freed is None or reg.root in freed) and reg.resource.namespaced
@@ -178,7 +179,7 @@ class ResourceQuotas:
         ]  # fmt: skip
 
     def _counted(self, hard: dict[str, str], kinds: list[Registry], census: Census) -> list[Counted]:
-        """Those of the kinds that a quota is about."""
+        """Return those of the kinds that the quota limits."""
         asked = ((reg, self.evaluators.of(reg.resource.group, reg.resource.resource)) for reg in kinds)
         return [(reg, evaluator, names, census) for reg, evaluator in asked if (names := evaluator.matching(hard))]
 
@@ -186,8 +187,8 @@ class ResourceQuotas:
         self, namespace: str, quota: dict[str, Any], kinds: list[Counted], before: dict[str, _Unconfirmed],
         unconfirmed: dict[str, _Unconfirmed],
     ) -> bool:  # fmt: skip
-        """Counts for one; whether it said something else. What is not believed yet is put into ``unconfirmed``, what was not before is in
-        ``before``."""
+        """Recount one quota; return whether its status changed. A count that is not accepted yet is put into ``unconfirmed``; ``before``
+        has those of the previous count."""
         uid, revision = quota["metadata"].get("uid", ""), quota["metadata"]["resourceVersion"]
         last = before.get(uid) or _Unconfirmed(revision, self.clock(), 0)
         last = last if last.revision == revision else _Unconfirmed(revision, self.clock(), last.tries + 1)
@@ -199,12 +200,12 @@ class ResourceQuotas:
         return await self._write(namespace, quota, _hard(quota), counted)
 
     async def _count(self, namespace: str, quota: dict[str, Any], kinds: list[Counted]) -> pod_objects.Amounts:
-        """What is used of each of the quota's resources that some kind counts."""
+        """Return the usage of each of the quota's resources that some kind counts."""
         scoped = bool(scopes_of(quota))
         total: pod_objects.Amounts = {}
         for reg, evaluator, names, census in kinds:
             if type(evaluator) is Evaluator:
-                # Only their number matters, and no scope is about them.
+                # Only their number matters, and scopes do not apply to them.
                 used = dict.fromkeys(names, Quantity(0 if scoped else self.store.count(reg.prefix(namespace))))
             else:
                 used = await (await census.of(reg, evaluator)).used(quota, names)
@@ -212,9 +213,9 @@ class ResourceQuotas:
         return total
 
     async def _write(self, namespace: str, quota: dict[str, Any], hard: dict[str, str], counted: pod_objects.Amounts) -> bool:
-        """The count as the quota's status; True when it was another one. A quota that changed meanwhile is counted again."""
+        """Write the count to the quota's status; return True if it changed. A quota that was changed meanwhile is counted again."""
         meta, stale = quota["metadata"], False
-        if not meta.get("name"):  # put into etcd by another client; no write of it would be taken
+        if not meta.get("name"):  # written to etcd by another client; an update would be refused
             return False
         revision = meta["resourceVersion"]
 
@@ -241,14 +242,14 @@ def _hard(quota: dict[str, Any]) -> dict[str, str]:
 
 
 def _keep(quota: dict[str, Any], counted: pod_objects.Amounts) -> bool:
-    """Puts what the quota says is used into ``counted`` where that is more; whether it is anywhere."""
+    """Raise the amounts in ``counted`` to those in the quota's status where these are higher; return whether any was."""
     more = {k: v for k, v in pod_objects.amounts((quota.get("status") or {}).get("used")).items() if k in counted and v > counted[k]}
     counted.update(more)
     return bool(more)
 
 
 def _pod_frees(now: bytes, before: bytes) -> bool:
-    """Whether a pod ended, moved between scopes, or its containers have other resources than before."""
+    """Return whether a pod ended, moved between scopes, or its containers' resources changed."""
     if any(text in now for text in ENDED) and not any(text in before for text in ENDED):
         return True
     return _measured(orjson.loads(now)) != _measured(orjson.loads(before))
@@ -265,8 +266,8 @@ _SPEC, _STATUS, _USED = b',"spec":{"hard":', b',"status":{"hard":', b',"used":{'
 
 
 def _asked(json: bytes) -> bytes:
-    """What a stored quota asks for, as it is written, where it is counted for just that; empty where the object has to be read to know."""
-    # Behind the metadata, which may say anything, there are names of resources and amounts only.
+    """Return the spec of a stored quota as bytes if its status has the same limits; empty if the object must be decoded to know."""
+    # After the metadata, which may contain anything, there are only names of resources and amounts.
     at = json.rfind(_SPEC)
     said = json.find(_STATUS, at)
     used = json.find(_USED, said)
@@ -276,7 +277,7 @@ def _asked(json: bytes) -> bytes:
 
 
 def _to_count(e: Event) -> bool:
-    """A quota that is new, or asks for something else than it is counted for; not one whose usage was raised."""
+    """Return whether a quota is new or its limits differ from those in its status; not for an update of its usage."""
     if e.previous is None:
         return True
     assert e.record is not None  # changes only

@@ -1,7 +1,7 @@
-"""The loops that run inside the server: on every worker (bookmarks, metrics), or on the one that leads.
+"""Background tasks of the server: on every worker (bookmarks, metrics), or on the leading worker only.
 
-The leader is the worker that holds a file lock in the run directory; when it dies another takes over. A crash of a controller is
-logged and it is started again.
+The leader is the worker that holds a file lock in the run directory; if it dies, another takes over. A controller that crashes is logged
+and restarted.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ log = logging.getLogger("kas.controllers")
 COMPACT_EVERY_S = 5.0
 EXPIRE_EVERY_S = 1.0
 EXPIRE_AT_ONCE = 500
-PAUSE_S, STORE_PAUSE_S = 30.0, 5.0  # at most, before a controller runs again
-# A store that takes no writes, or does not answer, or not what became of a write, has checks of its own: nothing is wrong with who waits.
+PAUSE_S, STORE_PAUSE_S = 30.0, 5.0  # the longest delays before a controller runs again
+# Errors of the store, which has its own health checks: the controller that waits for it is not at fault.
 STORES_OWN = (Damaged, Failed, Full, Unavailable, Unknown)
 LEAD_EVERY_S = 0.5
-# (name, how often in seconds, what is done; it may be awaitable)
+# (name, interval in seconds, function that may return an awaitable)
 Periodic = tuple[str, float, Callable[[], Awaitable[object] | None]]
 
 
 class Expiring(Protocol):
-    """What of the store the leader's own upkeep uses (see ``kas.store``)."""
+    """The part of the store that the leader's maintenance uses (see ``kas.store``)."""
 
     def expire(self, now_s: None, limit: int) -> int:
-        """Delete at most ``limit`` keys whose lease has ended; how many were due. Blocks."""
+        """Delete at most ``limit`` keys whose lease has ended; return how many were due. Blocks."""
 
 
 async def keep(controller: Controller, hooks: Hooks) -> None:
-    """Runs a controller until cancelled, again when it fails. ``hooks`` are told, but not of what is the store's own: the loop looks at
-    what is there when it begins."""
+    """Run a controller until cancelled, restarting it after failures. ``hooks`` are informed of failures, except those of the store: a
+    controller reads the current state when it starts."""
     pause = 0.1
     while True:
         began, most = time.monotonic(), PAUSE_S
@@ -49,13 +49,13 @@ async def keep(controller: Controller, hooks: Hooks) -> None:
             await controller.run()
         except asyncio.CancelledError:
             raise
-        except Exception as e:  # a task root: logged, and started again with a growing pause
+        except Exception as e:  # a task root: log, and restart with a growing delay
             why = _alone(e)
             if isinstance(why, STORES_OWN):
                 most = STORE_PAUSE_S
                 log.warning("controller %s waits: %s", controller.name, why)
             else:
-                if isinstance(why, TransformError):  # nothing is wrong with who reads it
+                if isinstance(why, TransformError):  # the controller that reads the object is not at fault
                     log.warning("controller %s failed: %s", controller.name, why)
                 else:
                     log.exception("controller %s failed", controller.name)
@@ -65,7 +65,7 @@ async def keep(controller: Controller, hooks: Hooks) -> None:
 
 
 def _alone(e: Exception) -> Exception:
-    """What has failed, also where that is the one task of a group."""
+    """Return the cause of a failure, unwrapping groups with a single exception."""
     while isinstance(e, ExceptionGroup) and len(e.exceptions) == 1:
         e = e.exceptions[0]
     return e
@@ -74,9 +74,9 @@ def _alone(e: Exception) -> Exception:
 class Runner:
     """Owns every background task of a worker; ``stop`` cancels and awaits them.
 
-    ``index`` is the worker's number, ``run_dir`` the directory it shares with the others; ``periodic`` runs on every worker,
-    ``compact`` (blocking, given a monotonic time in seconds) and the ``controllers``, which are made then, on the one that leads.
-    ``hooks`` are told which of them run.
+    ``index`` is the worker's number, ``run_dir`` the directory shared by the workers. ``periodic`` runs on every worker. ``compact``
+    (blocking, called with a monotonic time in seconds) and the ``controllers``, which are constructed then, run on the leader. ``hooks``
+    track which of them run.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Runner:
         self._lock: IO[str] | None = None
 
     def start(self) -> None:
-        """Start the periodic work of every worker and the race to be the leader; needs a running loop."""
+        """Start the periodic tasks and the competition for leadership; requires a running event loop."""
         self._hooks.begin()
         for name, seconds, work in self._periodic:
             self._task(name, self._every(name, seconds, work))
@@ -99,7 +99,7 @@ class Runner:
         self.tasks.append(asyncio.get_running_loop().create_task(coro, name=name))
 
     async def stop(self) -> None:
-        """Cancel everything and wait for it; another worker may lead afterwards."""
+        """Cancel all tasks and wait for them; another worker may lead afterwards."""
         for t in self.tasks:
             t.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -107,11 +107,11 @@ class Runner:
             self._lock.close()
 
     async def end(self, names: Collection[str]) -> None:
-        """Ends some of them before the others, and waits for them."""
-        mine = [t for t in self.tasks if t.get_name() in names]
-        for t in mine:
+        """Cancel the named tasks before the others, and wait for them."""
+        selected = [t for t in self.tasks if t.get_name() in names]
+        for t in selected:
             t.cancel()
-        await asyncio.gather(*mine, return_exceptions=True)
+        await asyncio.gather(*selected, return_exceptions=True)
 
     async def _every(self, name: str, seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
         failed = ""
@@ -123,15 +123,15 @@ class Runner:
                     await done
                 failed = ""
                 self._hooks.kept(name)
-            except Exception as e:  # a full disk, say; the next turn may go better
-                if repr(e) != failed:  # told once: each second again, a log would be all that the disk gets to hold
+            except Exception as e:  # e.g. a full disk; the next attempt may succeed
+                if repr(e) != failed:  # log it once: repeated each second, the log would fill the disk
                     log.exception("%s, every %g s, failed", name, seconds)
                 failed = repr(e)
                 self._hooks.kept(name, "" if isinstance(e, STORES_OWN) else f"{type(e).__name__}: {e}")
 
     async def _lead(self) -> None:
-        """Waits for the lock, then runs what must run once."""
-        path, told = self._run_dir / "leader.lock", ""
+        """Wait for the lock, then run what must run only once."""
+        path, logged = self._run_dir / "leader.lock", ""
         while True:
             try:
                 if self._lock is None:
@@ -140,11 +140,11 @@ class Runner:
                 break
             except BlockingIOError:
                 pass  # another worker leads
-            except OSError as e:  # no descriptor is left, say; where there is one worker nobody leads meanwhile
+            except OSError as e:  # e.g. out of file descriptors; with a single worker there is no leader meanwhile
                 self._hooks.hindered(str(e))
-                if str(e) != told:
+                if str(e) != logged:
                     log.error("worker %d cannot lead yet: %s", self._index, e)
-                told = str(e)
+                logged = str(e)
             await asyncio.sleep(LEAD_EVERY_S)
         log.info("worker %d leads", self._index)
         self._hooks.lead()
@@ -152,7 +152,7 @@ class Runner:
         self._task("expiry", self._expire())
         for controller in self._controllers():
             self._task(controller.name, keep(controller, self._hooks))
-            await asyncio.sleep(0)  # it begins, and its health check passes, before the next is loaded
+            await asyncio.sleep(0)  # let it start, so that its health check passes, before the next one is loaded
 
     async def _compact(self) -> None:
         while True:
@@ -161,7 +161,7 @@ class Runner:
                 await asyncio.to_thread(self._compact_to, time.monotonic())
             except StoreError as e:
                 log.error("compaction: %s", e)
-            except Exception:  # whatever it is: without it the history grows until the store is full
+            except Exception:  # catch everything: without compaction the history grows until the store is full
                 log.exception("compaction failed")
 
     async def _expire(self) -> None:
@@ -172,5 +172,5 @@ class Runner:
                     pass
             except StoreError as e:
                 log.error("expiry: %s", e)
-            except Exception:  # as above
+            except Exception:  # as in compaction
                 log.exception("expiry failed")

@@ -1,8 +1,8 @@
-"""Services and what they hold, compared: an address or port without its record gets one, a record without Service goes.
+"""Compares Services with the records of their addresses and ports: creates missing records and deletes orphaned ones.
 
-Upstream: ``pkg/registry/core/service/{ipallocator,portallocator}/controller``. Differences come from data of another origin,
-or from objects that people made or deleted by hand. Runs once when this worker begins to lead, then every few minutes.
-An event on the Service or the IPAddress tells of each.
+Upstream: ``pkg/registry/core/service/{ipallocator,portallocator}/controller``. Differences result from imported data, or from objects
+that users created or deleted by hand. Runs once when this worker becomes the leader, then every few minutes. Each difference is reported
+by an event on the Service or the IPAddress.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from kas.store import Conflict, Op, Record, StoreError, TransformError
 log = logging.getLogger("kas.controllers")
 
 EVERY_S = 180.0
-# A Service may yet come for an address; upstream's allocator writes the address first.
+# The Service of a new address may still follow; upstream's allocator writes the address first.
 ORPHAN_S, STRAY_S = 60, 5
-# A fault that stays is told of again after this time.
+# A persistent fault is reported again after this time.
 TELL_AGAIN_S = 3600.0
 IP_REPORTER, PORT_REPORTER = "ipallocator-repair-controller", "portallocator-repair-controller"
 SERVICE, ADDRESS = ("v1", "Service"), ("networking.k8s.io/v1", "IPAddress")
 CREATE, RECREATE, LEAVE = "create", "recreate", "leave"
 Fault = tuple[str, str, str]
-# What upstream's metrics call a fault, by the reason of its event.
+# Labels in upstream's metrics by the reason of the event.
 TYPES = {
     "ClusterIPOutOfRange": "outOfRange", "ClusterIPNotAllocated": "repair", "ClusterIPAlreadyAllocated": "duplicate",
     "IPAddressNotAllocated": "leak", "IPAddressWrongReference": "repair", "PortAlreadyAllocated": "duplicate",
@@ -61,14 +61,14 @@ KEPT = ("name", "namespace", "uid", "creationTimestamp", "labels")
 
 
 class _Seen(NamedTuple):
-    """Which of a key's values was read."""
+    """The revision at which a key was read."""
 
     key: str
     revision: int
 
 
 class ServiceRepair:
-    """Compares what Services hold with the addresses and ports that are recorded, and repairs the records."""
+    """Compares the addresses and ports of Services with their records, and repairs the records."""
 
     name = "service-ip-and-port-repair-controller"
 
@@ -77,8 +77,8 @@ class ServiceRepair:
         self.services = registries.of("", "services")
         self.addresses = registries.of("networking.k8s.io", "ipaddresses")
         self.cidrs = registries.of("networking.k8s.io", "servicecidrs")
-        self._told: dict[tuple[str, str], float] = {}  # when, by a clock that is never set
-        self._stray: set[tuple[str, int]] = set()  # ports that nobody held in the last pass: key and revision
+        self._told: dict[tuple[str, str], float] = {}  # times of reports, by the monotonic clock
+        self._stray: set[tuple[str, int]] = set()  # ports without an owner in the last pass: key and revision
 
     @property
     def _allocator(self) -> ServiceAllocator:
@@ -89,18 +89,18 @@ class ServiceRepair:
         while True:
             try:
                 await self.repair()
-            except Exception:  # counted, and told as that of any controller
+            except Exception:  # counted, then handled like any controller's failure
                 counted.UNREPAIRED_ADDRESSES.inc()
                 counted.UNREPAIRED_PORTS.inc()
                 raise
             await asyncio.sleep(EVERY_S)
 
     async def repair(self) -> None:
-        """One pass. Differences that a concurrent write explains are seen not to be any before something is done about them."""
+        """Run one pass. Before a repair, each difference is checked again, to exclude those caused by a concurrent write."""
         now = time.monotonic()
         self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
-        # The records are read before the Services: one that belongs to a Service just made is not in this picture. There may be many of
-        # all of them, and large Services: others have their turns.
+        # The records are read before the Services, so that records of Services created meanwhile are not included. There may be many of
+        # all, and large Services, so the reads yield to other tasks.
         held: dict[str, Obj] = {}
         async for rec in self.client.paced(self.addresses.root):
             held[rec.key[len(self.addresses.root) :]] = await step(len(rec.json) >= LARGE, _kept, rec)
@@ -110,7 +110,7 @@ class ServiceRepair:
         async for rec in self.client.paced(self.services.root):
             services[split_key(self.services, rec.key)] = await step(len(rec.json) >= LARGE, _kept, rec)
             records.append(_Seen(rec.key, rec.revision))
-        # After the Services: the range from which one just made has its address is in this picture.
+        # Read after the Services, so that the range of a new Service's address is included.
         await self.client.rest_fresh(self.services.root, (self.cidrs.root,))
         known = addresses.given_out([r async for rec in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(rec))])
         time_slice = TimeSlice()
@@ -136,7 +136,7 @@ class ServiceRepair:
             await self._commit(op)
 
     def _is_of_unreadable(self, rec: _Seen) -> bool:
-        """Whether the Service that a port's record names stands in the store and cannot be read: nobody knows what it holds."""
+        """Return whether the Service that a port's record names exists but cannot be read: what it holds is unknown."""
         record = self.client.store.get(rec.key)
         namespace, _, name = (object_of(record).get("service") or "" if record is not None else "").partition("/")
         return self._is_unreadable(namespace, name)
@@ -149,8 +149,8 @@ class ServiceRepair:
         return False
 
     async def _free(self, records: Sequence[_Seen]) -> None:
-        """Lets ports go that nobody holds. Where Services are kept elsewhere theirs is another transaction, which comes after the port's:
-        then not before another pass has found so."""
+        """Release ports without an owner. If Services are kept in another store, a Service is written in a transaction after its port's;
+        then a port must have no owner in two passes."""
         store, stray = self.client.store, {(rec.key, rec.revision) for rec in records}
         together = store.part(ports.ROOT) is store.part(self.services.root)
         for rec in records:
@@ -164,7 +164,7 @@ class ServiceRepair:
     ) -> None:
         try:
             address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
-        except TransformError:  # it is held, and by whom cannot be read
+        except TransformError:  # the address is held, but its record cannot be read
             return
         fault = service_fault(service, ip, address, services, known)
         if fault is None or self._changed(rec):
@@ -198,7 +198,7 @@ class ServiceRepair:
 
     async def _address(self, ip: str, address: Obj) -> None:
         named = _named(address)
-        if self._is_unreadable(*named):  # it stands in the store, and may hold it
+        if self._is_unreadable(*named):  # the Service exists and may hold the address
             return
         fault = address_fault(address, self.client.get("", "services", *named), int(time.time()))
         if fault is not None and await self._delete(ip, address["metadata"].get("uid", "")):
@@ -248,7 +248,7 @@ class ServiceRepair:
 def service_fault(
     service: Obj, ip: str, address: Obj | None, services: dict[tuple[str, str], Obj], known: addresses.Covered
 ) -> Fault | None:
-    """What is wrong with a Service's hold on ``ip``: an event's reason ("" for none) and message, and what is to be done."""
+    """Return what is wrong with a Service's hold on ``ip``: an event's reason ("" for none), its message, and the repair; or None."""
     meta, family = service["metadata"], family_of(ip)
     parsed = parse_ip(ip)
     if parsed is None or parsed not in known:
@@ -271,7 +271,7 @@ def service_fault(
 
 
 def _kept(rec: Record) -> Obj:
-    """Of an address or a Service what says who it is and what it holds."""
+    """Return the identity of an address or Service and what it holds."""
     obj = object_of(rec)
     meta, spec = obj["metadata"], obj.get("spec") or {}
     if spec.get("ports"):
@@ -280,7 +280,7 @@ def _kept(rec: Record) -> Obj:
 
 
 def _named(address: Obj) -> tuple[str, str]:
-    """Namespace and name of the Service that an address names; empty for one of something else."""
+    """Return namespace and name of the Service that an address refers to; empty for a reference to something else."""
     parent = address["spec"].get("parentRef") or {}
     if parent.get("group") or parent.get("resource") != "services":
         return "", ""
@@ -288,13 +288,13 @@ def _named(address: Obj) -> tuple[str, str]:
 
 
 def _made(obj: Obj) -> int:
-    """When; long ago where nothing says so."""
-    told = obj["metadata"].get("creationTimestamp")
-    return parse_time(told)[0] if told else 0
+    """Return the creation time in seconds; 0 if it is missing."""
+    created = obj["metadata"].get("creationTimestamp")
+    return parse_time(created)[0] if created else 0
 
 
 def address_fault(address: Obj, service: Obj | None, now: int) -> tuple[str, str] | None:
-    """Why an address that ``service``, the one it names, does not hold has to go: an event's reason and message."""
+    """Return why an address must be deleted that ``service``, which it names, does not hold: an event's reason and message; or None."""
     meta, parent = address["metadata"], address["spec"].get("parentRef") or {}
     if (meta.get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
         return None

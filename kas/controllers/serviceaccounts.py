@@ -1,4 +1,4 @@
-"""What every namespace has: the service account ``default`` and the ConfigMap with the cluster's CA.
+"""The objects every namespace has: the service account ``default`` and the ConfigMap with the cluster's CA.
 
 Upstream: ``pkg/controller/serviceaccount/serviceaccounts_controller.go``, ``pkg/controller/certificates/rootcacertpublisher``.
 """
@@ -25,7 +25,7 @@ DESCRIPTION = (
 
 
 class _PerNamespace:
-    """Follows namespaces, and the one object each of them shall have."""
+    """Follows namespaces, and the one object that each of them must have."""
 
     name = ""
     resource = ""
@@ -82,9 +82,10 @@ class DefaultServiceAccounts(_PerNamespace):
 
 
 class RootCA(_PerNamespace):
-    """Publishes the certificate that clients inside of the cluster trust: our own CA, or the serving certificate that was given.
+    """Publishes the certificate that clients in the cluster trust: our own CA, or the configured serving certificate.
 
-    ``root_ca`` is its file."""
+    ``root_ca`` is its file.
+    """
 
     name, resource, object_name = "root-ca-certificate-publisher-controller", "configmaps", CONFIG_MAP
     account = "root-ca-cert-publisher"
@@ -120,4 +121,4 @@ class RootCA(_PerNamespace):
                 await self.client.update(self.registry, namespace, CONFIG_MAP, repair)
             except ApiError as e:
                 if e.code != 422:
-                    raise  # an immutable one stays as somebody made it
+                    raise  # an immutable one is left as it is

@@ -1,7 +1,7 @@
-"""Secrets that hold a token of a service account (``pkg/controller/serviceaccount/tokens_controller.go``).
+"""Secrets with a service-account token (``pkg/controller/serviceaccount/tokens_controller.go``).
 
-A Secret of type ``kubernetes.io/service-account-token`` names an account in an annotation. ``Tokens`` fills in a token that never expires,
-the cluster's CA and the namespace, and deletes the Secret when the account is gone or is another one of that name.
+A Secret of type ``kubernetes.io/service-account-token`` names an account in an annotation. ``Tokens`` fills in a token that never
+expires, the cluster's CA and the namespace, and deletes the Secret if the account is gone or was replaced by another of the same name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kas.store import Event, Record
 TYPE = "kubernetes.io/service-account-token"
 NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 USER = "system:serviceaccount:kube-system:token-controller"
-# (what is to be looked at, namespace, name): "all" Secrets, one of "secrets", those of one of "serviceaccounts", or "reference ACCOUNT",
-# what that account says of a Secret that is gone.
+# (what to examine, namespace, name): "all" Secrets, one of "secrets", the Secrets of one of "serviceaccounts", or "reference ACCOUNT",
+# that account's reference to a deleted Secret.
 Item = tuple[str, str, str]
 
 
@@ -37,10 +37,10 @@ class Tokens:
         self.accounts, self.secrets = registries.of("", "serviceaccounts"), registries.of("", "secrets")
         self.queue = WorkQueue(self._sync, self.name)
         self._keys, self._ca = keys, root_ca
-        self._of_account: dict[tuple[str, str], set[str]] = {}  # names of Secrets that name an account, by its namespace and name
+        self._of_account: dict[tuple[str, str], set[str]] = {}  # names of Secrets by their account's (namespace, name)
 
     async def run(self) -> None:
-        """Follow secrets and service accounts until cancelled."""
+        """Follow Secrets and service accounts until cancelled."""
         secrets = self.client.reflector(self.secrets.root, self._secret_events, self._replaced, lists=False)
         accounts = self.client.reflector(self.accounts.root, self._account_events, self._replaced, lists=False)
         await follow(self.queue, [secrets, accounts])
@@ -83,7 +83,7 @@ class Tokens:
         if what == "secrets":
             await self._secret(namespace, name)
         elif what == "serviceaccounts":
-            # Who is not known yet is looked at when all are.
+            # Secrets that are not known yet are examined when all are read.
             for secret in sorted(self._of_account.get((namespace, name), ())):
                 await self._secret(namespace, secret)
         elif what == "all":
@@ -98,7 +98,7 @@ class Tokens:
         if secret is None or not account_of(secret):
             return
         uid, account = secret["metadata"].get("uid", ""), self._account(secret)
-        if account is None:  # as far as is known here
+        if account is None:  # according to the local view
             await self.client.rest_fresh(self.secrets.root, (self.accounts.root,))
             account = self._account(secret)
         if account is None:
@@ -107,7 +107,7 @@ class Tokens:
             await self.client.update(self.secrets, namespace, name, lambda live: self._fill(live, account), uid=uid)
 
     async def _forget(self, namespace: str, account: str, secret: str) -> None:
-        """Takes a Secret that is gone off the list of its account."""
+        """Remove the reference to a deleted Secret from its account."""
 
         def change(live: Obj) -> bool:
             listed = live.get("secrets") or []
@@ -120,7 +120,7 @@ class Tokens:
         await self.client.update(self.accounts, namespace, account, change)
 
     def _account(self, secret: Obj) -> Obj | None:
-        """The account a Secret is of; None when there is none, or one made after the Secret."""
+        """Return the account of a Secret; None if it does not exist or was created after the Secret."""
         meta = secret["metadata"]
         account = self.client.get("", "serviceaccounts", meta["namespace"], account_of(secret))
         uid = (meta.get("annotations") or {}).get(UID)
@@ -144,7 +144,7 @@ class Tokens:
 
 
 def account_of(secret: Obj) -> str:
-    """The name of the account whose token a Secret holds or is to hold; "" for other Secrets."""
+    """Return the name of the account to which a token Secret belongs; "" for other Secrets."""
     return (secret["metadata"].get("annotations") or {}).get(NAME, "") if secret.get("type") == TYPE else ""
 
 

@@ -1,4 +1,4 @@
-"""Keeps ServiceCIDRs until no service address needs them, and says when they are ready (``pkg/controller/servicecidrs``)."""
+"""Keeps ServiceCIDRs until no service address needs them, and sets their Ready condition (``pkg/controller/servicecidrs``)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ GROUP = "networking.k8s.io"
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 READY = "Kubernetes Service CIDR is ready"
 IN_USE = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
-# Allocators of other workers and servers need a moment to see that the range is going away.
+# Allocators of other workers and servers need a moment to notice the deletion of a range.
 DELETION_GRACE_S = 1.0
 RECHECK_S = 10.0
-REST, LONGEST_REST_S = 4, 10.0  # after a look at all addresses, times what it took
-LOOK = ""  # at all addresses, for all ranges that go
+REST, LONGEST_REST_S = 4, 10.0  # the pause after a scan of all addresses, as a multiple of its duration
+LOOK = ""  # the item for a scan of all addresses, for all deleted ranges
 
 
 class ServiceCIDRs:
-    """Says whether a ServiceCIDR is ready, and keeps one that addresses still need from going."""
+    """Maintains the Ready condition of ServiceCIDRs, and keeps deleted ones that addresses still need."""
 
     name = "service-cidr-controller"
 
@@ -36,8 +36,8 @@ class ServiceCIDRs:
         self.registry = registries.of(GROUP, "servicecidrs")
         self.addresses = registries.of(GROUP, "ipaddresses")
         self.queue = WorkQueue(self._sync, self.name)
-        self.going: dict[str, float] = {}  # since when
-        self._rested = 0.0  # when the addresses may be looked at again
+        self.going: dict[str, float] = {}  # deleted ranges -> since when
+        self._rested = 0.0  # when the next scan may begin
 
     async def run(self) -> None:
         """Follow ranges and addresses until cancelled."""
@@ -52,7 +52,7 @@ class ServiceCIDRs:
         for e in events:
             if e.record is not None:
                 self.queue.add(split_key(self.registry, e.key)[1])
-        # A range that comes or goes changes what the others are needed for.
+        # A new or deleted range changes which others are needed.
         self._look_again()
 
     def _address_events(self, events: Sequence[Event]) -> None:
@@ -60,7 +60,8 @@ class ServiceCIDRs:
             self._look_again()
 
     def _look_again(self) -> None:
-        """Once for all that go by then: a look goes through all addresses, and a thousand of these, or of ranges, may go one by one."""
+        """Schedule one scan for all ranges deleted by then: a scan reads all addresses, and a thousand addresses or ranges may be deleted
+        one by one."""
         if self.going:
             self.queue.add_after(LOOK, max(DELETION_GRACE_S, self._rested - monotonic()))
 
@@ -83,20 +84,20 @@ class ServiceCIDRs:
         return None
 
     async def _look(self) -> float | None:
-        """Lets go those that nobody needs; after how many seconds there is to be another look, if any."""
+        """Release the deleted ranges that are not needed; return after how many seconds to scan again, or None."""
         began, going, young = monotonic(), dict[str, dict[str, Any]](), False
-        if began < self._rested:  # it was asked for during the last one
+        if began < self._rested:  # requested during the last scan
             return self._rested - began
         for name, since in list(self.going.items()):
             cidr = self.client.get(GROUP, "servicecidrs", "", name)
             meta = cidr["metadata"] if cidr is not None else {}
             if cidr is None or not meta.get("deletionTimestamp") or FINALIZER not in (meta.get("finalizers") or ()):
-                self.going.pop(name, None)  # another may have its name now
+                self.going.pop(name, None)  # another range may have its name now
             elif since + DELETION_GRACE_S > began:
                 young = True
             else:
                 going[name] = cidr
-        needed = await self._needed(going)  # as far as is known here
+        needed = await self._needed(going)  # according to the local view
         if len(needed) < len(going):
             await self.client.rest_fresh(self.registry.root, (self.client.registries.of(GROUP, "ipaddresses").root,))
             needed |= await self._needed({name: cidr for name, cidr in going.items() if name not in needed})
@@ -119,7 +120,7 @@ class ServiceCIDRs:
         await self.client.apply(self.registry, "", cidr["metadata"]["name"], {"status": {"conditions": [condition]}}, "status")
 
     async def _needed(self, going: Mapping[str, dict[str, Any]]) -> set[str]:
-        """In which of them there is a service address that no range, which stays, covers."""
+        """Return the names of those ranges that contain a service address which no remaining range covers."""
         own, others, needed = _Nets(going), None, set[_Net]()
         if not going:
             return set()
@@ -128,14 +129,14 @@ class ServiceCIDRs:
             of = own.of(ip) - needed if ip is not None else set()
             if ip is None or not of or (object_of(rec)["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
                 continue
-            if others is None:  # hundreds of ranges may go of which none holds an address
+            if others is None:  # only then: hundreds of ranges may be deleted of which none contains an address
                 others = Covered([_bounds(net) async for net in self._staying()])
             if ip not in others:
                 needed |= of
         return {name for net in needed for name in own.names[net]}
 
     async def _staying(self) -> AsyncIterator[Network]:
-        """What ranges that stay cover."""
+        """Yield the networks of the remaining ranges."""
         async for rec in self.client.paced(self.registry.root):
             cidr = object_of(rec)
             if not cidr["metadata"].get("deletionTimestamp"):
@@ -143,11 +144,11 @@ class ServiceCIDRs:
                     yield net
 
 
-_Net = tuple[int, int, int]  # version, how many bits tell addresses in it apart, and what the others are
+_Net = tuple[int, int, int]  # version, number of host bits, network prefix
 
 
 class _Nets:
-    """What ranges cover, and their ``names``: those that an address is in are found, however many there are."""
+    """The networks of ranges and their ``names``; the networks of an address are found however many there are."""
 
     def __init__(self, cidrs: Mapping[str, dict[str, Any]]) -> None:
         self.names: dict[_Net, list[str]] = {}
@@ -158,7 +159,7 @@ class _Nets:
         self._sizes = {net[:2] for net in self.names}
 
     def of(self, ip: IP) -> set[_Net]:
-        """Those that ``ip`` is in, of which there are as many as lengths of prefixes at most."""
+        """Return the networks that contain ``ip``: at most one per prefix length."""
         number = number_in(ip)
         found = {(version, bits, number >> bits) for version, bits in self._sizes if version == ip.family}
         return found & self.names.keys()

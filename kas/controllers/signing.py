@@ -1,4 +1,4 @@
-"""An authority that signs certificates for requests, and what the signers of Kubernetes sign.
+"""A CA that signs certificate requests, and the rules of Kubernetes' signers.
 
 Upstream: ``pkg/controller/certificates/{authority,signer}``, ``pkg/apis/certificates/helpers.go``.
 """
@@ -21,8 +21,8 @@ CLIENT, KUBELET_CLIENT, KUBELET_SERVING = (
     "kubernetes.io/kube-apiserver-client", "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"
 )  # fmt: skip
 LIFE, SHORTEST = datetime.timedelta(days=365), datetime.timedelta(minutes=10)
-BACKDATE = datetime.timedelta(minutes=5)  # for clocks that are behind
-SHORT = datetime.timedelta(hours=8)  # a life below this is given whole, not less what the certificate is backdated by
+BACKDATE = datetime.timedelta(minutes=5)  # for clocks that are slow
+SHORT = datetime.timedelta(hours=8)  # shorter lifetimes are not reduced by the backdating
 _SIGNATURE, _ENCIPHERMENT = "digital signature", "key encipherment"
 _KEY_USAGES = {
     "signing": "digital_signature", _SIGNATURE: "digital_signature", "content commitment": "content_commitment",
@@ -37,11 +37,11 @@ _EXTENDED = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": Exte
 
 
 def request_of(pem: bytes) -> x509.CertificateSigningRequest:
-    """The request, read to its end, which may be long work. Raises ValueError for what is none or is not signed with its own key."""
+    """Parse a request completely, which may take long. Raises ValueError if it is invalid or not signed with its own key."""
     try:
         found = x509.load_pem_x509_csr(pem)
-        _ = found.subject, found.extensions  # remembered by the request
-        public_key(found)  # of a kind that takes no time to load
+        _ = found.subject, found.extensions  # cached by the request object
+        public_key(found)  # refuses keys that are expensive to load
         valid = found.is_signature_valid
     except unreadable() as e:
         raise ValueError(str(e)) from None
@@ -51,7 +51,7 @@ def request_of(pem: bytes) -> x509.CertificateSigningRequest:
 
 
 def _names(request: x509.CertificateSigningRequest) -> dict[type, list[x509.GeneralName]]:
-    """The alternative names by their types."""
+    """Return the alternative names by type."""
     out: dict[type, list[x509.GeneralName]] = {}
     try:
         san = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -67,12 +67,12 @@ def _texts(request: x509.CertificateSigningRequest, oid: x509.ObjectIdentifier) 
 
 
 def common_name(request: x509.CertificateSigningRequest) -> str:
-    """As Go tells it: the last one of the subject."""
+    """Return the last common name of the subject, as Go does."""
     return (_texts(request, NameOID.COMMON_NAME) or [""])[-1]
 
 
 def kubelet_client_problem(request: x509.CertificateSigningRequest, usages: Collection[str]) -> str:
-    """Why this is no request of a kubelet for a client certificate; "" when it is one (``ValidateKubeletClientCSR``)."""
+    """Return why this is not a kubelet's request for a client certificate; "" if it is (``ValidateKubeletClientCSR``)."""
     names = _names(request)
     if _texts(request, NameOID.ORGANIZATION_NAME) != [NODES]:
         return "subject organization is not system:nodes"
@@ -83,7 +83,7 @@ def kubelet_client_problem(request: x509.CertificateSigningRequest, usages: Coll
 
 
 def kubelet_serving_problem(request: x509.CertificateSigningRequest, usages: Collection[str]) -> str:
-    """Why this is no request of a kubelet for a serving certificate (``ValidateKubeletServingCSR``)."""
+    """Return why this is not a kubelet's request for a serving certificate; "" if it is (``ValidateKubeletServingCSR``)."""
     names = _names(request)
     if _texts(request, NameOID.ORGANIZATION_NAME) != [NODES]:
         return "subject organization is not system:nodes"
@@ -107,7 +107,7 @@ def _usages_problem(usages: Collection[str], purpose: str) -> str:
 
 
 def client_problem(request: x509.CertificateSigningRequest, usages: Collection[str]) -> str:
-    """Why this is no request for a client certificate of any user."""
+    """Return why this is not a request for a client certificate; "" if it is."""
     for usage in usages:
         if usage not in (_SIGNATURE, _ENCIPHERMENT, "client auth"):
             return f"invalid usage for client certificate: {usage}"
@@ -120,7 +120,7 @@ SIGNERS: dict[str, Callable[[x509.CertificateSigningRequest, Collection[str]], s
 
 
 class Authority:
-    """Signs with the certificate and key of two PEM files, read anew for each signature. ``clock`` is UTC."""
+    """Signs with the certificate and key in two PEM files, read anew for each signature. ``clock`` is UTC."""
 
     def __init__(
         self, cert: Path, key: Path, clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
@@ -128,8 +128,8 @@ class Authority:
         self._cert, self._key, self._clock = cert, key, clock
 
     def sign(self, request: x509.CertificateSigningRequest, usages: Sequence[str], seconds: int | None = None) -> bytes:
-        """The certificate (PEM), good for ``seconds`` but never longer than a year or than the authority. Raises OSError and ValueError
-        where there is no authority, or one that has expired."""
+        """Return the certificate (PEM), valid for ``seconds`` but at most a year and no longer than the CA. Raises OSError and ValueError
+        if there is no CA, or it has expired."""
         ca = x509.load_pem_x509_certificate(self._cert.read_bytes())
         key = private_key(self._key.read_bytes())
         now = self._clock()
@@ -153,6 +153,6 @@ class Authority:
         if extended:
             builder = builder.add_extension(x509.ExtendedKeyUsage(extended), critical=False)
         for extension in ca.extensions:
-            if isinstance(issuer := extension.value, x509.SubjectKeyIdentifier):  # an authority need not have one
+            if isinstance(issuer := extension.value, x509.SubjectKeyIdentifier):  # a CA need not have one
                 builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
         return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

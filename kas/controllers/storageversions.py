@@ -1,7 +1,7 @@
-"""What every API server of the cluster writes and reads, as StorageVersions tell who migrates (the gate StorageVersionAPI).
+"""StorageVersions: which versions each API server of the cluster writes and reads, for storage migration (the gate StorageVersionAPI).
 
-Upstream: ``apiserver/pkg/storageversion`` (manager and updater) and kube-controller-manager's ``storageversiongc``, whose part, to drop
-what a server reported that has no Lease any more, is done here with the report. Writes of a resource wait until its report is made
+Upstream: ``apiserver/pkg/storageversion`` (manager and updater) and kube-controller-manager's ``storageversiongc``, whose task, to remove
+the entries of servers without a Lease, is done here along with the update. Writes of a resource wait until its StorageVersion is updated
 (``kas.filters.storage_version``), and /readyz until all are.
 """
 
@@ -24,8 +24,8 @@ from kas.types.scheme import Resource, Scheme
 GROUP, RESOURCE = "internal.apiserver.k8s.io", "storageversions"
 EVERY_S = 600.0
 LEASE_EVERY_S = 0.1
-AT_ONCE = 16  # reports that are made
-LOOK_EVERY_S = 0.2  # while something is still to be told
+AT_ONCE = 16  # concurrent updates
+LOOK_EVERY_S = 0.2  # while updates are pending
 CONDITION = "AllEncodingVersionsEqual"
 NO_ERROR = "<nil>"
 
@@ -33,8 +33,8 @@ log = logging.getLogger("kas.storageversions")
 
 
 class Report(NamedTuple):
-    """Of one stored resource: the name of its StorageVersion, the version it is written in, those that are understood, and served; and the
-    groups and resources that have this place in the store."""
+    """A stored resource: the name of its StorageVersion, the encoding version, decodable and served versions; and the (group, resource)
+    pairs that share its place in the store."""
 
     name: str
     encoding: str
@@ -43,13 +43,13 @@ class Report(NamedTuple):
     places: frozenset[tuple[str, str]]
 
     def of(self, identity: str) -> dict[str, Any]:
-        """What the server of this name says."""
+        """Return the entry of the server with this name."""
         return {"apiServerID": identity, "encodingVersion": self.encoding, "decodableVersions": self.decodable,
                 "servedVersions": self.served}  # fmt: skip
 
 
 def reports(scheme: Scheme, served: Sequence[Resource]) -> Iterator[Report]:
-    """One for each of the resources that are stored; where groups share a place, the first one's, in the order of their names."""
+    """Yield a report for each stored resource; if groups share a place in the store, it is the first group's, by name."""
     by_place: dict[str, list[Resource]] = {}
     for r in sorted(served, key=lambda r: (r.group, r.resource)):
         if r.etcd_prefix is not None and r.storage_kind is not None:
@@ -59,7 +59,7 @@ def reports(scheme: Scheme, served: Sequence[Resource]) -> Iterator[Report]:
         mine = [r for r in all_ if (r.group, r.resource) == (first.group, first.resource)]
         assert first.storage_kind is not None
         encoding = first.storage_kind.api_version
-        group = scheme.groups.get(first.group)  # none is that of kinds an embedding program brings
+        group = scheme.groups.get(first.group)  # None for kinds of an embedding program
         versions = group.versions if group is not None else ()
         known = [_api_version(first.group, v) for v in versions if scheme.kind(first.group, v, first.kind)]
         decodable = list(dict.fromkeys([*known, encoding, *(r.api_version for r in all_)]))
@@ -74,11 +74,13 @@ def _api_version(group: str, version: str) -> str:
 
 
 class Registration:
-    """What this server has to tell, and whether it is told: the reports are made by the worker that leads, and every worker finds them in
-    the store. One of an earlier start that says the same counts: it is true. What was told once does not come back (as upstream's)."""
+    """This server's entries, and whether they are stored. The leading worker writes them, and every worker finds them in the store.
+
+    An equal entry of an earlier start counts, since it is true. Once an entry was found it is not checked again (as upstream).
+    """
 
     def __init__(self, registries: Registries, identity: str, scheme: Scheme, served: Sequence[Resource]) -> None:
-        """``identity`` is the name of this server's Lease, ``served`` what it serves of what is built in."""
+        """``identity`` is the name of this server's Lease, ``served`` are the built-in resources it serves."""
         self.client = Client(registries, "kube-apiserver", "system:apiserver")
         self.identity = identity
         self.reports = list(reports(scheme, served))
@@ -86,43 +88,43 @@ class Registration:
         self._errors: dict[str, str] = {}
 
     def awaited(self, group: str, resource: str) -> str | None:
-        """See ``kas.filters.storage_version``."""
+        """Return the last error, or "<nil>", if writes of the resource must wait, else None; see ``kas.filters.storage_version``."""
         report = self._open.get((group, resource))
-        if report is None or self._told(report):
+        if report is None or self._is_stored(report):
             return None
         return self._errors.get(report.name, NO_ERROR)
 
     def failed(self, report: Report, error: str) -> None:
-        """It could not be told."""
+        """Record the error of an update."""
         self._errors[report.name] = error
 
     def periodic(self, complete: Callable[[], object]) -> tuple[str, float, Callable[[], None]]:
-        """For ``Runner``: ``complete()`` is called when everything is told."""
+        """Return periodic work for ``Runner``: ``complete()`` is called when everything is stored."""
 
         def look() -> None:
             for report in self.reports if self._open else ():
-                self._told(report)
+                self._is_stored(report)
             if not self._open:
                 complete()
 
         return ("storage versions", LOOK_EVERY_S, look)
 
     def controller(self) -> StorageVersions:
-        """What tells."""
+        """Return the controller that writes the entries."""
         return StorageVersions(self)
 
-    def _told(self, report: Report) -> bool:
+    def _is_stored(self, report: Report) -> bool:
         found = self.client.get(GROUP, RESOURCE, "", report.name) or {}
-        told = report.of(self.identity) in ((found.get("status") or {}).get("storageVersions") or ())
-        if told:
+        stored = report.of(self.identity) in ((found.get("status") or {}).get("storageVersions") or ())
+        if stored:
             self._errors.pop(report.name, None)
             for at in report.places:
                 self._open.pop(at, None)
-        return told
+        return stored
 
 
 class StorageVersions:
-    """Keeps this server's reports."""
+    """Maintains this server's entries in the StorageVersions."""
 
     name = "built-in-resources-storage-version-updater"
 
@@ -131,18 +133,18 @@ class StorageVersions:
         self._registry = self.client.registries.of(GROUP, RESOURCE)
 
     async def run(self) -> None:
-        """Every ``EVERY_S`` seconds, while this server's Lease is there, until cancelled. One report that cannot be made does not keep
-        others from being made; the first such error is raised then."""
+        """Update the entries every ``EVERY_S`` seconds while this server's Lease exists, until cancelled. A failed update does not
+        prevent the others; the first such error is raised afterwards."""
         while True:
             living = self._living()
-            if self._registration.identity not in living:  # what it told now others might drop
+            if self._registration.identity not in living:  # other servers would remove the entries
                 await asyncio.sleep(LEASE_EVERY_S)
                 continue
             await self._tell_all(living)
             await asyncio.sleep(EVERY_S)
 
     async def _tell_all(self, living: set[str]) -> None:
-        """Some at a time, as no report waits for another: a first start has two writes to make for each."""
+        """Update several entries at a time, since they are independent: a first start has two writes for each."""
         waiting, failed = iter(self._registration.reports), list[Exception]()
 
         async def tell() -> None:
@@ -161,7 +163,7 @@ class StorageVersions:
             raise failed[0]
 
     def _living(self) -> set[str]:
-        """The servers that have Leases."""
+        """Return the servers that have Leases."""
         leases = self.client.list(LEASES, "leases", NAMESPACE)
         return {o["metadata"]["name"] for o in leases if (o["metadata"].get("labels") or {}).get(LABEL) == VALUE}
 
@@ -182,7 +184,7 @@ class StorageVersions:
         await self.client.update(self._registry, "", report.name, change, "status")
 
     def _status(self, before: dict[str, Any], servers: list[dict[str, Any]]) -> dict[str, Any]:
-        """As it is with what these servers say."""
+        """Return the status with these servers' entries."""
         versions = {s.get("encodingVersion") for s in servers}
         common = versions.pop() if len(versions) == 1 else None
         is_ = "Set" if common else "Unset"

@@ -1,6 +1,6 @@
-"""Notes on Secrets with a service-account token the day it was last used (``pkg/serviceaccount/legacy.go``).
+"""Records on Secrets with a service-account token the day it was last used (``pkg/serviceaccount/legacy.go``).
 
-Runs on every worker, where the requests come; each Secret is written once a day.
+Runs on every worker, since any may receive the requests; each Secret is written once a day.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ TOKEN_USE_EVERY_S = 1.0
 
 
 class TokenUse:
-    """Collects which tokens of Secrets were used, and writes the day on their labels."""
+    """Collects which tokens of Secrets were used, and writes the day to the Secrets' labels."""
 
     def __init__(self, registries: Registries) -> None:
         self._registries = registries
-        self._used: set[tuple[str, str]] = set()  # (namespace, name); only of tokens that were good
+        self._used: set[tuple[str, str]] = set()  # (namespace, name); only of valid tokens
 
     def note(self, namespace: str, name: str) -> None:
-        """The token in this Secret was used, and its label is not of today."""
+        """Record that the token in this Secret was used and its label is out of date."""
         self._used.add((namespace, name))
 
     async def write(self) -> None:
-        """Writes down what was noted since. After an error the rest is noted again by its next use."""
+        """Write the labels of the recorded Secrets. After an error, the rest is recorded again at its next use."""
         if not self._used:
             return
-        from kas.controllers.client import Client  # wanted by few: such tokens are rare
+        from kas.controllers.client import Client  # rarely needed: such tokens are rare
 
         used, self._used = self._used, set()
         client, secrets = Client(self._registries, "kube-apiserver", "system:apiserver"), self._registries.of("", "secrets")

@@ -1,4 +1,4 @@
-"""Resources that need a quota: what may only be used where a quota covers it (``limitedResources`` of ResourceQuotaConfiguration)."""
+"""Resources that may only be used if a quota covers them (``limitedResources`` of ResourceQuotaConfiguration)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ KINDS = {
     ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"): _SHAPE,
 }
 ZERO = Quantity(0)
-# Those whose operator and values count, and the others.
+# Scopes with operator and values, and all scopes.
 VALUED = ("PriorityClass", "VolumeAttributesClass")
 SCOPES = (*VALUED, "BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "Terminating")
 
 
 class Limited:
-    """The configuration; false when nothing is limited."""
+    """The configuration; false if nothing is limited."""
 
     def __init__(self, section: Section | None) -> None:
-        """Raises ConfigurationError."""
+        """Decode and validate the section. Raises ConfigurationError."""
         self._rules = versioned(section, KINDS).get("limitedResources") or []
         check(found for i, rule in enumerate(self._rules) for found in _wrong(rule, f"limitedResources[{i}]"))
 
@@ -42,7 +42,8 @@ class Limited:
         return bool(self._rules)
 
     def check(self, a: Attributes, evaluator: Evaluator, usage: Amounts, quotas: Iterable[Obj], covering: Iterable[Obj]) -> None:
-        """Refuses what is limited and not covered. ``quotas`` are all of the namespace, ``covering`` those about this object."""
+        """Refuse a use of limited resources that no quota covers. ``quotas`` are all of the namespace, ``covering`` those that apply to
+        the object. Raises ApiError."""
         covered = {name for quota in covering for name in evaluator.matching((quota.get("status") or {}).get("hard") or {})}
         missing = {
             name
@@ -53,7 +54,7 @@ class Limited:
         }
         if missing:
             raise a.forbid(f"insufficient quota to consume: {','.join(sorted(missing))}")
-        # Scopes count whatever the rule's resource is.
+        # Scopes apply whatever the rule's resource is.
         wanted = [scope for rule in self._rules for scope in rule.get("matchScopes") or () if evaluator.in_scope(scope, a.obj)]
         if not wanted:
             return
@@ -67,7 +68,7 @@ class Limited:
 def _wrong(rule: Obj, path: str) -> Iterable[FieldError]:
     if not rule.get("resource"):
         yield required(f"{path}.resource")
-    # Upstream finds these wrong at a request, and then lets it pass every quota.
+    # Upstream detects these errors only at a request, which then bypasses every quota.
     for i, scope in enumerate(rule.get("matchScopes") or ()):
         at, name, operator = f"{path}.matchScopes[{i}]", scope.get("scopeName") or "", scope.get("operator") or ""
         if name not in SCOPES:
@@ -82,5 +83,5 @@ def _wrong(rule: Obj, path: str) -> Iterable[FieldError]:
 
 
 def _shown(scope: Obj) -> str:
-    """As Go prints the struct."""
+    """Return the scope as Go prints the struct."""
     return f"{{{scope.get('scopeName') or ''} {scope.get('operator') or ''} [{' '.join(scope.get('values') or ())}]}}"

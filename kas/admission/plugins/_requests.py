@@ -1,4 +1,4 @@
-"""Whose a certificate request is, for the plug-ins that look into it (upstream's ``certificates.ParseCSR``)."""
+"""Parsing of certificate requests for the plug-ins that inspect them (upstream's ``certificates.ParseCSR``)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 async def subject(request: str) -> Name:
-    """The subject of a certificate request in base64 of PEM, a large one read beside the loop: 30,000 names take 130 ms. Raises
-    ``ValueError`` for what is none."""
+    """Return the subject of a certificate request in base64 of PEM.
+
+    A large request is parsed in the thread pool: 30,000 names take 130 ms. Raises ``ValueError`` for an invalid request.
+    """
     return await awaited(POOL.run(_subject, request)) if len(request) >= LARGE else _subject(request)
 
 

@@ -6,18 +6,18 @@ from kas.admission import Attributes
 
 
 class Plugin:
-    """Sees every operation on everything, and lets none pass."""
+    """Refuses every operation on every resource."""
 
     name = "AlwaysDeny"
 
     def handles(self, a: Attributes) -> bool:
-        """Every request."""
+        """Handle every request."""
         return True
 
     def admit(self, a: Attributes) -> None:
-        """Refuse it."""
+        """Refuse the request."""
         raise a.forbid("admission control is denying all modifications")
 
     def validate(self, a: Attributes) -> None:
-        """Refuse it."""
+        """Refuse the request."""
         raise a.forbid("admission control is denying all modifications")

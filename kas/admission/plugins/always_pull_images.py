@@ -1,4 +1,4 @@
-"""AlwaysPullImages: who starts a pod must be able to pull its images. Upstream: ``plugin/pkg/admission/alwayspullimages``."""
+"""AlwaysPullImages: the creator of a pod must be able to pull its images. Upstream: ``plugin/pkg/admission/alwayspullimages``."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def _image_volumes(spec: Obj) -> list[tuple[int, Obj]]:
 
 
 class Plugin:
-    """Sees pods that are created or updated, and their ephemeral containers."""
+    """Applies to pods and their ephemeral containers."""
 
     name = "AlwaysPullImages"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods, and ephemeral containers."""
+        """Handle creates and updates of pods, and ephemeral containers."""
         if a.resource != "pods" or a.group or a.operation not in (CREATE, UPDATE):
             return False
         return a.subresource in ("", "ephemeralcontainers")
 
     def admit(self, a: Attributes) -> None:
-        """Every image, of volumes too, is pulled always; an update that brings no new image changes nothing."""
-        # An update that brings no new image leaves the policies as they are: pods from before the plug-in was on keep working.
+        """Set the pull policy of every image, including those of volumes, to Always."""
+        # An update without a new image leaves the policies as they are, so that pods from before the plug-in was enabled keep working.
         if a.operation == UPDATE and not _new_images(a.obj["spec"], a.old["spec"]):
             return
         for container in pod_objects.containers(a.obj["spec"]):
@@ -40,7 +40,7 @@ class Plugin:
             image["pullPolicy"] = "Always"
 
     def validate(self, a: Attributes) -> None:
-        """Refuse a pod that a later plug-in gave another pull policy."""
+        """Refuse a pod if a later plug-in changed the pull policy."""
         spec = a.obj["spec"]
         if a.operation == UPDATE and not _new_images(spec, a.old["spec"]):
             return
@@ -57,7 +57,7 @@ class Plugin:
 
 
 def _refused(a: Attributes, found: list[tuple[str, str]]) -> ApiError:
-    """A refusal of each; together they are a bare error upstream, which the client sees as a 500."""
+    """Combine one refusal for each. As upstream, the combined error is a bare error, which the client receives as a 500."""
     refusals = [a.forbid(f'{path}: Unsupported value: {go_quote(value)}: supported values: "Always"') for path, value in found]
     return ApiError(500, "", aggregate([e.message for e in refusals]))
 

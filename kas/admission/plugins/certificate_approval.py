@@ -1,4 +1,4 @@
-"""CertificateApproval: who approves a certificate request must hold "approve" on its signer.
+"""CertificateApproval: approving a certificate request requires the "approve" permission for its signer.
 
 Upstream: ``plugin/pkg/admission/certificates/approval``.
 """
@@ -13,7 +13,7 @@ from kas.meta.waiting import awaited, eager
 
 
 class Plugin:
-    """Sees updates of the subresource approval; the stored signer counts, not the one that was sent."""
+    """Applies to updates of the approval subresource; the signer of the stored object counts, not the one sent."""
 
     name = "CertificateApproval"
 
@@ -21,12 +21,12 @@ class Plugin:
         self._authorizer = authorizer
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of a CertificateSigningRequest's approval."""
+        """Handle updates of a CertificateSigningRequest's approval."""
         return a.operation == UPDATE and a.group == GROUP and a.resource == "certificatesigningrequests" and a.subresource == "approval"
 
     @eager
     async def validate(self, a: Attributes) -> None:
-        """Refuse who may not approve for the stored signer."""
+        """Refuse a user that may not approve for the stored signer."""
         signer = (a.old.get("spec") or {}).get("signerName") or ""
         if not await awaited(authorized_for_signer(self._authorizer, a.user, "approve", signer)):
             raise a.forbid(f"user not permitted to approve requests with signerName {go_quote(signer)}")

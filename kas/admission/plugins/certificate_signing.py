@@ -1,4 +1,4 @@
-"""CertificateSigning: who issues a certificate must hold "sign" on its signer.
+"""CertificateSigning: issuing a certificate requires the "sign" permission for its signer.
 
 Upstream: ``plugin/pkg/admission/certificates/signing``.
 """
@@ -15,7 +15,7 @@ from kas.types.scheme import builtin_field
 
 
 class Plugin:
-    """Sees updates of the status, which is where a certificate is put."""
+    """Applies to updates of the status, which contains the certificate."""
 
     name = "CertificateSigning"
 
@@ -23,12 +23,12 @@ class Plugin:
         self._authorizer = authorizer
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of a CertificateSigningRequest's status."""
+        """Handle updates of a CertificateSigningRequest's status."""
         return a.operation == UPDATE and a.group == GROUP and a.resource == "certificatesigningrequests" and a.subresource == "status"
 
     @eager
     async def validate(self, a: Attributes) -> None:
-        """Refuse who changes certificate or conditions but may not sign for the stored signer."""
+        """Refuse a user that changes the certificate or conditions but may not sign for the stored signer."""
         new, old = a.obj.get("status") or {}, a.old.get("status") or {}
         of = builtin_field("certificates.v1.CertificateSigningRequestStatus", "conditions")
         same = (new.get("certificate") or "") == (old.get("certificate") or "")

@@ -1,4 +1,4 @@
-"""CertificateSubjectRestriction: nobody becomes system:masters by a client certificate.
+"""CertificateSubjectRestriction: client certificates for system:masters cannot be requested.
 
 Upstream: ``plugin/pkg/admission/certificates/subjectrestriction``.
 """
@@ -14,16 +14,16 @@ CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
 class Plugin:
-    """Sees new certificate requests; only those for kube-apiserver's client signer are looked into."""
+    """Applies to new certificate requests for kube-apiserver's client signer."""
 
     name = "CertificateSubjectRestriction"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of CertificateSigningRequests."""
+        """Handle creates of CertificateSigningRequests."""
         return a.operation == CREATE and a.group == GROUP and a.resource == "certificatesigningrequests" and not a.subresource
 
     async def validate(self, a: Attributes) -> None:
-        """Refuse a client certificate for system:masters."""
+        """Refuse a request for a client certificate of system:masters."""
         spec = a.obj.get("spec") or {}
         if spec.get("signerName") != CLIENT_SIGNER:
             return

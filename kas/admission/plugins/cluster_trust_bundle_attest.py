@@ -1,4 +1,4 @@
-"""ClusterTrustBundleAttest: who writes a bundle for a signer must hold "attest" on it.
+"""ClusterTrustBundleAttest: writing a bundle for a signer requires the "attest" permission for that signer.
 
 Upstream: ``plugin/pkg/admission/certificates/ctbattest``.
 """
@@ -15,7 +15,7 @@ from kas.meta.waiting import awaited, eager
 
 
 class Plugin:
-    """Sees writes of ClusterTrustBundles."""
+    """Applies to writes of ClusterTrustBundles."""
 
     name = "ClusterTrustBundleAttest"
 
@@ -23,14 +23,14 @@ class Plugin:
         self._authorizer = authorizer
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of ClusterTrustBundles, while the gate of that name is on."""
+        """Handle creates and updates of ClusterTrustBundles, while the gate of that name is on."""
         known = a.group == GROUP and a.resource == "clustertrustbundles"
         return known and a.operation in (CREATE, UPDATE) and "ClusterTrustBundle" in features.DEFAULT.on
 
     @eager
     async def validate(self, a: Attributes) -> None:
-        """Refuse who may not attest for the new object's signer: that of an old one cannot be changed. What the garbage collector and a
-        migration of stored objects do needs no permission."""
+        """Refuse a user that may not attest for the new object's signer; the signer of an existing object cannot be changed. Writes by
+        the garbage collector and by storage migration need no permission."""
         signer = (a.obj.get("spec") or {}).get("signerName") or ""
         if not signer or (a.operation == UPDATE and only_gc_fields_changed(a.obj, a.old)):
             return

@@ -1,4 +1,4 @@
-"""DefaultIngressClass: an ingress that names no class gets the default one.
+"""DefaultIngressClass: sets the default class on an Ingress without a class.
 
 Upstream: ``plugin/pkg/admission/network/defaultingressclass``.
 """
@@ -17,12 +17,12 @@ OLD_ANNOTATION = "kubernetes.io/ingress.class"
 
 
 def _marked(ingress_class: dict[str, Any]) -> list[str]:
-    """The indexer of classes that are marked as default."""
+    """Index function for classes that are marked as default."""
     return ["true"] if (ingress_class["metadata"].get("annotations") or {}).get(DEFAULT) == "true" else []
 
 
 class Plugin:
-    """Sees new Ingresses, and asks for the IngressClasses."""
+    """Applies to new Ingresses; reads IngressClasses."""
 
     name = "DefaultIngressClass"
 
@@ -30,11 +30,11 @@ class Plugin:
         self._classes = informers.lister(GROUP, "ingressclasses", whole, {"default": _marked})
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of Ingresses."""
+        """Handle creates of Ingresses."""
         return a.operation == CREATE and a.resource == "ingresses" and a.group == GROUP and not a.subresource
 
     def admit(self, a: Attributes) -> None:
-        """Set the default class, the newest of several, on one that says nothing of its class."""
+        """Set the default class, the newest if there are several, on an Ingress that specifies no class."""
         spec = a.obj.get("spec") or {}
         if spec.get("ingressClassName") is not None or OLD_ANNOTATION in (a.obj["metadata"].get("annotations") or {}):
             return

@@ -1,4 +1,4 @@
-"""DefaultStorageClass: a claim that names no class gets the default one.
+"""DefaultStorageClass: sets the default class on a claim without a class.
 
 Upstream: ``plugin/pkg/admission/storage/storageclass/setdefault``.
 """
@@ -16,13 +16,13 @@ CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 def _marked(storage_class: dict[str, Any]) -> list[str]:
-    """The indexer of classes that are marked as default."""
+    """Index function for classes that are marked as default."""
     annotations = storage_class["metadata"].get("annotations") or {}
     return ["true"] if any(annotations.get(key) == "true" for key in DEFAULT) else []
 
 
 class Plugin:
-    """Sees new PersistentVolumeClaims, and asks for the StorageClasses."""
+    """Applies to new PersistentVolumeClaims; reads StorageClasses."""
 
     name = "DefaultStorageClass"
 
@@ -30,14 +30,14 @@ class Plugin:
         self._classes = informers.lister("storage.k8s.io", "storageclasses", whole, {"default": _marked})
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of PersistentVolumeClaims."""
+        """Handle creates of PersistentVolumeClaims."""
         return a.operation == CREATE and a.resource == "persistentvolumeclaims" and not a.group and not a.subresource
 
     def admit(self, a: Attributes) -> None:
-        """Set the default class, the newest of several, on one that says nothing of its class."""
+        """Set the default class, the newest if there are several, on a claim that specifies no class."""
         spec = a.obj.get("spec")
         annotations = a.obj["metadata"].get("annotations") or {}
-        # An empty name, or the old annotation, says something too: no class at all.
+        # An empty name, or the old annotation, is a choice, too: no class at all.
         if spec is None or spec.get("storageClassName") is not None or CLASS_ANNOTATION in annotations:
             return
         found = self._classes.by_index("default", "true")

@@ -1,4 +1,4 @@
-"""DefaultTolerationSeconds: a pod stays a while (five minutes by default) on a node that is not ready or cannot be reached.
+"""DefaultTolerationSeconds: pods tolerate nodes that are not ready or unreachable for a while, five minutes by default.
 
 Upstream: ``plugin/pkg/admission/defaulttolerationseconds``.
 """
@@ -14,7 +14,7 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 
 
 class Plugin:
-    """Sees pods that are created or updated; the seconds are those of two flags."""
+    """Applies to new and updated pods; two flags set the seconds."""
 
     name = "DefaultTolerationSeconds"
 
@@ -27,14 +27,14 @@ class Plugin:
         ]
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods."""
+        """Handle creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def admit(self, a: Attributes) -> None:
-        """Tolerate nodes that are not ready or not reachable for some seconds, where the pod says nothing of it."""
+        """Add the tolerations of not-ready and unreachable nodes that the pod does not have."""
         spec = a.obj["spec"]
         have = spec.get("tolerations")
-        if not have:  # as nearly all
+        if not have:  # as in nearly all pods
             spec["tolerations"] = [tolerate.copy() for tolerate in self._all]
             return
         new = [

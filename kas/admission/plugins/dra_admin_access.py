@@ -1,6 +1,6 @@
-"""DRAAdminAccess: devices others use are reached only from namespaces that are labelled for it.
+"""DRAAdminAccess: administrative access to devices in use is only possible from namespaces labelled for it.
 
-Upstream this is part of the storage of claims and templates (``pkg/registry/resource``), so it cannot be switched off.
+Upstream this is part of the storage of claims and templates (``pkg/registry/resource``), so it cannot be disabled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Obj = dict[str, Any]
 
 
 class Plugin:
-    """Sees ResourceClaims, templates of them and allocations, and asks for their namespace's labels."""
+    """Applies to ResourceClaims, their templates and allocations; reads the labels of their namespace."""
 
     name = "DRAAdminAccess"
     of_storage = True
@@ -26,14 +26,14 @@ class Plugin:
         self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of resource claims and templates, and updates of a claim's status."""
+        """Handle creates of resource claims and templates, and updates of a claim's status."""
         if a.group != GROUP or a.resource not in ("resourceclaims", "resourceclaimtemplates"):
             return False
-        # A spec is fixed once it is there, and so is an allocation.
+        # Neither a spec nor an allocation can change once it exists.
         return a.subresource == "status" if a.operation == UPDATE else a.operation == CREATE and not a.subresource
 
     def validate(self, a: Attributes) -> None:
-        """Refuse administrative access to devices in a namespace that is not marked for it."""
+        """Refuse administrative access to devices in a namespace without the label."""
         if a.operation == UPDATE:
             if _first(_results(a.old)) is not None:
                 return
@@ -43,7 +43,7 @@ class Plugin:
             if a.resource == "resourceclaimtemplates":
                 spec = spec.get("spec") or {}
             requests = (spec.get("devices") or {}).get("requests") or []
-            # v1beta1 has at the request itself what later versions have under "exactly"
+            # v1beta1 has these fields in the request itself, later versions under "exactly"
             wanted, path = _first([r.get("exactly") or r for r in requests]), "spec.devices.requests"
         if wanted is None:
             return

@@ -1,10 +1,10 @@
-"""DRAClaimStatus: who writes a claim's status must hold the part of it that changes (KEP-4817).
+"""DRAClaimStatus: writing a claim's status requires the permission for each part that changes (KEP-4817).
 
-Allocation and reservations are the schedulers' (``resourceclaims/binding``), the state of devices is each driver's own
-(``resourceclaims/driver``, by the driver's name): one that runs on the node the claim is allocated to needs the verb with
-``associated-node:`` before it, any other one ``arbitrary-node:``.
+The allocation and the reservations belong to schedulers (``resourceclaims/binding``), the state of devices to each driver
+(``resourceclaims/driver``, by the driver's name). A driver on the node the claim is allocated to needs the verb with the prefix
+``associated-node:``, any other ``arbitrary-node:``.
 
-Upstream this is part of the storage of claims (``pkg/registry/resource/utils.go``), so it cannot be switched off; the gate
+Upstream this is part of the storage of claims (``pkg/registry/resource/utils.go``), so it cannot be disabled; the gate
 DRAResourceClaimGranularStatusAuthorization governs it.
 """
 
@@ -29,7 +29,7 @@ DeviceKey = tuple[str, str, str, str]
 
 
 class Plugin:
-    """Sees updates of the status of ResourceClaims, and asks the authorizer for what changes in it."""
+    """Applies to status updates of ResourceClaims; authorizes what they change."""
 
     name = "DRAClaimStatus"
     of_storage = True
@@ -38,12 +38,12 @@ class Plugin:
         self._authorizer = authorizer
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of a ResourceClaim's status."""
+        """Handle updates of a ResourceClaim's status."""
         return a.operation == UPDATE and a.group == GROUP and a.resource == "resourceclaims" and a.subresource == "status"
 
     @eager
     async def validate(self, a: Attributes) -> None:
-        """422 for a part of the status that the user may not change."""
+        """Raise 422 for a part of the status that the user may not change."""
         if not features.DEFAULT.enabled("DRAResourceClaimGranularStatusAuthorization"):
             return
         new, old = a.obj.get("status") or {}, a.old.get("status") or {}
@@ -60,7 +60,7 @@ class Plugin:
         drivers = await awaited(POOL.run(changed_drivers, a.version, new, old) if is_large(new) else changed_drivers(a.version, new, old))
         time_slice = TimeSlice()
         for driver in sorted(drivers):
-            if time_slice.over:  # what no rule of the kind has seen yet may name ten thousands
+            if time_slice.over:  # an unvalidated object may name tens of thousands of drivers
                 await time_slice.pause()
             why = await self._missing(*(_question(a, one, "driver", a.namespace, driver) for one in verbs))
             if why:
@@ -70,7 +70,7 @@ class Plugin:
             raise errors.invalid(GROUP, a.kind, a.name, found)
 
     async def _missing(self, *questions: Question) -> str:
-        """Why none of the questions is answered with yes, as of the first of them; "" where one is."""
+        """Return "" if one of the checks is allowed, else why the first of them is not."""
         first = ""
         for question in questions:
             decision, reason, error = await awaited(self._authorizer.authorize(question))
@@ -95,13 +95,13 @@ def _devices(status: Obj) -> dict[DeviceKey, Obj]:
 
 
 def changed_drivers(version: str, new: Obj, old: Obj) -> set[str]:
-    """The drivers with a device that came, went or changed."""
+    """Return the drivers with an added, removed or changed device."""
     now, before, of = _devices(new), _devices(old), builtin_type(f"resource.{version}.AllocatedDeviceStatus")
     return {key[0] for key in now.keys() | before.keys() if not semantic_equal(now.get(key), before.get(key), of)}
 
 
 def allocated_node(allocation: Obj | None) -> str:
-    """The one node whose name an allocation demands; "" when it demands anything else."""
+    """Return the name of the single node that an allocation requires; "" if it requires anything else."""
     terms = ((allocation or {}).get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions") or len(terms[0].get("matchFields") or ()) != 1:
         return ""
@@ -111,7 +111,7 @@ def allocated_node(allocation: Obj | None) -> str:
 
 
 def on_its_node(user: UserInfo, allocation: Obj | None) -> bool:
-    """Whether a service account's token is of a pod on the one node that the allocation is for."""
+    """Return whether a service account's token belongs to a pod on the single node of the allocation."""
     node = allocated_node(allocation)
     if not node or split_service_account(user.name) is None:
         return False

@@ -1,8 +1,8 @@
-"""EventRateLimit: a flood of Events does not fill the store.
+"""EventRateLimit: keeps a flood of Events from filling the store.
 
-The configuration says how many a second may come from all, from each namespace, from each user, and about each object from each source;
-there is no default, so a server without one does not start. Of each limit the least recently used buckets are forgotten beyond its
-``cacheSize``. Only Events of the core group count, which is what upstream looks at; the workers of a server count together.
+The configuration limits the rate of Events in total, per namespace, per user, and per source and object. There is no default: a server
+without a configuration does not start. Each limit evicts its least recently used buckets beyond ``cacheSize``. As upstream, only Events
+of the core group count. The workers of a server share the limits.
 
 Upstream: ``plugin/pkg/admission/eventratelimit``.
 """
@@ -22,7 +22,7 @@ from kas.meta.field import FieldError, invalid, not_supported
 from kas.types.configfile import INT32, STRING, Struct, check
 
 Obj = dict[str, Any]
-CACHE_SIZE = 4096  # of a limit that does not say
+CACHE_SIZE = 4096  # the default of a limit
 KINDS = {
     ("eventratelimit.admission.k8s.io/v1alpha1", "Configuration"): Struct("Configuration", {
         "limits": [Struct("Limit", {"type": STRING, "qps": INT32, "burst": INT32, "cacheSize": INT32})],
@@ -37,7 +37,7 @@ def _source_and_object(a: Attributes) -> str:
     return "".join(part or "" for part in parts)
 
 
-# Whose bucket an Event takes from.
+# The key of an Event's bucket.
 KEYS: dict[str, Callable[[Attributes], str]] = {
     "Server": lambda a: "",
     "Namespace": lambda a: a.namespace,
@@ -47,7 +47,7 @@ KEYS: dict[str, Callable[[Attributes], str]] = {
 
 
 class Limit:
-    """One limit of the configuration; ``path`` is the file of its buckets."""
+    """One configured limit; ``path`` is the file with its buckets."""
 
     def __init__(self, config: Obj, path: Path) -> None:
         self.type = config["type"]
@@ -56,13 +56,13 @@ class Limit:
         self._buckets = Buckets(path, size, config["qps"], config["burst"])
 
     def exceeded(self, a: Attributes, now: float) -> str:
-        """Takes a token; why there was none, "" when there was."""
+        """Take a token; return "" if there was one, else the error text."""
         key = self._key(a)
         return "" if self._buckets.take(key, now) else f"limit reached on type {self.type} for key {key}"
 
 
 class Plugin:
-    """Counts in files of the run directory, so that all workers of a server count together."""
+    """Counts in files of the run directory, which all workers of a server share."""
 
     name = "EventRateLimit"
 
@@ -72,21 +72,21 @@ class Plugin:
 
     @staticmethod
     def configured(section: Section | None) -> list[Obj]:
-        """Its limits. Raises ConfigurationError."""
+        """Return the configured limits. Raises ConfigurationError."""
         limits = versioned(section, KINDS).get("limits")
         check(_wrong(limits))
         return limits or []
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of core events."""
+        """Handle creates and updates of core events."""
         return a.resource == "events" and not a.group and a.operation in (CREATE, UPDATE)
 
     def validate(self, a: Attributes) -> None:
-        """Refuse with 429 what exceeds a limit; a dry run costs nothing."""
+        """Refuse with 429 what exceeds a limit; a dry run takes no token."""
         if a.dry_run:
             return
         now = self._clock()
-        # Every limit is asked, so that a token is taken from each.
+        # Every limit is evaluated, so that a token is taken from each.
         refused = list(dict.fromkeys(filter(None, [limit.exceeded(a, now) for limit in self._limits])))
         if refused:
             text = refused[0] if len(refused) == 1 else "[" + ", ".join(refused) + "]"

@@ -1,4 +1,4 @@
-"""ExtendedResourceToleration: who asks for a device tolerates the taint of the nodes that have it.
+"""ExtendedResourceToleration: a pod that requests an extended resource tolerates the taint of the nodes that provide it.
 
 Upstream: ``plugin/pkg/admission/extendedresourcetoleration``.
 """
@@ -12,16 +12,16 @@ from kas.kinds.core.resources import is_extended
 
 
 class Plugin:
-    """Sees pods that are created or updated."""
+    """Applies to new and updated pods."""
 
     name = "ExtendedResourceToleration"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods."""
+        """Handle creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def admit(self, a: Attributes) -> None:
-        """Tolerate the taint named after each extended resource that a container asks for."""
+        """Add a toleration of the taint named after each requested extended resource."""
         spec = a.obj["spec"]
         names = {
             name
@@ -33,12 +33,12 @@ class Plugin:
         if not names:
             return
         wanted = {_same(one): one for name in sorted(names) for one in ({"key": name, "operator": "Exists", "effect": "NoSchedule"},)}
-        # The one that is there gives way: with a time for how long, as which it would be refused.
+        # An existing toleration is replaced: with tolerationSeconds it would be refused.
         have = [wanted.get(_same(t), t) for t in spec.get("tolerations") or ()]
         known = set(map(_same, have))
         spec["tolerations"] = have + [one for sort, one in wanted.items() if sort not in known]
 
 
 def _same(one: dict[str, Any]) -> tuple[str, ...]:
-    """What two tolerations that are one to ``AddOrUpdateTolerationInPod`` have in common."""
+    """Return the key under which ``AddOrUpdateTolerationInPod`` considers two tolerations equal."""
     return tuple(one.get(key) or "" for key in ("key", "operator", "value", "effect"))

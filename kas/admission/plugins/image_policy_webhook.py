@@ -1,9 +1,9 @@
-"""ImagePolicyWebhook: a service outside decides about images.
+"""ImagePolicyWebhook: an external service decides about images.
 
-Its configuration (``imagePolicy``) names the kubeconfig of the service, relative to the working directory as upstream; a server that was
-asked to have its images reviewed and does not know by whom does not start. Answers are remembered by what was asked, allowed and denied
-ones for times of their own. What happens when there is no answer is said by ``defaultAllow``; the audit annotation ``failed-open`` tells
-of it. The annotation upstream also puts on the pod never reaches the store there, because validation sees a copy; so there is none here.
+Its configuration (``imagePolicy``) names the kubeconfig of the service, relative to the working directory, as upstream. A server with the
+plug-in enabled but no configuration does not start. Answers are cached by request, with separate lifetimes for allowed and denied ones.
+``defaultAllow`` decides if there is no answer; then the audit annotation ``failed-open`` is set. Upstream also sets an annotation on the
+pod, which is never stored there, because validation works on a copy; so there is none here.
 
 Upstream: ``plugin/pkg/admission/imagepolicy``.
 """
@@ -38,13 +38,13 @@ SHAPE = Struct("AdmissionConfig", {"imagePolicy": Struct("imagePolicyWebhookConf
 })})  # fmt: skip
 
 MILLISECOND, SECOND = 10**6, 10**9
-# (unit, at least, at most), in nanoseconds.
+# (unit, minimum, maximum), in nanoseconds.
 TTL = (SECOND, SECOND, 30 * 60 * SECOND)
 BACKOFF = (MILLISECOND, 1, 5 * 60 * SECOND)
 
 
 def _seconds(value: int, bounds: tuple[int, int, int], default: int) -> float:
-    """``normalizeConfigDuration``: 0 is the default, -1 none at all."""
+    """Return a duration in seconds (``normalizeConfigDuration``): 0 means the default, -1 none. Raises ConfigurationError."""
     if value == -1:
         return 0.0
     unit, low, high = bounds
@@ -57,7 +57,7 @@ def _seconds(value: int, bounds: tuple[int, int, int], default: int) -> float:
 
 
 class Plugin:
-    """Sees pods and their ephemeral containers, and asks the service of its configuration about the images."""
+    """Applies to pods and their ephemeral containers; calls the configured service."""
 
     name = "ImagePolicyWebhook"
 
@@ -71,8 +71,8 @@ class Plugin:
 
     @staticmethod
     def configured(section: Section | None) -> tuple[Backend, float, dict[bool, float], bool]:
-        """Who is asked, the first pause after a failure, how long what allows (True) and what does not is remembered, in seconds, and
-        whether no answer allows. Raises ConfigurationError."""
+        """Return the service, the initial retry delay, the cache lifetimes of allowing (True) and denying answers in seconds, and whether
+        to allow without an answer. Raises ConfigurationError."""
         if section is None:
             raise ConfigurationError("no config specified")
         config = unversioned(section, SHAPE).get("imagePolicy") or {}
@@ -87,15 +87,13 @@ class Plugin:
             raise ConfigurationError(str(e)) from None
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods, and ephemeral containers."""
+        """Handle creates and updates of pods, and ephemeral containers."""
         return (
             a.operation in (CREATE, UPDATE) and a.resource == "pods" and not a.group and a.subresource in ("", "ephemeralcontainers")
         )
 
     async def validate(self, a: Attributes) -> None:
-        """Refuse images the backend does not allow, or none when it does not answer and the configuration lets that pass; answers are
-        remembered.
-        """
+        """Refuse images that the service does not allow. If it does not answer, ``defaultAllow`` decides. Answers are cached."""
         question = self._question(a)
         key = hashlib.sha256(orjson.dumps(question, option=orjson.OPT_SORT_KEYS)).digest()
         status = self._remembered(key)
@@ -149,7 +147,7 @@ class Plugin:
             raise WebhookError("the status of the ImageReview that the webhook answered is malformed")
         return status
 
-    # --- what was answered before
+    # --- cache of answers
 
     def _remembered(self, key: bytes) -> Obj | None:
         found = self._answers.entries.get(key)

@@ -1,4 +1,4 @@
-"""JobValidation: a Job whose pods are scheduled as a gang keeps its parallelism.
+"""JobValidation: a Job whose pods are gang-scheduled cannot change its parallelism.
 
 Upstream: ``plugin/pkg/admission/job`` (KEP-5547).
 """
@@ -18,7 +18,7 @@ Obj = dict[str, Any]
 
 
 class Plugin:
-    """Sees updates of Jobs, while the gate GenericWorkload is open, and asks for their PodGroups."""
+    """Applies to updates of Jobs while the gate GenericWorkload is on; reads their PodGroups."""
 
     name = "JobValidation"
 
@@ -26,13 +26,14 @@ class Plugin:
         self._groups = informers.lister("scheduling.k8s.io", "podgroups", whole)
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of Jobs."""
+        """Handle updates of Jobs."""
         if a.operation != UPDATE or (a.group, a.resource, a.subresource) != ("batch", "jobs", ""):
             return False
         return features.DEFAULT.enabled("GenericWorkload")
 
     def validate(self, a: Attributes) -> None:
-        """403 when the parallelism changes and the PodGroup that the pod template names, or else one the Job controls, is a gang."""
+        """Raise 403 if the parallelism changes and the PodGroup named by the pod template, or else one that the Job controls, is a
+        gang."""
         assert a.old is not None
         if a.obj["spec"].get("parallelism") == a.old["spec"].get("parallelism"):
             return

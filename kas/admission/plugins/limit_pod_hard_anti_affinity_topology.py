@@ -1,4 +1,4 @@
-"""LimitPodHardAntiAffinityTopology: pods may demand to be apart only by host.
+"""LimitPodHardAntiAffinityTopology: pods may require anti-affinity only by host.
 
 Upstream: ``plugin/pkg/admission/antiaffinity``.
 """
@@ -11,12 +11,12 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class Plugin:
-    """Sees pods that are created or updated."""
+    """Applies to new and updated pods."""
 
     name = "LimitPodHardAntiAffinityTopology"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods."""
+        """Handle creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def validate(self, a: Attributes) -> None:

@@ -1,4 +1,4 @@
-"""LimitRanger: containers get a namespace's default requests and limits; what is outside its bounds is refused.
+"""LimitRanger: sets a namespace's default requests and limits on containers, and refuses what is out of bounds.
 
 Upstream: ``plugin/pkg/admission/limitranger/admission.go``.
 """
@@ -20,20 +20,20 @@ from kas.meta.records import NamedTuple
 
 Obj = dict[str, Any]
 ANNOTATION = "kubernetes.io/limit-ranger"
-# Beyond this a quantity has no int64 of milli units, and whole units are compared (resource.MaxMilliValue).
+# Larger quantities do not fit into an int64 as milli units and are compared in whole units (resource.MaxMilliValue).
 MAX_MILLI = ((1 << 63) - 1) // 1000
 ZERO = Quantity(0)
-# What limits of type Pod take from the pod as a whole; huge pages are still added up over the containers.
+# Resources for which limits of type Pod use pod-level values; huge pages are still summed over the containers.
 WHOLE = frozenset(("cpu", "memory"))
-MANY = 500  # amounts times containers, of which each takes some 10 to 20 µs
-MOST_FOUND = 10_000  # messages that are made, a tenth of a second, where most of them say the same of one container after another
-MOST_BYTES = 3 << 20  # of what is added to a pod: it could not be stored with more
+MANY = 500  # amounts times containers; each takes about 10 to 20 µs
+MOST_FOUND = 10_000  # examined messages, a tenth of a second, most of them repeated for one container after another
+MOST_BYTES = 3 << 20  # added to a pod, which could not be stored with more
 
 BOUNDS = ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")
 
 
 class _Range(NamedTuple):
-    """A LimitRange: its limits, and how many amounts they name, at least one each."""
+    """A LimitRange: its limits, and the number of amounts in them, at least one per limit."""
 
     limits: list[Obj]
     amounts: int
@@ -45,7 +45,7 @@ def _range(obj: Obj) -> _Range:
 
 
 class Plugin:
-    """Sees new and resized pods and PersistentVolumeClaims, and asks for the LimitRanges of their namespace."""
+    """Applies to new and resized pods and to PersistentVolumeClaims; reads the LimitRanges of their namespace."""
 
     name = "LimitRanger"
 
@@ -53,7 +53,7 @@ class Plugin:
         self._ranges = informers.lister("", "limitranges", _range)
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and resizes of pods; creates and updates of claims."""
+        """Handle creates and resizes of pods; creates and updates of claims."""
         if a.group:
             return False
         if a.resource == "pods":
@@ -62,24 +62,24 @@ class Plugin:
 
     def _limits(self, a: Attributes) -> list[_Range]:
         ranges = self._ranges.namespace(a.namespace)
-        # What is being deleted is left alone, so that its finalizers can be taken away.
+        # An object being deleted is not checked, so that its finalizers can be removed.
         if not ranges or (a.old is not None and a.old["metadata"].get("deletionTimestamp")):
             return []
         return list(ranges.values())
 
     def admit(self, a: Attributes) -> Awaitable[None] | None:
-        """Set the requests and limits that the namespace's LimitRanges have as defaults."""
+        """Set the default requests and limits of the namespace's LimitRanges."""
         if a.resource != "pods":
             return None
         return _done(_set_all_defaults, a, self._limits(a))
 
     def validate(self, a: Attributes) -> Awaitable[None] | None:
-        """Refuse what is out of bounds; all that one LimitRange finds is told together."""
+        """Refuse what is out of bounds; all violations of one LimitRange are reported together."""
         return _done(_check_all, a, self._limits(a))
 
 
 def _done(work: Callable[[Attributes, list[_Range]], None], a: Attributes, ranges: list[_Range]) -> Awaitable[None] | None:
-    """Does it here, or beside the loop where each of many amounts is held against each of many containers."""
+    """Run ``work``, in the thread pool if many amounts must be compared for many containers."""
     if not ranges:
         return None
     spec = a.obj["spec"]
@@ -100,15 +100,17 @@ def _set_all_defaults(a: Attributes, ranges: list[_Range]) -> None:
 def _check_all(a: Attributes, ranges: list[_Range]) -> None:
     spec = a.obj["spec"]
     for limits, _ in ranges:
-        found = _told(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
+        found = _bounded(_check_pod(spec, limits) if a.resource == "pods" else _check_claim(spec, limits))
         if found:
             raise a.forbid(aggregate(found))
 
 
-def _told(found: Iterator[str]) -> list[str]:
-    """Each once, at most as many and as long as field errors that are told. A ratio is looked for in every container, whether it says
-    anything of the resource or not, so there may be as many as the product of amounts and containers; what fits is no more than the pod
-    has amounts."""
+def _bounded(found: Iterator[str]) -> list[str]:
+    """Return the distinct messages, limited in number and length like field errors.
+
+    A missing ratio is reported for every container, whether it names the resource or not, so there may be as many messages as amounts
+    times containers; other messages are at most as many as the pod has amounts.
+    """
     out, left = dict[str, None](), errors.MAX_PRINTED
     for looked, text in enumerate(found):
         if len(out) >= errors.MAX_CAUSES or left <= 0 or looked >= MOST_FOUND:
@@ -120,7 +122,7 @@ def _told(found: Iterator[str]) -> list[str]:
 
 
 def _set_defaults(pod: Obj, limits: list[Obj]) -> int:
-    """How many amounts the pod has more. Raises 413 for a pod that could not be stored with them."""
+    """Set the defaults and return how many amounts were added. Raises 413 if the pod would be too large to be stored."""
     requests: dict[str, str] = {}
     maxima: dict[str, str] = {}
     for item in limits:

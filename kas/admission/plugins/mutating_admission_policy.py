@@ -1,8 +1,8 @@
-"""MutatingAdmissionPolicy: configured expressions change what is about to be written.
+"""MutatingAdmissionPolicy: configured expressions change an object before it is written.
 
-Policies are evaluated in the order of their names, each about what those before it have left. Where one was about the object, all
-mutating plug-ins run once more; then only those policies are evaluated again that want to be (``reinvocationPolicy: IfNeeded``), and only
-about an object that somebody else changed after them.
+Policies are evaluated in order of name, each on the result of the previous one. Once a mutation was applied, even one without effect, all
+mutating plug-ins run once more. In that round only those policies are evaluated again that want to be (``reinvocationPolicy: IfNeeded``),
+and only if the object was changed after them.
 
 Upstream: ``pkg/admission/plugin/policy/mutating``.
 """
@@ -31,7 +31,7 @@ from kas.registry.registries import Registries
 
 
 class Plugin:
-    """Sees what a stored policy and its bindings are about; nothing while there are none."""
+    """Applies to requests that a stored policy and its bindings match; disabled while there are none."""
 
     name = "MutatingAdmissionPolicy"
     configured = staticmethod(partial(configured, "mutating"))
@@ -45,30 +45,30 @@ class Plugin:
         self._authorizer, self._metrics = authorizer, MutatingMetrics(metrics)
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when ``handles`` may answer differently from now on."""
+        """Set the function to call when the result of ``handles`` may have changed."""
         self._policies.changed = changed
 
     def handles(self, a: Attributes) -> bool:
-        """What a bound policy may be about, but for policies themselves and reviews; nothing while the gate is off."""
+        """Return whether a bound policy may match; False for policies themselves and reviews, and while the feature gate is off."""
         return features.DEFAULT.enabled("MutatingAdmissionPolicy") and self._policies.handle(a)
 
     async def admit(self, a: Attributes) -> None:
-        """Evaluate the policies and make their mutations. Raises 403 for those that fail and must not, and 500 for a mutation after which
-        the object is none of its kind."""
-        from kas.admission.policy.mutating import Run  # CEL is large, and most servers never see a policy
+        """Evaluate the policies and apply their mutations. Raises 403 for failures of policies with failurePolicy Fail, and 500 if a
+        mutation makes the object undecodable."""
+        from kas.admission.policy.mutating import Run  # CEL is large, and most servers never have a policy
 
         policies, reinvocation = self._policies, a.reinvoked()
         rounds: Rounds = reinvocation.values.setdefault(self.name, Rounds())
         objects = Versioned(a, policies.equivalents)
         rounds.begin(reinvocation, objects)
-        # Selectors see the object as it came, whatever policies make of it.
+        # Selectors see the object as it was before the policies changed it.
         found = [f async for f in policies.about(a, Versioned(a, policies.equivalents))]
         faults = [f for f in found if isinstance(f, ConfigurationFault)]
         run = Run(a, objects, policies.namespace(a) if len(faults) < len(found) else None, self._authorizer, self._metrics)
         for one in found:
             if isinstance(one, ConfigurationFault):
                 continue
-            await objects.show(one.told)
+            await objects.show(one.invocation)
             if not await run.matches(one) or not rounds.due(reinvocation, one.key):
                 continue
             if await run.mutate(one):
@@ -89,7 +89,7 @@ class Plugin:
 
 
 def _refusal(a: Attributes, faults: list[ConfigurationFault]) -> ApiError | None:
-    """The 403 of policies that failed: the message is the first one's, each is a cause."""
+    """Return the 403 of failed policies, or None: the message is the first failure's, and each failure is a cause."""
     if not faults:
         return None
     e = a.forbid("")

@@ -1,4 +1,4 @@
-"""NamespaceAutoProvision: a namespace comes into being with the first object in it.
+"""NamespaceAutoProvision: creates a namespace with the first object in it.
 
 Upstream: ``plugin/pkg/admission/namespace/autoprovision``.
 """
@@ -16,7 +16,7 @@ from kas.registry.strategy import Context
 
 
 class Plugin:
-    """Sees everything that is created in a namespace."""
+    """Applies to everything created in a namespace."""
 
     name = "NamespaceAutoProvision"
 
@@ -24,11 +24,11 @@ class Plugin:
         self._registries = registries
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of everything but namespaces."""
+        """Handle creates of everything but namespaces."""
         return a.operation == CREATE and (a.group, a.resource) != ("", "namespaces")
 
     def admit(self, a: Attributes) -> Any:
-        """Create the namespace when it does not exist; not in a dry run."""
+        """Create the namespace if it does not exist; not in a dry run."""
         if not a.namespace or a.dry_run:
             return None
         registry = self._registries.of("", "namespaces")
@@ -45,6 +45,6 @@ class Plugin:
         try:
             await registry.create(ctx, namespace)
         except ApiError as e:
-            if e.reason == "AlreadyExists":  # someone else was quicker
+            if e.reason == "AlreadyExists":  # created concurrently
                 return
             raise e if e.reason == "Forbidden" else a.forbid(e.message) from None

@@ -1,4 +1,4 @@
-"""NamespaceExists: nothing is written in a namespace that is not there. Upstream: ``plugin/pkg/admission/namespace/exists``."""
+"""NamespaceExists: refuses writes to a namespace that does not exist. Upstream: ``plugin/pkg/admission/namespace/exists``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kas.meta import errors
 
 
 class Plugin:
-    """Sees every write in a namespace, and asks for the namespace."""
+    """Applies to every write in a namespace; reads the namespace."""
 
     name = "NamespaceExists"
 
@@ -16,10 +16,10 @@ class Plugin:
         self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
-        """Creates, updates and deletes of everything but namespaces."""
+        """Handle creates, updates and deletes of everything but namespaces."""
         return a.operation in (CREATE, UPDATE, DELETE) and (a.group, a.resource) != ("", "namespaces")
 
     def validate(self, a: Attributes) -> None:
-        """404 when the namespace does not exist."""
+        """Raise 404 if the namespace does not exist."""
         if a.namespace and self._objects.get("", "namespaces", "", a.namespace) is None:
             raise errors.not_found("", "namespaces", a.namespace)

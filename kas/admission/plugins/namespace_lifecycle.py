@@ -1,4 +1,4 @@
-"""NamespaceLifecycle: nothing is written in a namespace that is missing, or created in one that is going away; three namespaces stay.
+"""NamespaceLifecycle: refuses writes to missing namespaces, creates in terminating ones, and the deletion of three namespaces.
 
 Upstream: ``plugin/pkg/admission/namespace/lifecycle``.
 """
@@ -22,7 +22,7 @@ def _phase(namespace: dict[str, Any]) -> str:
 
 
 class Plugin:
-    """Sees what is created or updated in a namespace, and deletes of namespaces."""
+    """Applies to creates and updates in namespaces, and to deletes of namespaces."""
 
     name = "NamespaceLifecycle"
 
@@ -31,13 +31,13 @@ class Plugin:
         self._phases = informers.lister("", "namespaces", _phase)
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates within namespaces, reviews excepted, and deletes of namespaces."""
+        """Handle creates and updates within namespaces, reviews excepted, and deletes of namespaces."""
         if a.operation == DELETE:
             return a.resource == "namespaces" and not a.group
         return a.operation in (CREATE, UPDATE) and (a.group, a.resource) not in UNCHECKED
 
     def admit(self, a: Attributes) -> None:
-        """404 in a namespace that does not exist, 403 for what is new in one that is going; a few namespaces are never deleted."""
+        """Raise 404 if the namespace does not exist, 403 for a create in a terminating one and for the deletion of a protected one."""
         if a.operation == DELETE:
             if a.name in IMMORTAL:
                 raise a.forbid("this namespace may not be deleted")
@@ -46,7 +46,7 @@ class Plugin:
             return
         if self._phases.all().get(a.namespace, TERMINATING) != TERMINATING:
             return
-        # Going away, or made by a plug-in before this one in the same request.
+        # Terminating, or created by an earlier plug-in in the same request.
         namespace = self._objects.get("", "namespaces", "", a.namespace)
         if namespace is None:
             raise errors.not_found("", "namespaces", a.namespace)

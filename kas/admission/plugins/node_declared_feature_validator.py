@@ -1,7 +1,7 @@
-"""NodeDeclaredFeatureValidator: a pod on a node is not changed to what needs a feature that the node did not declare.
+"""NodeDeclaredFeatureValidator: refuses a pod update that needs a feature which the pod's node did not declare.
 
-A kubelet declares in its node's status which features it has (KEP-5328). Two of those kube-apiserver 1.36 knows are about updates, both of
-them about resizing in place; the others are for the scheduler. (There was a third in earlier ones, for the CPU of Guaranteed pods.)
+A kubelet declares its features in the node's status (KEP-5328). Two of those known to kube-apiserver 1.36 concern updates, both of them
+in-place resizes; the others are for the scheduler. (Earlier versions had a third, for the CPU of Guaranteed pods.)
 
 Upstream: ``plugin/pkg/admission/nodedeclaredfeatures`` and ``component-helpers/nodedeclaredfeatures``.
 """
@@ -22,17 +22,17 @@ Obj = dict[str, Any]
 
 
 def _pod_level(new: Obj, old: Obj) -> bool:
-    """The resources of the pod as a whole change."""
+    """Return whether the pod-level resources change."""
     return not _same_resources(new.get("spec") or {}, old.get("spec") or {})
 
 
 def _init_containers(new: Obj, old: Obj) -> bool:
-    """The resources of an init container that is no sidecar change."""
+    """Return whether the resources of an init container that is not a sidecar change."""
     pairs = zip(*((pod.get("spec") or {}).get("initContainers") or () for pod in (old, new)), strict=False)
     return any(had.get("restartPolicy") != "Always" and not _same_resources(wanted, had) for had, wanted in pairs)
 
 
-# In the order of their names, which is how they are told.
+# Sorted by name, which is the order in the error message.
 NEEDED_BY: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
     ("InPlacePodLevelResourcesVerticalScaling", _pod_level),
     ("InPlacePodVerticalScalingInitContainers", _init_containers),
@@ -44,7 +44,7 @@ def _same_resources(new: Obj, old: Obj) -> bool:
 
 
 class Plugin:
-    """Sees updates and resizes of pods, and asks for their node."""
+    """Applies to updates and resizes of pods; reads their node."""
 
     name = "NodeDeclaredFeatureValidator"
 
@@ -52,13 +52,13 @@ class Plugin:
         self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of pods and their resizes."""
+        """Handle updates of pods and their resizes."""
         return a.operation == UPDATE and a.resource == "pods" and not a.group and a.subresource in ("", "resize")
 
     def validate(self, a: Attributes) -> None:
-        """Refuse an update that the pod's node has to be able to follow and is not."""
+        """Refuse an update that needs features the pod's node does not have."""
         node_name = (a.obj.get("spec") or {}).get("nodeName")
-        # The generation moves with the spec, so an unchanged one asks for nothing.
+        # The generation changes with the spec, so an update that keeps it needs no feature.
         if not node_name or a.obj["metadata"].get("generation") == a.old["metadata"].get("generation"):
             return
         if not features.DEFAULT.enabled("NodeDeclaredFeatures"):

@@ -1,4 +1,4 @@
-"""NodeRestriction: a kubelet writes its own node, its own pods' status and what belongs to them, nothing else.
+"""NodeRestriction: a kubelet may write only its own node, the status of its own pods and what belongs to them.
 
 Upstream: ``plugin/pkg/admission/noderestriction``.
 """
@@ -34,7 +34,7 @@ KUBELET_LABELS = frozenset((
 KUBELET_LABEL_NAMESPACES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 CERTIFICATE_FIELDS = ("nodeName", "nodeUID", "podUID", "serviceAccountName", "serviceAccountUID")
 KUBELET_SIGNERS = ("kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet")
-# Volume plug-ins that were in the tree, and the drivers that serve their volumes since (``csi-translation-lib``).
+# In-tree volume plug-ins and the CSI drivers that replaced them (``csi-translation-lib``).
 MIGRATED = {
     "awsElasticBlockStore": "ebs.csi.aws.com", "azureDisk": "disk.csi.azure.com", "azureFile": "file.csi.azure.com",
     "cinder": "cinder.csi.openstack.org", "gcePersistentDisk": "pd.csi.storage.gke.io", "portworxVolume": "pxd.portworx.com",
@@ -45,7 +45,7 @@ AUDIENCE_VERB = "request-serviceaccounts-token-audience"
 
 
 class Plugin:
-    """Sees the writes of nodes to the resources a kubelet has to do with; of others none is looked into."""
+    """Applies to writes by nodes to the resources that kubelets use; other resources are not checked."""
 
     name = "NodeRestriction"
 
@@ -65,11 +65,11 @@ class Plugin:
         }
 
     def handles(self, a: Attributes) -> bool:
-        """Creates, updates and deletes of the resources that nodes are restricted in."""
+        """Handle creates, updates and deletes of the restricted resources."""
         return a.operation in (CREATE, UPDATE, DELETE) and (a.group, a.resource) in self._rules
 
     def admit(self, a: Attributes) -> Awaitable[None] | None:
-        """Refuse a node what is not its own; an awaitable where one has to ask. Users that are no nodes pass."""
+        """Refuse a node's write to what is not its own; returns an awaitable if the check must wait. Other users are admitted."""
         node = node_name(a.user)
         if node is None:
             return None
@@ -80,7 +80,7 @@ class Plugin:
     def _own_pod(self, a: Attributes, name: str) -> Obj:
         pod = self._objects.get("", "pods", a.namespace, name)
         if pod is None:
-            raise errors.not_found("", "pod", name)  # upstream's listers name what they look for in the singular
+            raise errors.not_found("", "pod", name)  # upstream's listers name the resource in the singular
         return pod
 
     # --- pods
@@ -150,7 +150,7 @@ class Plugin:
         if not semantic_equal(new.get(name), old.get(name), of[name]):
             raise a.forbid(f"{who} cannot update extended resource claim status")
 
-    # --- its node
+    # --- nodes
 
     def _node(self, a: Attributes, node: str) -> None:
         who = f"node {go_quote(node)}"
@@ -170,7 +170,8 @@ class Plugin:
                 raise a.forbid(f"{who} is not allowed to update configSource to a new non-nil configSource")
             if not semantic_equal(new.get("taints"), old.get("taints"), of["taints"]):
                 raise a.forbid(f"{who} is not allowed to modify taints")
-            # An owner that does not exist would have the garbage collector delete the node, to come back with other labels.
+            # With an owner that does not exist, the garbage collector would delete the node, which could then be recreated with other
+            # labels.
             owners, before = (one["metadata"].get("ownerReferences") for one in (a.obj, a.old))
             if not semantic_equal(owners, before, builtin_type(_META).by_name["ownerReferences"]):
                 raise a.forbid(f"{who} is not allowed to modify ownerReferences")
@@ -178,7 +179,7 @@ class Plugin:
             if labels:
                 raise a.forbid(f"is not allowed to modify labels: {', '.join(labels)}")
 
-    # --- what belongs to its pods
+    # --- objects of the node's pods
 
     def _claim(self, a: Attributes, node: str) -> None:
         if a.subresource != "status":
@@ -212,11 +213,11 @@ class Plugin:
             await self._check_audience(a, pod, spec.get("audiences") or [])
 
     async def _check_audience(self, a: Attributes, pod: Obj, audiences: list[str]) -> None:
-        """A token only for whom the pod's own volumes, or an administrator, name (KEP-4412)."""
+        """Allow only audiences that the pod's own volumes name or an administrator permits (KEP-4412)."""
         if len(audiences) > 1:
             raise a.forbid("node may only request 0 or 1 audiences")
         audience = audiences[0] if audiences else ""
-        wrong: dict[str, None] = {}  # each once, in their order: what several volumes share is said once
+        wrong: dict[str, None] = {}  # an ordered set: volumes may share an error
         if any(audience in found for found in self._pod_audiences(a.namespace, pod, wrong)):
             return
         if wrong:
@@ -230,7 +231,7 @@ class Plugin:
         raise a.forbid(f"audience {go_quote(audience)} not found in pod spec volume, {why}")
 
     def _pod_audiences(self, namespace: str, pod: Obj, wrong: dict[str, None]) -> Iterator[set[str]]:
-        """Those each volume names; to ``wrong`` go the objects a volume leads to that are not there."""
+        """Yield the audiences of each volume; errors about missing objects are added to ``wrong``."""
         for volume in pod["spec"].get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
                 if source.get("serviceAccountToken") is not None:
@@ -244,8 +245,8 @@ class Plugin:
                 wrong[str(e)] = None
 
     def _driver_of(self, namespace: str, pod: Obj, volume: Obj) -> str:
-        """The CSI driver that serves a volume, "" for none: its own, that of the claim it names, or the one that took over from the
-        volume plug-in it names."""
+        """Return the CSI driver of a volume, "" for none: its own, that of its claim's volume, or the one that replaced its in-tree
+        plug-in. Raises LookupError."""
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName") or ""
         if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
             claim = f"{pod['metadata']['name']}-{volume['name']}"
@@ -261,7 +262,7 @@ class Plugin:
             raise LookupError(f"{kind} {go_quote(name)} not found")
         return stored
 
-    # --- named like it
+    # --- objects named like the node
 
     def _lease(self, a: Attributes, node: str) -> None:
         if a.namespace != LEASE_NAMESPACE:
@@ -275,15 +276,15 @@ class Plugin:
 
     def _slice(self, a: Attributes, node: str) -> None:
         if a.operation == UPDATE:
-            return  # the authorizer knows which are the node's; neither what is created nor what else is in a collection
+            return  # the authorizer checks updates, but neither creates nor collections
         stored = a.obj if a.operation == CREATE else a.old
-        # What is not there is for the handler to say.
+        # The handler reports a missing object.
         if stored is not None and ((stored.get("spec") or {}).get("nodeName") or "") != node:
             raise a.forbid(f"can only {a.operation.lower()} ResourceSlice with the same NodeName as the requesting node")
 
     @eager
     async def _certificate(self, a: Attributes, node: str) -> None:
-        """A kubelet's certificate is for the node that asks for it; everything else in the request is the signer's to judge."""
+        """Check that a kubelet's certificate is for the requesting node; the signer checks everything else."""
         spec = (a.obj or {}).get("spec") or {}
         if a.operation != CREATE or spec.get("signerName") not in KUBELET_SIGNERS:
             return
@@ -296,7 +297,7 @@ class Plugin:
         from cryptography.x509 import NameOID
 
         names = [x.value for x in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        if not names or names[-1] != NODE_PREFIX + node:  # Go keeps the last of several
+        if not names or names[-1] != NODE_PREFIX + node:  # Go uses the last of several
             raise a.forbid(f"can only create a node CSR with CN={NODE_PREFIX}{node}")
 
     def _pod_certificate(self, a: Attributes, node: str) -> None:
@@ -334,7 +335,7 @@ class Plugin:
             raise _bare(f"{of_pod} names service account UID {which}")
 
     def _named(self, what: str, resource: str, namespace: str, name: str, ref: str) -> Obj:
-        """What the request names; the kubelet is told to ask again where it is not seen yet."""
+        """Return an object that the request names; if it is not visible yet, raise an error that makes the kubelet retry."""
         stored: Obj | None = self._objects.get("", resource, namespace, name) if name else None
         if stored is None:
             missing = f"{what.replace(' ', '')} {go_quote(name)} not found"
@@ -343,24 +344,24 @@ class Plugin:
 
 
 def _driver(source: Obj) -> str:
-    """The CSI driver of a volume's source or of a PersistentVolume's spec, "" for none."""
+    """Return the CSI driver of a volume source or of a PersistentVolume's spec, "" for none."""
     if source.get("csi"):
         return str(source["csi"].get("driver") or "")
     return next((driver for name, driver in MIGRATED.items() if source.get(name) is not None), "")
 
 
 def _bare(message: str) -> ApiError:
-    """An error that upstream returns as it is: a 500 without a reason."""
+    """Return an error that upstream returns unwrapped: a 500 without a reason."""
     return ApiError(500, "", message)
 
 
 def _name(a: Attributes) -> str:
-    """On create the URL has no name, the object has."""
+    """Return the object's name, which is not in the URL on create."""
     return a.obj["metadata"].get("name", "") if a.operation == CREATE else a.name
 
 
 def _claim_changes(new: Obj, old: Obj) -> list[str]:
-    """Fields a node changed and may not."""
+    """Return the changed fields that a node may not change."""
     own_meta = {"resourceVersion", "managedFields"}
     own_status = {"capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"}
     of = builtin_type("core.v1.PersistentVolumeClaim").by_name
@@ -375,7 +376,7 @@ def _claim_changes(new: Obj, old: Obj) -> list[str]:
 
 
 def forbidden_labels(new: dict[str, str], old: dict[str, str]) -> list[str]:
-    """Changed labels that could draw privileged pods to the node, sorted."""
+    """Return the changed labels, sorted, that could attract privileged pods to the node."""
     changed = {key for key in new.keys() | old.keys() if new.get(key) != old.get(key) or (key in new) != (key in old)}
     return sorted(key for key in changed if _is_forbidden(key))
 

@@ -1,4 +1,5 @@
-"""OwnerReferencesPermissionEnforcement: owner references are a way to delete and to block, so they take those permissions.
+"""OwnerReferencesPermissionEnforcement: changing owner references requires the permissions to delete and to block deletion, since the
+references have these effects.
 
 Upstream: ``plugin/pkg/admission/gc``.
 """
@@ -22,7 +23,7 @@ def _references(obj: Obj | None) -> list[Obj]:
 
 
 class Plugin:
-    """Sees creates and updates of everything but a pod's status, and asks the authorizer where owners change."""
+    """Applies to creates and updates except of a pod's status; authorizes changes of owner references."""
 
     name = "OwnerReferencesPermissionEnforcement"
 
@@ -31,12 +32,13 @@ class Plugin:
         self._mapper = mapper
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates, but not of a pod's status."""
-        # A kubelet writes whole pods to /status, whose owner references the server ignores.
+        """Handle creates and updates, but not of a pod's status."""
+        # Kubelets write whole pods to /status; the server ignores the owner references there.
         return a.operation in (CREATE, UPDATE) and not (a.resource == "pods" and not a.group and a.subresource == "status")
 
     def validate(self, a: Attributes) -> Awaitable[None] | None:
-        """Refuse who changes owner references without the permission to delete, or to block a deletion; awaitable when they change."""
+        """Refuse changes of owner references without the permission to delete, or to block deletion. Returns an awaitable if they
+        change."""
         new, old = _references(a.obj), _references(a.old)
         return None if new == old else self._check(a, new, old)
 
@@ -49,11 +51,11 @@ class Plugin:
                 raise a.forbid(f"cannot set an ownerRef on a resource you can't delete: {reason}, {error or '<nil>'}")
         before, time_slice = {r.get("uid"): bool(r.get("blockOwnerDeletion")) for r in old}, TimeSlice()
         blocking = [ref for ref in new if ref.get("blockOwnerDeletion") and not before.get(ref.get("uid"))]
-        # Who may set finalizers on anything may block whatever it is, were it of a kind that nobody knows.
+        # A user that may set finalizers on everything may block everything, including kinds that are not served.
         if not blocking or await self._finalizes_anything(a):
             return
         for ref in blocking:
-            if time_slice.over:  # there may be ten thousands
+            if time_slice.over:  # there may be tens of thousands
                 await time_slice.pause()
             await self._check_blocking(a, ref)
 

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaimResize: a claim grows only where its class allows it.
+"""PersistentVolumeClaimResize: a claim may grow only if its class allows it.
 
 Upstream: ``plugin/pkg/admission/storage/persistentvolume/resize``.
 """
@@ -19,7 +19,7 @@ def _storage(claim: dict[str, Any]) -> str:
 
 
 class Plugin:
-    """Sees updates of PersistentVolumeClaims, and asks for the StorageClass where one grows."""
+    """Applies to updates of PersistentVolumeClaims; reads the StorageClass of one that grows."""
 
     name = "PersistentVolumeClaimResize"
 
@@ -27,7 +27,7 @@ class Plugin:
         self._classes = informers.lister("storage.k8s.io", "storageclasses", whole)
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of PersistentVolumeClaims."""
+        """Handle updates of PersistentVolumeClaims."""
         return a.operation == UPDATE and a.resource == "persistentvolumeclaims" and not a.group and not a.subresource
 
     def validate(self, a: Attributes) -> None:

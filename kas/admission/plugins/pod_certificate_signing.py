@@ -1,6 +1,6 @@
-"""PodCertificateSigning: who decides on a PodCertificateRequest must hold "sign" on its signer.
+"""PodCertificateSigning: deciding on a PodCertificateRequest requires the "sign" permission for its signer.
 
-Upstream this is part of the storage of requests (``pkg/registry/certificates/podcertificaterequest``), so it cannot be switched off.
+Upstream this is part of the storage of requests (``pkg/registry/certificates/podcertificaterequest``), so it cannot be disabled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kas.types.scheme import builtin_type
 
 
 class Plugin:
-    """Sees updates of the status, which is where the chain and the decision are."""
+    """Applies to updates of the status, which contains the certificate chain and the decision."""
 
     name = "PodCertificateSigning"
 
@@ -24,12 +24,12 @@ class Plugin:
         self._authorizer = authorizer
 
     def handles(self, a: Attributes) -> bool:
-        """Updates of a PodCertificateRequest's status."""
+        """Handle updates of a PodCertificateRequest's status."""
         return a.operation == UPDATE and a.group == GROUP and a.resource == "podcertificaterequests" and a.subresource == "status"
 
     @eager
     async def validate(self, a: Attributes) -> None:
-        """422 for who changes the status but may not sign for the stored signer."""
+        """Raise 422 if the user changes the status but may not sign for the stored signer."""
         of = builtin_type("certificates.v1beta1.PodCertificateRequestStatus")
         if semantic_equal(a.obj.get("status") or {}, a.old.get("status") or {}, of):
             return

@@ -1,4 +1,4 @@
-"""PodGroupProtection: a PodGroup stays until no pod names it.
+"""PodGroupProtection: keeps a PodGroup until no pod names it.
 
 Upstream: ``plugin/pkg/admission/scheduling/podgroupprotection`` (KEP-4671).
 """
@@ -12,12 +12,12 @@ FINALIZER = "scheduling.k8s.io/podgroup-protection"
 
 
 class Plugin:
-    """Sees new PodGroups, while the gate GenericWorkload is open. The finalizer is for ``kas.controllers.protection`` to take away."""
+    """Applies to new PodGroups while the gate GenericWorkload is on. ``kas.controllers.protection`` removes the finalizer."""
 
     name = "PodGroupProtection"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of PodGroups."""
+        """Handle creates of PodGroups."""
         if a.operation != CREATE or (a.group, a.resource, a.subresource) != ("scheduling.k8s.io", "podgroups", ""):
             return False
         return features.DEFAULT.enabled("GenericWorkload")

@@ -1,4 +1,4 @@
-"""PodGroupWorkloadExists: a PodGroup is made from a template that a Workload has.
+"""PodGroupWorkloadExists: the template that a PodGroup refers to must exist in the Workload.
 
 Upstream: ``plugin/pkg/admission/podgroup`` (KEP-4671).
 """
@@ -12,7 +12,7 @@ from kas.meta.field import go_quote
 
 
 class Plugin:
-    """Sees new PodGroups and asks for the Workload they name, while the gate GenericWorkload is open."""
+    """Applies to new PodGroups while the gate GenericWorkload is on; reads the Workload they name."""
 
     name = "PodGroupWorkloadExists"
 
@@ -20,13 +20,14 @@ class Plugin:
         self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of PodGroups."""
+        """Handle creates of PodGroups."""
         if a.operation != CREATE or (a.group, a.resource, a.subresource) != ("scheduling.k8s.io", "podgroups", ""):
             return False
         return features.DEFAULT.enabled("GenericWorkload")
 
     def validate(self, a: Attributes) -> None:
-        """403 unless the Workload named in the reference is there, stays, and has the template. A PodGroup without reference passes."""
+        """Raise 403 unless the referenced Workload exists, is not being deleted, and has the template. A PodGroup without a reference is
+        admitted."""
         reference = (a.obj["spec"].get("podGroupTemplateRef") or {}).get("workload")
         if reference is None:
             return

@@ -1,10 +1,10 @@
-"""PodNodeSelector: a namespace says on which nodes its pods run.
+"""PodNodeSelector: restricts the nodes on which the pods of a namespace run.
 
-Its annotation says which labels the node has to have, or the configuration's ``clusterDefaultNodeSelector`` when it has none. What the
-configuration says for a namespace is a white list: its pods may select by these labels and no others.
+The namespace's annotation, or the configuration's ``clusterDefaultNodeSelector`` without one, gives the labels that the node must have.
+The configuration for a namespace is a whitelist: its pods may select by these labels and no others.
 
-Selectors of the configuration are checked at start; upstream finds them wrong at every pod.
-Upstream: ``plugin/pkg/admission/podnodeselector``.
+Selectors in the configuration are validated at start; upstream detects errors at every pod. Upstream:
+``plugin/pkg/admission/podnodeselector``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NOT_LISTED = "pod node label selector labels conflict with its namespace whiteli
 
 
 def parse(text: str) -> Labels:
-    """``labels.ConvertSelectorToLabelsMap``: key=value, comma separated, nothing else. Raises ValueError."""
+    """Parse comma-separated key=value pairs (``labels.ConvertSelectorToLabelsMap``). Raises ValueError for anything else."""
     out: Labels = {}
     for part in text.split(",") if text else ():
         pair = part.split("=")
         if len(pair) != 2:
             raise ValueError(f"invalid selector: [{' '.join(pair)}]")
         key, value = pair[0].strip(), pair[1].strip()
-        # The path is Go's nil there, and prints so.
+        # The path is Go's nil there, printed as such.
         if wrong := is_qualified_name(key):
             raise ValueError(str(field.invalid("<nil>", key, "; ".join(wrong))))
         if wrong := is_label_value(value):
@@ -42,7 +42,7 @@ def parse(text: str) -> Labels:
 
 
 class Plugin:
-    """Sees new pods, and asks for their namespace's annotation."""
+    """Applies to new pods; reads their namespace's annotation."""
 
     name = "PodNodeSelector"
 
@@ -53,7 +53,7 @@ class Plugin:
 
     @staticmethod
     def configured(section: Section | None) -> dict[str, Labels]:
-        """What each namespace may select. Raises ConfigurationError."""
+        """Return the labels that each namespace may select. Raises ConfigurationError."""
         out: dict[str, Labels] = {}
         for name, text in (unversioned(section, SHAPE).get("podNodeSelectorPluginConfig") or {}).items():
             try:
@@ -63,24 +63,24 @@ class Plugin:
         return out
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of pods."""
+        """Handle creates of pods."""
         return a.operation == CREATE and a.resource == "pods" and not a.group and not a.subresource
 
     def _wanted(self, a: Attributes) -> Labels:
         namespace = self._objects.get("", "namespaces", "", a.namespace)
         if namespace is None:
-            raise errors.internal(f"namespace {a.namespace} does not exist")  # upstream forgets what was wrong
+            raise errors.internal(f"namespace {a.namespace} does not exist")  # upstream loses the original error
         text = (namespace["metadata"].get("annotations") or {}).get(ANNOTATION)
         if text is None:
             return self._default
         try:
             return parse(text)
         except ValueError as e:
-            # Upstream gives a bare error here, which the client sees as a 500.
+            # As upstream, a bare error, which the client receives as a 500.
             raise errors.ApiError(500, "", str(e)) from None
 
     def admit(self, a: Attributes) -> None:
-        """Add the namespace's node selector; 403 where the pod contradicts it or is outside the namespace's list."""
+        """Add the namespace's node selector; raise 403 if the pod contradicts it or violates the whitelist."""
         wanted = self._wanted(a)
         own = a.obj["spec"].get("nodeSelector") or {}
         self._check(a, wanted, own)
@@ -90,7 +90,7 @@ class Plugin:
         self._check_list(a, own)
 
     def validate(self, a: Attributes) -> None:
-        """Refuse a pod that a later plug-in led to contradict the namespace's selector or list."""
+        """Refuse a pod that contradicts the selector or whitelist after changes by a later plug-in."""
         own = a.obj["spec"].get("nodeSelector") or {}
         self._check(a, self._wanted(a), own)
         self._check_list(a, own)

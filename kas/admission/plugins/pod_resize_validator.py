@@ -1,4 +1,4 @@
-"""PodResizeValidator: a pod is not resized to what its node could never give.
+"""PodResizeValidator: refuses a resize that the pod's node can never satisfy.
 
 Upstream: ``plugin/pkg/admission/podresize``.
 """
@@ -20,7 +20,7 @@ ZERO = Quantity(0)
 
 
 class Plugin:
-    """Sees updates of the subresource resize, and asks for the pod's node."""
+    """Applies to updates of the resize subresource; reads the pod's node."""
 
     name = "PodResizeValidator"
 
@@ -28,13 +28,14 @@ class Plugin:
         self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
-        """Resizes of pods."""
+        """Handle resizes of pods."""
         return a.operation == UPDATE and a.resource == "pods" and not a.group and a.subresource == "resize"
 
     def validate(self, a: Attributes) -> None:
-        """Refuse what the pod's node has not enough of, or cannot do; pods without a node pass."""
+        """Refuse a resize that exceeds the node's allocatable resources or that its OS does not support; pods without a node are
+        admitted."""
         name = a.obj["spec"].get("nodeName")
-        # The generation moves with the spec, so an unchanged one asks for nothing.
+        # The generation changes with the spec, so an update that keeps it requests nothing.
         if not name or a.obj["metadata"].get("generation") == a.old["metadata"].get("generation"):
             return
         node = self._objects.get("", "nodes", "", name)

@@ -1,7 +1,7 @@
-"""PodSecurity: the Pod Security Standards, as a namespace's labels ask for them.
+"""PodSecurity: enforces the Pod Security Standards by the labels of a namespace.
 
-The configuration says what counts without labels ("privileged" without one) and who is exempt. The pods of
-a namespace are listed when its enforced level changes.
+The configuration sets the levels for namespaces without labels ("privileged" without a configuration) and the exemptions. When the
+enforced level of a namespace changes, its pods are checked.
 
 Upstream: ``plugin/pkg/admission/security/podsecurity`` and ``k8s.io/pod-security-admission/admission``.
 """
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 AUDIT = "pod-security.kubernetes.io/"
 MAX_PODS_TO_CHECK, CHECKED_S, PAGE = 3000, 1.0, 100
-MANY = 200  # containers, volumes and sysctls of a pod: each is looked at by a dozen checks
+MANY = 200  # containers, volumes and sysctls of a pod; a dozen checks examine each
 IGNORED_SUBRESOURCES = frozenset(("exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"))
-# Where the pod is in what makes pods.
+# The path of the pod template in each kind.
 TEMPLATES = {
     ("", "podtemplates"): ("template",),
     ("", "replicationcontrollers"): ("spec", "template"),
@@ -49,7 +49,7 @@ _OPEN = str(LevelVersion())
 
 
 class Plugin:
-    """Sees pods, what holds pod templates, and namespaces whose labels change."""
+    """Applies to pods, to kinds with a pod template, and to namespaces whose labels change."""
 
     name = "PodSecurity"
 
@@ -62,7 +62,7 @@ class Plugin:
         self._policies = informers.lister("", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels"), settings.defaults))
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods, of what makes pods, and of namespaces."""
+        """Handle creates and updates of pods, of kinds with a pod template, and of namespaces."""
         if a.operation not in (CREATE, UPDATE):
             return False
         if not a.group and a.resource == "pods":
@@ -70,13 +70,13 @@ class Plugin:
         return not a.subresource and ((a.group, a.resource) == ("", "namespaces") or (a.group, a.resource) in TEMPLATES)
 
     def validate(self, a: Attributes) -> Awaitable[None] | None:
-        """Refuse pods below the namespace's level, warn and annotate by its other levels; of a namespace, look at its labels. What there is
-        much of is looked at beside the loop."""
+        """Refuse pods below the namespace's level, and warn and annotate by its other levels; check the labels of a namespace. Long work
+        runs in the thread pool."""
         if a.resource == "namespaces":
             return self._namespace(a)
         if self._exempt and self._exempted(a):
             return None
-        # Namespaces are cluster-scoped, so that their own names are what they are kept under.
+        # Namespaces are cluster-scoped, so their names are the keys.
         known = self._policies.all().get(a.namespace)
         if known is None:
             self._lost(a)
@@ -84,7 +84,7 @@ class Plugin:
         policy, wrong = known
         if policy.open and not wrong:
             if a.resource == "pods":
-                a.annotate(AUDIT + "enforce-policy", _OPEN)  # whatever version, there is nothing to check
+                a.annotate(AUDIT + "enforce-policy", _OPEN)  # in every version, there is nothing to check
                 self._metrics.open(a.operation, a.subresource)
             return None
         if a.resource == "pods":
@@ -101,7 +101,7 @@ class Plugin:
         return None
 
     def _lost(self, a: Attributes) -> None:
-        """Nobody knows what counts: no pod is let in; for what makes pods there is time to find out."""
+        """Handle a missing namespace, whose policy is unknown: a pod is refused, a pod template only annotated."""
         self._metrics.error(a, fatal=True)
         refusal = errors.internal(f"failed to lookup namespace {go_quote(a.namespace)}")
         said = refusal.message if a.resource == "pods" else f"failed to lookup namespace {go_quote(a.namespace)}"
@@ -140,8 +140,8 @@ class Plugin:
     def _tell(
         self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool, results: dict[LevelVersion, list[Finding]]
     ) -> None:
-        """``results`` are what is known already."""
-        from kas.admission.plugins._podsecurity.checks import detail, evaluate  # only where namespaces have levels
+        """Report the findings of all levels; ``results`` holds those already computed."""
+        from kas.admission.plugins._podsecurity.checks import detail, evaluate  # only needed if namespaces have levels
 
         def found(level: LevelVersion) -> list[Finding]:
             if level not in results:
@@ -161,7 +161,7 @@ class Plugin:
             self._metrics.evaluated(a, policy.warn, "warn", False)
             a.warn(f'would violate PodSecurity "{policy.warn}": {detail(found(policy.warn))}')
 
-    # --- the labels themselves
+    # --- labels of namespaces
 
     def _namespace(self, a: Attributes) -> Awaitable[None] | None:
         name, labels, defaults = a.obj["metadata"].get("name", ""), a.obj["metadata"].get("labels"), self._settings.defaults
@@ -191,8 +191,8 @@ class Plugin:
             a.warn(text)
 
     def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
-        """What the new level thinks of the pods that are there, of the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most. Only a
-        warning: they stay."""
+        """Check existing pods against the new level, the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most, and return warnings.
+        The pods are not changed."""
         from kas.admission.plugins._podsecurity.checks import checks_of
 
         registry, until, checks = self._registries.of("", "pods"), monotonic() + CHECKED_S, checks_of(enforce)
@@ -215,7 +215,7 @@ class Plugin:
         return out + sorted(f"{_named(names)}: {reasons}" for reasons, names in pods.items())
 
     def _look(self, pod: Obj, checks: Sequence[Check], pods: dict[str, list[str]]) -> None:
-        """Adds its name to what is wrong with it."""
+        """Add the pod's name to the entry of its violations."""
         from kas.admission.plugins._podsecurity.checks import found_by
 
         spec = pod.get("spec") or {}
@@ -245,7 +245,7 @@ def _aggregate(found: list[Any]) -> str:
 
 
 def _significant(pod: Obj, old: Obj) -> bool:
-    """Whether an update brings what is to be looked at: a container, another image, another annotation of a container's seccomp profile."""
+    """Return whether an update adds a container or changes an image or a container's seccomp annotation."""
     from kas.admission.plugins._podsecurity.checks import SECCOMP_CONTAINER
 
     spec, old_spec = pod["spec"], old["spec"]

@@ -1,7 +1,7 @@
-"""PodTolerationRestriction: a namespace says what its pods tolerate, by default and at most.
+"""PodTolerationRestriction: a namespace has default tolerations and a whitelist for its pods.
 
-The namespace's annotations say it; for a namespace without them the configuration's ``default`` and ``whitelist`` do.
-Upstream: ``plugin/pkg/admission/podtolerationrestriction``.
+Both are annotations of the namespace; without them the configuration's ``default`` and ``whitelist`` apply. Upstream:
+``plugin/pkg/admission/podtolerationrestriction``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = {
 
 
 class Plugin:
-    """Sees pods that are created or updated, and asks for their namespace's annotations."""
+    """Applies to new and updated pods; reads their namespace's annotations."""
 
     name = "PodTolerationRestriction"
 
@@ -44,7 +44,7 @@ class Plugin:
 
     @staticmethod
     def configured(section: Section | None) -> dict[str, list[Obj]]:
-        """What counts for namespaces that have no annotation, by annotations. Raises ConfigurationError."""
+        """Return the tolerations for namespaces without annotations, by annotation. Raises ConfigurationError."""
         config = versioned(section, KINDS)
         out = {DEFAULTS: config.get("default") or [], WHITELIST: config.get("whitelist") or []}
         wrong = scheduling.tolerations(out[DEFAULTS], "podtolerationrestriction.default")
@@ -54,7 +54,7 @@ class Plugin:
         return out
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods."""
+        """Handle creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def _annotation(self, a: Attributes, key: str) -> list[Obj]:
@@ -67,26 +67,26 @@ class Plugin:
         try:
             return gojson.structs(text, "v1.Toleration", _ANNOTATED) if text else []
         except gojson.JSONError as e:
-            # Upstream gives a bare error here, which the client sees as a 500.
+            # As upstream, a bare error, which the client receives as a 500.
             raise errors.ApiError(500, "", str(e)) from None
 
     def admit(self, a: Attributes) -> None:
-        """Add the namespace's default tolerations on a create, that of memory pressure unless BestEffort; then ``validate``."""
+        """On create, add the namespace's default tolerations, and memory pressure's unless the pod is BestEffort; then ``validate``."""
         spec = a.obj["spec"]
         more = list(self._annotation(a, DEFAULTS)) if a.operation == CREATE else []
         if quality_of_service(a.obj) != "BestEffort":
             more.append(MEMORY_PRESSURE)
         if more:
             a.adds(len(more))
-            # Copies: what is remembered for all pods must not become part of one.
+            # Copies, since the cached tolerations are shared by all pods.
             spec["tolerations"] = [dict(t) for t in pod_objects.merge_tolerations(spec.get("tolerations") or [], more)]
         self.validate(a)
 
     def validate(self, a: Attributes) -> None:
-        """500, as upstream, for a toleration outside the namespace's whitelist."""
+        """Raise a 500, as upstream, for a toleration outside the whitelist."""
         own = a.obj["spec"].get("tolerations") or []
         allowed = self._annotation(a, WHITELIST) if own else []
         if allowed and not all(map(pod_objects.Broadest(allowed).covers, own)):
             scope = "cluster" if allowed is self._otherwise[WHITELIST] else "namespace"
-            # Upstream gives a bare error here, which the client sees as a 500.
+            # As upstream, a bare error, which the client receives as a 500.
             raise errors.ApiError(500, "", CONFLICT.format(scope))

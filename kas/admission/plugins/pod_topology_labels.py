@@ -1,4 +1,4 @@
-"""PodTopologyLabels: a pod learns the zone and region of its node when it is bound.
+"""PodTopologyLabels: copies the node's zone and region labels to a pod when it is bound.
 
 Upstream: ``plugin/pkg/admission/podtopologylabels`` (KEP-4742).
 """
@@ -13,7 +13,7 @@ LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 class Plugin:
-    """Sees pods that are made or bound, and asks for the labels of their node; nothing without the feature gate."""
+    """Applies to creates and bindings of pods while the feature gate is on; reads the labels of their node."""
 
     name = "PodTopologyLabels"
 
@@ -21,13 +21,13 @@ class Plugin:
         self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and bindings of pods, while the gate is open."""
+        """Handle creates and bindings of pods, while the gate is open."""
         if a.operation != CREATE or a.resource != "pods" or a.group or a.subresource not in ("", "binding"):
             return False
         return features.DEFAULT.enabled("PodTopologyLabelsAdmission")
 
     def admit(self, a: Attributes) -> None:
-        """Copy the node's topology labels; without a node, or an unknown one, nothing changes."""
+        """Copy the node's topology labels; without a node, or with an unknown one, nothing changes."""
         if a.subresource:
             target = a.obj.get("target") or {}
             node = target.get("name") if target.get("kind") == "Node" else None

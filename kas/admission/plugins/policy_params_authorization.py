@@ -1,7 +1,7 @@
-"""PolicyParamsAuthorization: nobody has a policy show what they may not read themselves.
+"""PolicyParamsAuthorization: users cannot make a policy reveal objects that they may not read themselves.
 
-A policy's expressions and messages see the objects of its ``paramKind``. Upstream this is part of the storage of policies and their
-bindings (``pkg/registry/admissionregistration/*/authz.go``), so it cannot be switched off; it comes behind the kinds' own rules.
+The expressions and messages of a policy see the objects of its ``paramKind``. Upstream this is part of the storage of policies and
+bindings (``pkg/registry/admissionregistration/*/authz.go``), so it cannot be disabled; it runs after the kinds' own validation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kas.meta.waiting import awaited, eager
 
 GROUP = "admissionregistration.k8s.io"
 POLICIES = frozenset(("validatingadmissionpolicies", "mutatingadmissionpolicies"))
-# of a binding, and of the policy it names
+# bindings, and the policies they refer to
 BINDINGS = {
     "validatingadmissionpolicybindings": "validatingadmissionpolicies", "mutatingadmissionpolicybindings": "mutatingadmissionpolicies",
 }  # fmt: skip
@@ -28,7 +28,7 @@ Obj = dict[str, Any]
 
 
 class Plugin:
-    """Sees admission policies and their bindings that are created or updated."""
+    """Applies to new and updated admission policies and bindings."""
 
     name = "PolicyParamsAuthorization"
 
@@ -36,18 +36,18 @@ class Plugin:
         self._authorizer, self._objects, self._mapper = authorizer, objects, mapper
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of both kinds of policies and of their bindings."""
+        """Handle creates and updates of both kinds of policies and of their bindings."""
         known = a.group == GROUP and (a.resource in POLICIES or a.resource in BINDINGS)
         return known and not a.subresource and a.operation in (CREATE, UPDATE)
 
     @eager
     async def validate(self, a: Attributes) -> None:
-        """Refuse who names parameters and may not read them."""
+        """Refuse a user that names parameters it may not read."""
         if MASTERS in a.user.groups:
             return
         spec, before = a.obj.get("spec") or {}, (a.old or {}).get("spec") or {}
         named = "paramKind" if a.resource in POLICIES else "paramRef"
-        # Upstream compares references by their pointers, so that a binding is asked about with every update.
+        # Upstream compares references by pointer, so a binding is checked at every update.
         if spec.get(named) is None or (named == "paramKind" and spec[named] == before.get(named)):
             return
         why = await (self._of_policy(a.user, spec[named]) if named == "paramKind" else self._of_binding(a, spec))
@@ -56,7 +56,8 @@ class Plugin:
             raise errors.invalid(GROUP, a.kind, name, [field.forbidden(f"spec.{named}", why)])
 
     async def _of_policy(self, user: UserInfo, kind: Obj) -> str:
-        """Why ``user`` may not have a policy about parameters of ``kind``: any binding may choose any of them."""
+        """Return why ``user`` may not have a policy with parameters of ``kind``, or "". It must be able to read all of them, since a
+        binding may choose any."""
         group, version, resource = self._resolved(kind)
         allowed, why = await self._allows(Question(user, "get", ALL, group, version, resource, "", ALL))
         if allowed or why:
@@ -65,15 +66,15 @@ class Plugin:
         return f'user {_shown(user)} must have "get" permission on all objects of the referenced paramKind {said}'
 
     async def _of_binding(self, a: Attributes, spec: Obj) -> str:
-        """Why the user may not bind a policy to these parameters. Of which kind they are is the policy's to say: of any, while it is not
-        there or says nothing."""
+        """Return why the user may not bind a policy to these parameters, or "". The policy defines their kind; any kind is possible if it
+        does not exist or defines none."""
         ref, policy_name = spec["paramRef"], spec.get("policyName") or ""
         policy = self._objects.get(GROUP, BINDINGS[a.resource], "", policy_name)
         kind = None if policy is None else (policy.get("spec") or {}).get("paramKind")
         group, version, resource = (ALL, ALL, ALL) if kind is None else self._resolved(kind)
         name = ref.get("name") or ""
         verb = "get" if name else "list"
-        # No namespace is all of them.
+        # An empty namespace means all namespaces.
         allowed, why = await self._allows(Question(a.user, verb, ref.get("namespace") or "", group, version, resource, "", name))
         if allowed or why:
             return why
@@ -87,13 +88,13 @@ class Plugin:
         return f"unable to {unknown} to determine minimum required permissions and {lacks} for all groups, versions and resources"
 
     def _resolved(self, kind: Obj) -> tuple[str, str, str]:
-        """Group, version and resource of a kind; any resource where nobody serves it."""
+        """Return group, version and resource of a kind; "*" as the resource if it is not served."""
         group, _, version = (kind.get("apiVersion") or "").rpartition("/")
         record = next(iter(self._mapper(group, version, kind.get("kind") or "")), None)
         return group, version, record.resource if record is not None else ALL
 
     async def _allows(self, question: Question) -> tuple[bool, str]:
-        """Whether it is allowed, and the authorizer's error where there is one."""
+        """Return whether the check is allowed, and the authorizer's error if not."""
         decision, _, error = await awaited(self._authorizer.authorize(question))
         return decision == ALLOW, "" if decision == ALLOW else error
 

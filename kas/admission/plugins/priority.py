@@ -1,4 +1,4 @@
-"""Priority: the class of a pod, or of a group of pods, becomes its number; there is one default class.
+"""Priority: resolves the priority class of a pod or pod group to its value, and allows only one default class.
 
 Upstream: ``plugin/pkg/admission/priority/admission.go``.
 """
@@ -17,12 +17,12 @@ LOWER = "PreemptLowerPriority"
 
 
 def _default(priority_class: dict[str, Any]) -> list[str]:
-    """The indexer of classes that are the default."""
+    """Index function for classes that are the default."""
     return ["true"] if priority_class.get("globalDefault") else []
 
 
 class Plugin:
-    """Sees pods, groups of them while the gate WorkloadAwarePreemption is open, and PriorityClasses; asks for the classes."""
+    """Applies to pods, to PodGroups while the gate WorkloadAwarePreemption is on, and to PriorityClasses; reads PriorityClasses."""
 
     name = "Priority"
 
@@ -30,7 +30,7 @@ class Plugin:
         self._classes = informers.lister(GROUP, "priorityclasses", whole, {"default": _default})
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods and PriorityClasses, creates of PodGroups."""
+        """Handle creates and updates of pods and PriorityClasses, creates of PodGroups."""
         if a.subresource or a.operation not in (CREATE, UPDATE):
             return False
         if (a.group, a.resource) == (GROUP, "podgroups"):
@@ -38,7 +38,7 @@ class Plugin:
         return (a.group, a.resource) in (("", "pods"), (GROUP, "priorityclasses"))
 
     def admit(self, a: Attributes) -> None:
-        """Give a new pod or PodGroup the number of its class; an update keeps what the client did not send."""
+        """Set the priority of a new pod or PodGroup from its class; on update, keep the values that the client did not send."""
         if a.resource == "priorityclasses":
             return
         spec = a.obj["spec"]
@@ -46,12 +46,12 @@ class Plugin:
             self._number(a, spec)
         elif a.operation == UPDATE:
             old = a.old["spec"]
-            # A client that does not know the numbers sends none; neither can change.
+            # A client that does not know these fields sends none; they cannot change.
             if spec.get("priority") is None and old.get("priority") is not None:
                 spec["priority"] = old["priority"]
             if spec.get("preemptionPolicy") is None and old.get("preemptionPolicy") is not None:
                 spec["preemptionPolicy"] = old["preemptionPolicy"]
-        else:  # mirror pods, too: who may create pods may call any of them one
+        else:  # mirror pods, too: any client that may create pods may mark one as a mirror pod
             policy = self._number(a, spec)
             given = spec.get("preemptionPolicy")
             if given is not None and given != policy:
@@ -62,7 +62,7 @@ class Plugin:
             spec["preemptionPolicy"] = policy
 
     def _number(self, a: Attributes, spec: dict[str, Any]) -> str:
-        """Sets class and number; the policy of the class."""
+        """Set class and priority; return the preemption policy of the class."""
         name = spec.get("priorityClassName")
         policy: str
         if not name:
@@ -84,22 +84,22 @@ class Plugin:
         return policy
 
     def _default(self) -> tuple[str, int, str]:
-        """Name, number and policy that a pod without a class gets."""
+        """Return name, value and preemption policy for a pod without a class."""
         default = self._default_class()
         if default is None:
             return "", 0, LOWER
         return default["metadata"]["name"], default.get("value") or 0, default.get("preemptionPolicy") or LOWER
 
     def _default_class(self) -> dict[str, Any] | None:
-        """The default class with the lowest number; several can only come about by racing writes."""
+        """Return the default class with the lowest value; several can only result from racing writes."""
         found = self._classes.by_index("default", "true").values()
         return min(found, key=lambda c: (c.get("value") or 0, c["metadata"]["name"]), default=None)
 
     def validate(self, a: Attributes) -> None:
-        """Refuse a second default among the PriorityClasses."""
+        """Refuse a second default PriorityClass."""
         if a.resource != "priorityclasses" or not a.obj.get("globalDefault"):
             return
-        # A class stays the default it is; another one may not become it besides.
+        # The default class may stay the default; another one may not become it, too.
         default = self._default_class()
         if default is not None and (a.operation == CREATE or default["metadata"]["name"] != a.obj["metadata"].get("name")):
             raise a.forbid(f"PriorityClass {default['metadata']['name']} is already marked as default. Only one default can exist")

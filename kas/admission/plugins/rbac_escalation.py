@@ -1,7 +1,7 @@
-"""RBACEscalation: nobody grants what they do not hold.
+"""RBACEscalation: a user may only grant permissions it holds.
 
-Upstream this is part of the RBAC storage (``pkg/registry/rbac/*/policybased``), so it cannot be switched off; it comes before the kinds'
-own rules, so that an object may be anything that decodes.
+Upstream this is part of the RBAC storage (``pkg/registry/rbac/*/policybased``), so it cannot be disabled. It runs before the kinds' own
+validation, so the object may be anything that decodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RESOURCES = frozenset(("roles", "clusterroles", "rolebindings", "clusterrolebind
 
 
 class Plugin:
-    """Sees roles and bindings that are created or updated."""
+    """Applies to new and updated roles and bindings."""
 
     name = "RBACEscalation"
 
@@ -26,11 +26,11 @@ class Plugin:
         self._authorizer = authorizer
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of roles and bindings."""
+        """Handle creates and updates of roles and bindings."""
         return a.group == GROUP and a.resource in RESOURCES and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def guard(self, a: Attributes) -> Awaitable[None] | None:
-        """Refuse who would grant more than he has; an awaitable where one has to ask."""
-        # The question about "escalate" names what the request named: nothing when something is created by POST, but by PUT or PATCH.
+        """Refuse a user that would grant more than it holds; returns an awaitable if the check must wait."""
+        # The "escalate" check uses the name in the request: empty for a create by POST, but not by PUT or PATCH.
         name = a.name if a.operation == UPDATE or a.verb in ("update", "patch") else ""
         return escalation.check_write(self._rules, self._authorizer, a.user, a.resource, a.namespace, name, a.obj, a.old)

@@ -1,11 +1,11 @@
-"""ResourceQuota: what a namespace may hold and use.
+"""ResourceQuota: limits what a namespace may contain and use.
 
-What is used stands in the quotas' status, where upstream has it too: set by the quota controller, raised here before a
-write. All quotas an object counts against are raised in one commit whose preconditions are the revisions they were checked
-by, so workers never spend the same rest twice. When the write then does not happen, what was taken is given back once the
-request has ended; a crash in between is healed by the controller's next recount.
+Usage is stored in the status of the quotas, as upstream: the quota controller sets it initially, and this plug-in increases it before a
+write. All quotas that an object counts against are updated in one commit, with the revisions they were checked at as preconditions, so
+that workers never spend the same remainder twice. If the write then fails, its charge is returned when the request has ended; after a
+crash in between, the controller's next recount corrects the usage.
 
-The configuration may say what is refused where no quota is about it (``_limited``).
+The configuration may require a quota for some resources (``_limited``).
 
 Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
 """
@@ -38,10 +38,10 @@ from kas.store import Conflict, Op, RangeResult, Store, StoreError
 
 Obj = dict[str, Any]
 MAX_ATTEMPTS = 64
-PAGE = 256  # quotas that are read at once
-MOST_KEPT = 100  # names of a quota's amounts
+PAGE = 256  # quotas read at once
+MOST_KEPT = 100  # names of a quota's limits that are cached
 ZERO = Quantity(0)
-# Events come and go by themselves; the others are answered, not stored.
+# Events expire by themselves; the others are answered, not stored.
 UNCOUNTED = frozenset((
     ("", "events"), ("events.k8s.io", "events"), ("", "bindings"), ("", "namespaces"),
     ("authorization.k8s.io", "localsubjectaccessreviews"),
@@ -51,7 +51,7 @@ SELF = "kube-apiserver"
 
 
 class Charge(NamedTuple):
-    """What one write took: of which quotas, and how to see whether the object was stored, which is ``large``."""
+    """The charge of one write: how much of which quotas, and what identifies the stored object, which is ``large`` or not."""
 
     attributes: Attributes
     name: str
@@ -62,7 +62,7 @@ class Charge(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is kept of a quota: which one it was, and the names of what it limits."""
+    """The cached part of a quota: its resource version, and the names of its limits."""
 
     version: str
     hard: tuple[str, ...]
@@ -79,7 +79,7 @@ def _known(quota: Obj) -> _Known:
 
 
 class Plugin:
-    """Sees what quotas count, and asks for the quotas of its namespace."""
+    """Applies to everything that quotas count; reads the quotas of the namespace."""
 
     name = "ResourceQuota"
     configured = Limited
@@ -89,19 +89,19 @@ class Plugin:
         self._limited = self.configured(section) or None
         self._present = informers.lister("", "resourcequotas", _known)
         self._evaluators = Evaluators(registries, informers)
-        # Writes of one worker into one namespace queue here instead of losing races against each other.
+        # Writes of this worker to one namespace wait here, instead of conflicting with each other.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._open: dict[asyncio.Task[Any], list[Charge]] = {}
         self._refunds: set[asyncio.Task[None]] = set()
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of what may be counted."""
+        """Handle creates and updates of what may be counted."""
         if a.operation not in (CREATE, UPDATE) or (a.group, a.resource) in UNCOUNTED:
             return False
         return not a.subresource or (a.group, a.resource, a.subresource) in COUNTED_PARTS
 
     def validate(self, a: Attributes) -> Any:
-        """An awaitable that charges the namespace's quotas, 403 when one is exceeded; None where nothing counts."""
+        """Return an awaitable that charges the namespace's quotas and raises 403 if one is exceeded; None if nothing counts."""
         if not a.namespace or not (self._limited or self._present.namespace(a.namespace)):
             return None
         evaluator = self._evaluators.of(a.group, a.resource)
@@ -116,7 +116,7 @@ class Plugin:
     async def _charge(self, a: Attributes, evaluator: Evaluator) -> None:
         task = asyncio.current_task()
         open_ = self._open.get(task, []) if task is not None else []
-        # The same write once more means that it lost a race: what it took before is not used.
+        # A retry of the same write lost a race; its earlier charge is not used.
         for earlier in [c for c in open_ if c.attributes is a]:
             open_.remove(earlier)
             await asyncio.shield(self._soon(self._give_back(earlier)))
@@ -126,11 +126,11 @@ class Plugin:
         async with self._lock(a.namespace):
             for _ in range(MAX_ATTEMPTS):
                 records = await self._records(a.namespace)
-                # Thousands of them, or of amounts in them, are looked through beside the loop.
+                # Thousands of quotas, or of limits in them, are examined in the thread pool.
                 changes, ops = await step(large or _large(records), self._charged, a, evaluator, usage, before, records)
                 if not changes or a.dry_run:
                     return
-                # By name: the objects themselves are used up by the write.
+                # Keep the name, since the write consumes the object.
                 meta = a.obj["metadata"]
                 charge = Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes, large)
                 taking = asyncio.ensure_future(self._take(ops, charge))
@@ -151,7 +151,8 @@ class Plugin:
             self._open[task].append(charge)
 
     async def _take(self, ops: list[Op], charge: Charge) -> None:
-        """In as many transactions as the store needs (etcd takes 128 writes in one); what was taken before one that fails is given back."""
+        """Commit in as many transactions as the store needs (etcd takes 128 writes in one); if one fails, the charges of the previous
+        ones are returned."""
         store = self._registries.store
         for at in range(0, len(ops), store.most_ops):
             try:
@@ -162,7 +163,7 @@ class Plugin:
                 raise
 
     async def _records(self, namespace: str) -> list[Any]:
-        """Of all quotas of a namespace; many, for whom somebody else waits, are read beside the loop and in pages."""
+        """Return the records of all quotas of a namespace; a large number is read in pages in the thread pool."""
         registry = self._registries.of("", "resourcequotas")
         store, prefix = registry.store, registry.prefix(namespace)
         page = store.range(prefix, limit=PAGE)
@@ -171,7 +172,7 @@ class Plugin:
     def _charged(
         self, a: Attributes, evaluator: Evaluator, usage: Amounts, before: Amounts, records: list[Any]
     ) -> tuple[dict[str, Amounts], list[Op]]:
-        """What to add to each quota, by its name, and the writes that do; raises 403."""
+        """Return the increases by quota name, and the writes that apply them. Raises 403."""
         if not self._limited:
             records = self._about(a.namespace, evaluator, records)
         quotas = [object_of(rec) for rec in records]
@@ -182,8 +183,8 @@ class Plugin:
         return changes, [self._op(obj, changes[obj["metadata"]["name"]], rec.revision, a.now) for rec, obj in pairs]
 
     def _about(self, namespace: str, evaluator: Evaluator, records: list[Any]) -> list[Any]:
-        """Without those that count nothing of this kind, as far as is known of what stands there: hundreds of quotas may be about others,
-        and to decode one takes longer than all else that is asked of it."""
+        """Drop the quotas that are known not to limit this kind, by the cache if that is current: hundreds of quotas may be for other
+        kinds, and decoding a quota takes longer than the rest of the check."""
         known = self._present.namespace(namespace)
         asked = ((rec, known.get(rec.key.rpartition("/")[2])) for rec in records)
         return [rec for rec, it in asked if it is None or it.version != str(rec.revision) or evaluator.matching(it.hard)]
@@ -193,7 +194,7 @@ class Plugin:
     def _check_request(
         self, a: Attributes, evaluator: Evaluator, usage: Amounts, before: Amounts, quotas: list[Obj]
     ) -> dict[str, Amounts]:
-        """What to add to each quota, by its name; raises 403 for the first one that has not enough left (``CheckRequest``)."""
+        """Return the increases by quota name. Raises 403 for the first quota without enough left (``CheckRequest``)."""
         pertinent = []
         for quota in quotas:
             if not matches(quota, evaluator, a.obj):
@@ -212,7 +213,7 @@ class Plugin:
         if negative:
             raise a.forbid(f"quota usage is negative for resource(s): {','.join(negative)}")
         grown = _positive(_growth(usage, before) if a.operation == UPDATE else usage)
-        # What an update moves to a quota's scope is all new there.
+        # For a quota whose scope an update moves the object into, the whole usage is new.
         deltas = [
             (quota, grown if a.operation != UPDATE or matches(quota, evaluator, a.old) else _positive(usage)) for quota in pertinent
         ]
@@ -224,7 +225,7 @@ class Plugin:
     def _fits(a: Attributes, quota: Obj, delta: Amounts) -> Amounts:
         hard, used = pod_objects.amounts(quota["status"].get("hard")), pod_objects.amounts(quota["status"].get("used"))
         requested = {name: need for name, need in delta.items() if name in hard}
-        # A status tells what is so; it is counted, not checked.
+        # A status reports facts, so it is counted but not checked.
         checked = requested.items() if a.subresource != "status" else ()
         exceeded = [name for name, need in checked if used.get(name, ZERO) + need > hard[name]]
         if exceeded:
@@ -237,7 +238,7 @@ class Plugin:
     # --- writing
 
     def _op(self, quota: Obj, more: Amounts, revision: int, now: str) -> Op:
-        """The quota with ``more`` added to what is used; amounts below zero give back."""
+        """Return the write that adds ``more`` to the quota's usage; negative amounts decrease it."""
         registry = self._registries.of("", "resourcequotas")
         before = orjson.loads(orjson.dumps(quota))
         used = pod_objects.amounts(quota["status"].get("used"))
@@ -262,7 +263,7 @@ class Plugin:
                 self._soon(self._give_back(charge))
 
     async def _settle(self, charge: Charge) -> None:
-        """Gives back what is not stored; the object is read beside the loop."""
+        """Refund the charge of a large object if it was not stored; the object is read in the thread pool."""
         if not await POOL.run(self._stored, charge):
             await self._give_back(charge)
 
@@ -273,13 +274,13 @@ class Plugin:
         return task
 
     async def _take_back(self, taking: asyncio.Task[None], charge: Charge) -> None:
-        """Nobody waits for what is being taken any more: given back, once it is known to have been."""
-        with contextlib.suppress(StoreError):  # nothing was taken, or the next recount finds it
+        """Refund a charge whose request was cancelled, once it is known to be committed."""
+        with contextlib.suppress(StoreError):  # nothing was charged, or the next recount corrects it
             await taking
             await self._give_back(charge)
 
     def _stored(self, charge: Charge) -> bool:
-        """Whether the object is there with what was charged for it. Kinds without a registry of their own are believed."""
+        """Return whether the object is stored with at least the charged usage; True for kinds without a registry."""
         a = charge.attributes
         try:
             obj = self._registries.get(a.group, a.resource, a.namespace, charge.name)
@@ -296,7 +297,7 @@ class Plugin:
 
     async def _return(self, charge: Charge) -> None:
         store, namespace = self._registries.store, charge.attributes.namespace
-        charge = charge._replace(taken=dict(charge.taken))  # what is still to be given back
+        charge = charge._replace(taken=dict(charge.taken))  # what is still to be refunded
         for _ in range(MAX_ATTEMPTS):
             records = await self._records(namespace)
             ops = await step(_large(records), self._returned, charge, records)
@@ -311,7 +312,7 @@ class Plugin:
             return
 
     def _returned(self, charge: Charge, records: list[Any]) -> list[Op]:
-        """The writes that give back what was taken."""
+        """Return the writes that refund the charge."""
         ops = []
         for rec in records:
             obj = object_of(rec)
@@ -322,7 +323,7 @@ class Plugin:
 
 
 def _rest(store: Store, prefix: str, page: RangeResult) -> list[Any]:
-    """The records behind a page of them."""
+    """Return the records after a page."""
     found = []
     while page.more:
         page = store.range(prefix, page.next_key, PAGE)

@@ -1,4 +1,4 @@
-"""RuntimeClass: a pod carries what its class costs and is scheduled where the class can run.
+"""RuntimeClass: adds the class's overhead and scheduling constraints to a pod.
 
 Upstream: ``plugin/pkg/admission/runtimeclass``.
 """
@@ -18,7 +18,7 @@ Obj = dict[str, Any]
 
 
 class Plugin:
-    """Sees new pods, and asks for the RuntimeClass they name."""
+    """Applies to new pods; reads the RuntimeClass they name."""
 
     name = "RuntimeClass"
 
@@ -26,7 +26,7 @@ class Plugin:
         self._classes = informers.lister("node.k8s.io", "runtimeclasses", whole)
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of pods."""
+        """Handle creates of pods."""
         return a.operation == CREATE and a.resource == "pods" and not a.group and not a.subresource
 
     def _class(self, a: Attributes) -> Obj | None:
@@ -39,7 +39,7 @@ class Plugin:
         return found
 
     def admit(self, a: Attributes) -> Awaitable[None] | None:
-        """Give the pod its RuntimeClass' overhead and scheduling; 403 where it contradicts them."""
+        """Add the RuntimeClass's overhead and scheduling to the pod; raise 403 if the pod contradicts them."""
         found = self._class(a)
         if found is None:
             return None
@@ -59,13 +59,13 @@ class Plugin:
         return None
 
     def validate(self, a: Attributes) -> None:
-        """Refuse an overhead that is not the RuntimeClass' own."""
+        """Refuse an overhead that differs from the RuntimeClass's."""
         found = self._class(a)
         given, overhead = a.obj["spec"].get("overhead"), (found or {}).get("overhead")
         if overhead is not None:
             if pod_objects.amounts(given) != pod_objects.amounts(overhead.get("podFixed")):
                 raise a.forbid("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
-        # As in Go, an empty one that was sent is one.
+        # As in Go, an empty overhead that was sent counts as set.
         elif given is not None:
             raise a.forbid("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 

@@ -1,6 +1,6 @@
-"""SecurityContextDeny: pods may not choose users, groups or SELinux options.
+"""SecurityContextDeny: pods may not set users, groups or SELinux options.
 
-Upstream until 1.29: ``plugin/pkg/admission/securitycontext/scdeny``; PodSecurity is what took its place.
+Upstream until 1.29: ``plugin/pkg/admission/securitycontext/scdeny``; replaced by PodSecurity.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ CONTAINER_FIELDS = {"seLinuxOptions": "SELinuxOptions", "runAsUser": "RunAsUser"
 
 
 class Plugin:
-    """Sees pods that are created or updated."""
+    """Applies to new and updated pods."""
 
     name = "SecurityContextDeny"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates and updates of pods."""
+        """Handle creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def validate(self, a: Attributes) -> None:
-        """Refuse the security settings that pod or container may not have."""
+        """Refuse security settings that pods or containers may not have."""
         spec = a.obj["spec"]
         for field, name in POD_FIELDS.items():
             if (spec.get("securityContext") or {}).get(field) is not None:

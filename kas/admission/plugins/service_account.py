@@ -1,4 +1,4 @@
-"""ServiceAccount: a pod runs as an account that exists, gets its pull secrets and a token it can call the API with.
+"""ServiceAccount: a pod runs as an existing account, and gets its pull secrets and a token for the API.
 
 Upstream: ``plugin/pkg/admission/serviceaccount/admission.go``.
 """
@@ -20,15 +20,15 @@ MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME_PREFIX = "kube-api-access-"
 ENFORCE_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 DEFAULT = "default"
-# Together about as long as upstream's ten tries.
+# Together about as long as upstream's ten attempts.
 TRIES, PAUSE_S = 27, 0.05
-TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # what strconv.ParseBool takes
-# An hour and a little: the kubelet's client code tells such a token from one that was asked for.
+TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # the values that strconv.ParseBool accepts
+# A little more than an hour: clients distinguish such a token from one that was requested explicitly.
 TOKEN_EXPIRATION_S = 3607
 
 
 class Plugin:
-    """Sees new pods and new ephemeral containers, and asks for their ServiceAccount."""
+    """Applies to new pods and new ephemeral containers; reads their ServiceAccount."""
 
     name = "ServiceAccount"
 
@@ -36,13 +36,14 @@ class Plugin:
         self._accounts = informers.lister("", "serviceaccounts", _relevant)
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of pods, and updates of their ephemeral containers."""
+        """Handle creates of pods, and updates of their ephemeral containers."""
         if a.group or a.resource != "pods":
             return False
         return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "ephemeralcontainers")
 
     def admit(self, a: Attributes) -> Awaitable[None] | None:
-        """Give a new pod its account, pull secrets and token; mirror pods are only looked at. Awaitable without a default account."""
+        """Set a new pod's account, pull secrets and token; mirror pods are only checked. Returns an awaitable if the default account is
+        missing."""
         if a.operation != CREATE:
             return None
         pod = a.obj
@@ -60,7 +61,7 @@ class Plugin:
         return None
 
     async def _wait_for_default(self, a: Attributes, spec: Obj) -> None:
-        """A namespace that was just made gets its account at any moment; its first pod shall not fail for being quicker."""
+        """Wait for the default account: a new namespace gets it at any moment, and its first pod must not fail for being early."""
         for _ in range(TRIES):
             await asyncio.sleep(PAUSE_S)
             if DEFAULT in self._accounts.namespace(a.namespace):
@@ -77,7 +78,7 @@ class Plugin:
         self._check_secrets(a, account, spec)
 
     def validate(self, a: Attributes) -> None:
-        """Refuse a pod without an account, or with secrets its account does not allow."""
+        """Refuse a pod without an account, or with secrets that its account does not allow."""
         spec = a.obj["spec"]
         if a.operation == UPDATE:
             if spec.get("ephemeralContainers"):
@@ -104,7 +105,7 @@ class Plugin:
 
 
 def _relevant(account: Obj) -> Obj:
-    """What the checks ask of an account, and no more: there may be many."""
+    """Return only the fields of an account that the checks use, since there may be many accounts."""
     meta = account["metadata"]
     out = {key: account[key] for key in ("automountServiceAccountToken", "imagePullSecrets", "secrets") if account.get(key) is not None}
     out["name"] = meta["name"]
@@ -136,7 +137,7 @@ def _mount_token(spec: Obj) -> None:
 
 
 def token_source() -> Obj:
-    """The volume with a token, the cluster's CA and the pod's namespace."""
+    """Return the volume with a token, the cluster's CA and the pod's namespace."""
     field_ref = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
     return {
         "sources": [

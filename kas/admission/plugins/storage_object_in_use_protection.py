@@ -1,4 +1,4 @@
-"""StorageObjectInUseProtection: volumes, claims and attribute classes stay until nobody uses them.
+"""StorageObjectInUseProtection: keeps volumes, claims and volume attributes classes while they are in use.
 
 Upstream: ``plugin/pkg/admission/storage/storageobjectinuseprotection``.
 """
@@ -15,12 +15,12 @@ FINALIZERS = {
 
 
 class Plugin:
-    """Sees new volumes, claims and attribute classes (``FINALIZERS``)."""
+    """Applies to new volumes, claims and volume attributes classes (``FINALIZERS``)."""
 
     name = "StorageObjectInUseProtection"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of the storage objects that are protected."""
+        """Handle creates of the storage objects that are protected."""
         return a.operation == CREATE and (a.group, a.resource) in FINALIZERS and not a.subresource
 
     def admit(self, a: Attributes) -> None:

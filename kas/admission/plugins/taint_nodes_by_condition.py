@@ -1,4 +1,4 @@
-"""TaintNodesByCondition: a new node takes no pods before it has said that it is ready.
+"""TaintNodesByCondition: a new node accepts no pods before it reports that it is ready.
 
 Upstream: ``plugin/pkg/admission/nodetaint``.
 """
@@ -13,12 +13,12 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 class Plugin:
-    """Sees new Nodes."""
+    """Applies to new Nodes."""
 
     name = "TaintNodesByCondition"
 
     def handles(self, a: Attributes) -> bool:
-        """Creates of nodes."""
+        """Handle creates of nodes."""
         return a.operation == CREATE and a.resource == "nodes" and not a.group and not a.subresource
 
     def admit(self, a: Attributes) -> None:

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy: configured expressions say what may be written; what fails is refused, warned of or put into the audit log.
+"""ValidatingAdmissionPolicy: configured expressions decide what may be written; a failed validation is refused, warned about or audited.
 
 Upstream: ``pkg/admission/plugin/policy/validating``.
 """
@@ -34,7 +34,7 @@ _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 
 
 class Plugin:
-    """Sees what a stored policy and its bindings are about; nothing while there are none."""
+    """Applies to requests that a stored policy and its bindings match; disabled while there are none."""
 
     name = "ValidatingAdmissionPolicy"
     configured = staticmethod(partial(configured, "validating"))
@@ -48,16 +48,16 @@ class Plugin:
         self._authorizer, self._metrics = authorizer, ValidatingMetrics(metrics)
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when ``handles`` may answer differently from now on."""
+        """Set the function to call when the result of ``handles`` may have changed."""
         self._policies.changed = changed
 
     def handles(self, a: Attributes) -> bool:
-        """What a bound policy may be about, but for policies themselves and reviews."""
+        """Return whether a bound policy may match; False for policies themselves and reviews."""
         return self._policies.handle(a)
 
     async def validate(self, a: Attributes) -> None:
-        """Evaluate the policies. Raises what the first of them refuses with."""
-        from kas.admission.policy.validating import evaluate  # CEL is large, and most servers never see a policy
+        """Evaluate the policies. Raises the first refusal."""
+        from kas.admission.policy.validating import evaluate  # CEL is large, and most servers never have a policy
 
         known: dict[Invocation, Activation] = {}
         own = Versioned(a, self._policies.equivalents)
@@ -67,9 +67,9 @@ class Plugin:
             if isinstance(found, ConfigurationFault):
                 said.fault(found)
                 continue
-            about = known.get(found.told)
+            about = known.get(found.invocation)
             if about is None:
-                about = known[found.told] = await self._about(a, found.told, versions)
+                about = known[found.invocation] = await self._about(a, found.invocation, versions)
             outcome = await evaluate(found.policy, a, about, found.param, conditions)
             for i, decision in enumerate(outcome.decisions):
                 if decision.denied or decision.failed:
@@ -80,20 +80,20 @@ class Plugin:
                 said.annotate(f"{found.policy.name}/{key}", value)
         said.end()
 
-    async def _about(self, a: Attributes, told: Invocation, versions: dict[GVK, Versioned]) -> Activation:
-        """The variables about a request in a version, made once however many policies there are."""
+    async def _about(self, a: Attributes, invocation: Invocation, versions: dict[GVK, Versioned]) -> Activation:
+        """Return the variables for a request in a version, shared by all policies."""
         from kas.admission.expressions import activation
 
-        objects = versions.get(told.kind)
+        objects = versions.get(invocation.kind)
         if objects is None:
-            objects = versions[told.kind] = Versioned(a, self._policies.equivalents)
-            await objects.show(told)
+            objects = versions[invocation.kind] = Versioned(a, self._policies.equivalents)
+            await objects.show(invocation)
         await objects.ready(values=True)
-        return activation(a, told, objects, self._authorizer, self._policies.namespace(a))
+        return activation(a, invocation, objects, self._authorizer, self._policies.namespace(a))
 
 
 class _Said:
-    """What all policies together say of a request."""
+    """Collects the results of all policies for a request."""
 
     def __init__(self, a: Attributes, metrics: ValidatingMetrics) -> None:
         self._a, self._metrics = a, metrics
@@ -102,13 +102,14 @@ class _Said:
         self._annotations: dict[str, list[str]] = {}
 
     def fault(self, fault: ConfigurationFault) -> None:
-        """A policy that cannot be evaluated refuses, unless it wants to be passed over."""
+        """Refuse the request because a policy cannot be evaluated, unless its failure policy is Ignore."""
         if not fault.policy.ignore:
             with_ = f" with binding '{fault.binding.name}'" if fault.binding is not None else ""
             self._refuse(f"ValidatingAdmissionPolicy '{fault.policy.name}'{with_} denied request: {fault.message}", "")
 
     def failure(self, found: Found, index: int, decision: Decision) -> None:
-        """A validation failed: do what the binding wants. One that came to nothing, and may be passed over, is counted only."""
+        """Process a failed validation by the binding's actions. One whose evaluation failed under failurePolicy Ignore is only
+        counted."""
         policy, binding = found.policy.name, found.binding
         error = error_type(decision.denied) if decision.failed else INVALID_ERROR
         if not decision.denied:
@@ -121,19 +122,19 @@ class _Said:
             elif action == "Warn":
                 text = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding.name}': {decision.denied}"
                 self._a.warn(text)
-            elif action == "Audit" and not self._failures:  # of a list, upstream notes the first
+            elif action == "Audit" and not self._failures:  # upstream records only the first of a list
                 self._failures.append({
                     "message": decision.denied, "policy": policy, "binding": binding.name, "expressionIndex": index,
                     "validationActions": binding.actions,
                 })  # fmt: skip
 
     def refuse(self, found: Found, decision: Decision) -> None:
-        """What the audit log was to be told came to no value, which is a refusal whatever the binding wants."""
+        """Refuse the request because an audit annotation could not be evaluated, whatever the binding's actions are."""
         self._metrics.observe(found.policy.name, found.binding.name, error_type(decision.denied), "deny", decision.seconds)
         self._refuse(_denied(found, decision), decision.reason)
 
     def annotate(self, key: str, value: str) -> None:
-        """A value for the audit log; several of one key are put together."""
+        """Add an audit annotation; several values of one key are joined."""
         values = self._annotations.setdefault(key, [])
         if value not in values:
             values.append(value)
@@ -147,8 +148,8 @@ class _Said:
             self._refusal = e
 
     def end(self) -> None:
-        """Tell the audit log. Raises the first refusal."""
-        if self._failures:  # first, since what is said first stays: a policy may be called as its key begins
+        """Write the audit annotations, and raise the first refusal."""
+        if self._failures:  # first, because the first value of a key is kept, and a policy's name may give the same key
             self._a.annotate(FAILURES, orjson.dumps(self._failures).decode())
         for key, values in self._annotations.items():
             if not names.is_qualified_name(key):
@@ -158,7 +159,7 @@ class _Said:
             if refusal is not None:
                 raise refusal
         finally:
-            del refusal  # it leads back to this frame, and so would keep the object
+            del refusal  # break the cycle error -> traceback -> this frame, which would keep the object in memory
 
 
 def _denied(found: Found, decision: Decision) -> str:

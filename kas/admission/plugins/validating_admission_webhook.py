@@ -1,4 +1,4 @@
-"""ValidatingAdmissionWebhook: configured webhooks look at what is about to be stored, all at once, and may refuse it.
+"""ValidatingAdmissionWebhook: configured webhooks examine an object before it is stored, concurrently, and may refuse it.
 
 Upstream: ``pkg/admission/plugin/webhook/validating``.
 """
@@ -12,14 +12,14 @@ from kas.admission.webhook.plugin import WebhookPlugin
 
 
 class Plugin(WebhookPlugin):
-    """Sees what the rules of a stored configuration name; nothing while there are none."""
+    """Applies to requests that the rules of a stored configuration match; disabled while there are none."""
 
     name = "ValidatingAdmissionWebhook"
     resource, kind = "validatingwebhookconfigurations", "validating"
 
     def validate(self, a: Attributes) -> Awaitable[None] | None:
-        """Ask the webhooks, if any is about the request. Raises, as what is to be awaited does, what the first of them refuses with,
-        and 500 for one that fails and must not."""
+        """Call the matching webhooks, if any. Raises, as the awaitable does, the first refusal in order, and 500 for a failure of a
+        webhook with failurePolicy Fail."""
         from kas.admission.webhook.validating import dispatch
 
         return dispatch(self.webhooks, a)

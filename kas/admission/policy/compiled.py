@@ -1,4 +1,4 @@
-"""Policies and bindings as they are used: matchers, and expressions that are compiled when they are first evaluated."""
+"""Compiled policies and bindings: matchers, and expressions that are compiled when they are first evaluated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Mutation(NamedTuple):
 
 
 class Policy:
-    """A policy of either kind. ``param_kind`` is None for one without parameters."""
+    """A policy of either kind. ``param_kind`` is None for a policy without parameters."""
 
     def __init__(self, obj: Obj) -> None:
         spec = obj.get("spec") or {}
@@ -54,13 +54,13 @@ class Policy:
         self.matcher = Matcher(constraints, constraints.get("resourceRules") or ())
         self.param_kind = _kind_of(spec.get("paramKind"))
         self.conditions = MatchConditions(spec.get("matchConditions") or (), self.param_kind is not None)
-        # Each knows those before it: their types are collected as they are compiled, once and in their order.
+        # Each variable may refer to those before it: their types are collected as they are compiled, once and in order.
         self.variables = [
             (v.get("name") or "", Expression(v.get("expression") or "", self._variable_environment)) for v in spec.get("variables") or ()
         ]
         self._types: dict[str, Type] = {}
-        self._compiled = 0  # of the variables
-        self._compiling = threading.Lock()  # expressions are compiled on the loop, large ones beside it
+        self._compiled = 0  # number of variables
+        self._compiling = threading.Lock()  # expressions are compiled on the event loop, large ones in threads
         self.declared = dict(self.variables)
         self._characters = sum(len(variable.text) for _, variable in self.variables)
         self.validations = [
@@ -91,7 +91,7 @@ class Policy:
         return self._characters if self._compiled < len(self.variables) else 0
 
     def _typed(self) -> dict[str, Type]:
-        """The types of all variables, which are compiled for it."""
+        """Return the types of all variables, compiling them if necessary."""
         with self._compiling:
             for name, variable in self.variables[self._compiled :]:
                 program = variable.program()
@@ -100,7 +100,7 @@ class Policy:
         return self._types
 
     def _variable_environment(self) -> Environment:
-        """That of the variable which is compiled next."""
+        """Return the environment of the variable that is compiled next."""
         return with_variables(environment(self.param_kind is not None), self._types)
 
     def _environment(self) -> Environment:
@@ -114,7 +114,7 @@ class Policy:
 
 
 class Binding:
-    """A binding of either kind. ``actions`` are those of a failed validation."""
+    """A binding of either kind. ``actions`` are the validation actions."""
 
     def __init__(self, obj: Obj) -> None:
         spec = obj.get("spec") or {}
@@ -139,12 +139,13 @@ def _mutation(mutation: Mapping[str, Any]) -> str:
 
 
 class Variables(dict[str, Any]):
-    """``variables`` in the expressions of one policy: each is evaluated when it is first looked at, and paid for then."""
+    """``variables`` in the expressions of one policy: each is evaluated on first access, at the expression's cost."""
 
     def __init__(self, policy: Policy, evaluator: Evaluator) -> None:
         super().__init__()
         self._declared = policy.declared
-        # Which has these among its variables: a cycle would keep the request's object until somebody looks for such.
+        # A weak reference, since the evaluator refers to these variables: a cycle would keep the request's object until a garbage
+        # collection.
         self._evaluator_of = weakref.ref(evaluator)
 
     def __contains__(self, name: object) -> bool:
@@ -164,11 +165,11 @@ class Variables(dict[str, Any]):
         if isinstance(program, str):
             return EvaluationError(f'composited variable "{name}" fails to compile: {program}')
         evaluator = self._evaluator_of()
-        assert evaluator is not None  # it is what evaluates
+        assert evaluator is not None  # it is running this evaluation
         limit = evaluator.limit
         value, cost = program.run_within(evaluator.variables, limit)
         if isinstance(value, CostLimitError) and limit < PER_CALL_LIMIT:
-            raise value.again()  # this turn of the loop is over: it begins again with all it may cost
+            raise value.again()  # this turn of the event loop is over; the evaluation restarts with the full limit
         evaluator.left -= cost
         if evaluator.left < 0:
             raise OutOfBudgetError
@@ -178,7 +179,7 @@ class Variables(dict[str, Any]):
 
 
 def evaluator_of(policy: Policy, variables: Obj, budget: int) -> Evaluator:
-    """Evaluates the expressions of a policy about one request."""
+    """Return an evaluator for the expressions of a policy about one request."""
     made = Evaluator(variables.copy(), budget)
     made.variables["variables"] = Variables(policy, made)
     return made

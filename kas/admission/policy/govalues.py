@@ -1,4 +1,4 @@
-"""The values of apply configurations as Go has them: some of CEL's have no type in a schema (upstream ``cel/mutation/dynamic``)."""
+"""Values of apply configurations in Go's types: some CEL values have no type in a schema (upstream ``cel/mutation/dynamic``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class GoValue:
-    """A value that JSON has not: its text is its Go source."""
+    """A value that JSON cannot represent; its text is its Go source."""
 
     __slots__ = ("_source", "go_type")
 
@@ -23,7 +23,7 @@ class GoValue:
 
 
 def go_values(value: Any) -> Any:
-    """A value of an expression with ``GoValue`` for null, timestamps, durations, bytes and unsigned numbers."""
+    """Convert a value of an expression, with ``GoValue`` for null, timestamps, durations, bytes and unsigned numbers."""
     if value is None:
         return GoValue("structpb.NullValue", "0")
     if isinstance(value, dict):

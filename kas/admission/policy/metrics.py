@@ -1,4 +1,4 @@
-"""Counts what admission policies decided under upstream's names (``policy/{validating,mutating}/metrics``)."""
+"""Metrics of admission policies, under upstream's names (``policy/{validating,mutating}/metrics``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _BUCKETS = (0.0000005, 0.001, 0.01, 0.1, 1.0)
 
 
 class ValidatingMetrics:
-    """Of validations that did not simply hold, as upstream: what was done (``allow``, ``deny``, ``warn``, ``audit``) and why."""
+    """As upstream, counts only validations that failed or were not evaluated, by what was done (``allow``, ``deny``, ``warn``, ``audit``)
+    and why."""
 
     def __init__(self, metrics: Registry) -> None:
         self.conditions = ConditionMetrics(metrics, "policy", "validate")
@@ -28,14 +29,14 @@ class ValidatingMetrics:
         )  # fmt: skip
 
     def observe(self, policy: str, binding: str, error: str, action: str, seconds: float) -> None:
-        """One validation came to this."""
+        """Record the result of one validation."""
         labels = policy, binding, error, action
         self._checks.inc(labels)
         self._seconds.observe(labels, seconds)
 
 
 class MutatingMetrics:
-    """Of each mutation."""
+    """Counts every mutation."""
 
     def __init__(self, metrics: Registry) -> None:
         self.conditions = ConditionMetrics(metrics, "policy", "mutate")
@@ -50,14 +51,14 @@ class MutatingMetrics:
         )  # fmt: skip
 
     def observe(self, policy: str, binding: str, error: str, seconds: float) -> None:
-        """One mutation was made, or came to this error."""
+        """Record the result of one mutation."""
         labels = policy, binding, error
         self._checks.inc(labels)
         self._seconds.observe(labels, seconds)
 
 
 def error_type(why: str) -> str:
-    """The sort of error that a message tells of; upstream goes by its beginning, too."""
+    """Return the type of the error in a message; like upstream, by its prefix."""
     if why.startswith("compilation"):
         return COMPILE_ERROR
     return OUT_OF_BUDGET if why.startswith("validation failed due to running out of cost budget") else INVALID_ERROR

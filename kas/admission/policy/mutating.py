@@ -33,33 +33,33 @@ Obj = dict[str, Any]
 
 
 class MutationError(Exception):
-    """A mutation that cannot be made; the failure policy says what follows."""
+    """A mutation that cannot be applied; the failure policy decides what follows."""
 
 
 class Run:
-    """The policies about one request, one after the other. ``faults`` are those that failed."""
+    """Runs the policies on one request, one after the other. ``faults`` are the failures."""
 
     def __init__(
         self, a: Attributes, objects: Versioned, namespace: Obj | None, authorizer: Authorizer, metrics: MutatingMetrics
     ) -> None:
         self._a, self._objects, self._namespace, self._authorizer, self._metrics = a, objects, namespace, authorizer, metrics
         self._known: dict[Any, Outcome] = {}
-        self._time_slice = TimeSlice()  # of all of them: each may be small
+        self._time_slice = TimeSlice()  # shared by all policies, each of which may be small
         self.faults: list[ConfigurationFault] = []
 
     async def _variables(self, found: Found) -> Obj:
         await self._objects.ready(values=True)
-        out = activation(self._a, found.told, self._objects, self._authorizer, self._namespace, self._known)
+        out = activation(self._a, found.invocation, self._objects, self._authorizer, self._namespace, self._known)
         out["params"] = found.param
         return out
 
     async def matches(self, found: Found) -> bool:
-        """Whether the policy's conditions hold."""
+        """Return whether the policy's match conditions hold."""
         if not found.policy.conditions:
             return True
         try:
             variables = await self._variables(found)
-            variables["namespaceObject"] = None  # upstream does not show it to them
+            variables["namespaceObject"] = None  # not visible to match conditions, as upstream
             evaluator = Evaluator(variables, MATCH_CONDITIONS_BUDGET)
             return await found.policy.conditions.match(evaluator, self._metrics.conditions, found.policy.name, self._a.operation)
         except Failed as e:
@@ -67,8 +67,8 @@ class Run:
             return False
 
     async def mutate(self, found: Found) -> bool:
-        """Make the policy's mutations, each of what those before it have left; whether they changed the object. Raises a 500 where one
-        makes something else of it."""
+        """Apply the policy's mutations, each to the result of the previous one; return whether they changed the object. Raises a 500 if
+        the result cannot be decoded."""
         changed = False
         for mutation in found.policy.mutations:
             if self._objects.obj is None:
@@ -97,7 +97,7 @@ class Run:
 
 
 def _check_names(wanted: Any, name: str) -> None:
-    """Objects in one of type ``name`` are of types that are called as the way to them: ``Object.spec`` below ``spec``."""
+    """Check that each object's type name is the path to it from type ``name``: ``Object.spec`` below ``spec``. Raises MutationError."""
     wrong = list(_misnamed(wanted, name))
     if wrong:
         raise MutationError("type mismatch: " + "\n".join(wrong))
@@ -119,8 +119,8 @@ def _misnamed(value: Any, name: str) -> Iterator[str]:
 
 
 def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
-    """Makes a mutation; whether it changed the object."""
-    # A list may hold the same one twice, and that another one, and so on; a long text may stand wherever there is one.
+    """Apply a mutation; return whether it changed the object."""
+    # Values may share structure (a list that contains another list twice, and so on), so a small value can be huge once written out.
     if nodes(wanted) >= MOST_COMPARED or characters(wanted, MAX_REQUEST_BYTES) > MAX_REQUEST_BYTES:
         raise MutationError(str(CostLimitError()))
     if not mutation.json_patch:
@@ -136,9 +136,9 @@ def _changed(mutation: Mutation, wanted: Any, objects: Versioned) -> bool:
 
 def _made(mutation: Mutation, wanted: Any, objects: Versioned) -> Any:
     value = objects.plain()[0]
-    assert value is not None  # who asks has looked
+    assert value is not None  # checked by the caller
     if mutation.json_patch:
-        # An operation that does not say what it is, or where, says "".
+        # An operation without "op" or "path" has "" there.
         return _patched(value, [{"op": "", "path": "", **operation} for operation in to_json(wanted)])
     return _merged(value, wanted, objects.kind_record())
 
@@ -149,7 +149,7 @@ def _patched(value: Obj, operations: Any) -> Any:
     try:
         return jsonpatch.apply(value, operations)
     except jsonpatch.TestFailedError:
-        return value  # a test that fails keeps the rest from being done, and is no error
+        return value  # a failed test skips the remaining operations and is not an error
     except jsonpatch.ApplyError as e:
         raise MutationError(f"JSON Patch: {e}") from None
 
@@ -172,7 +172,7 @@ def _schema(kind: Kind) -> Schema:
 
 
 def to_json(value: Any) -> Any:
-    """A value of an expression as JSON has it."""
+    """Convert a value of an expression to JSON types."""
     if isinstance(value, dict):
         return {str(k).lower() if isinstance(k, bool) else str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, list):

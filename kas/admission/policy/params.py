@@ -1,4 +1,5 @@
-"""The parameters of a binding: objects of the policy's ``paramKind`` (upstream ``policy/generic/policy_dispatcher.go: CollectParams``)."""
+"""The parameters of a binding: objects of the policy's ``paramKind`` (upstream ``policy/generic/policy_dispatcher.go:
+CollectParams``)."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ Obj = dict[str, Any]
 
 
 class ParamError(Exception):
-    """A binding whose parameters cannot be had."""
+    """The parameters of a binding cannot be determined."""
 
 
 class UnknownParamKindError(ParamError):
-    """Nobody serves the kind of a policy's parameters."""
+    """The kind of a policy's parameters is not served."""
 
 
 class ParamRef:
-    """The ``paramRef`` of a binding, whose selector is read once."""
+    """The ``paramRef`` of a binding, whose selector is parsed once."""
 
     def __init__(self, ref: Mapping[str, Any]) -> None:
         self.name: str = ref.get("name") or ""
@@ -36,7 +37,7 @@ class ParamRef:
         self._selector: LabelSelector | None = None
 
     async def selector(self) -> LabelSelector:
-        """What selects the parameters. Raises ParamError."""
+        """Return the selector of the parameters. Raises ParamError."""
         if self._given is None:
             raise ParamError("one of name or selector must be provided")
         if self._selector is None:
@@ -48,22 +49,25 @@ class ParamRef:
 
 
 class Params:
-    """Finds parameters. By name they are read from the store, so that they are as new as the request; by selector from memory, where all
-    objects of a kind that is selected from are kept."""
+    """Finds parameters: by name in the store, so that they are as new as the request; by selector in the informer's cache, which keeps
+    all objects of such a kind."""
 
     def __init__(self, objects: Objects, informers: Informers, mapper: RESTMapper, equivalents: Equivalents) -> None:
         self._objects, self._informers, self._mapper, self._equivalents = objects, informers, mapper, equivalents
 
     def resource(self, kind: GVK) -> Any:
-        """The record of the resource of a kind. Raises UnknownParamKindError."""
+        """Return the record of a kind's resource. Raises UnknownParamKindError."""
         found = next((r for r in self._mapper(*kind) if r.etcd_prefix is not None), None)
         if found is None:
             raise _unknown(kind)
         return found
 
     async def of(self, kind: GVK | None, ref: ParamRef | None, namespace: str) -> list[Obj | None]:
-        """What the policy is evaluated with, once for each: [None] where there are no parameters, [] where none were found and that is
-        allowed. ``namespace`` is the request's. Raises ParamError."""
+        """Return the parameters with which the policy is evaluated, once for each.
+
+        The result is [None] for a policy or binding without parameters, and [] if none were found and that is allowed. ``namespace`` is
+        the request's. Raises ParamError.
+        """
         if kind is None or ref is None:
             return [None]
         record = self.resource(kind)
@@ -87,7 +91,7 @@ class Params:
         lister = self._informers.lister(group, resource, whole)
         objects = lister.namespace(namespace) if record.namespaced else lister.all()
         found, time_slice = [], TimeSlice()
-        for obj in list(objects.values()):  # as they are now, while others have their turns
+        for obj in list(objects.values()):  # a snapshot, since other tasks run in between
             if selector.matches(obj["metadata"].get("labels")):
                 found.append(obj)
             if time_slice.over:
@@ -98,7 +102,7 @@ class Params:
         if obj.get("apiVersion") == record.api_version:
             return obj
         served = self._equivalents(record.group, record.resource).of(record.group, record.version)
-        if served is None:  # it went while others had their turns
+        if served is None:  # deleted while other tasks ran
             raise _unknown(kind)
         found: list[Obj] | Awaitable[list[Obj]] = served.converter.convert([obj], kind)
         return (found if isinstance(found, list) else await found)[0]

@@ -1,4 +1,4 @@
-"""The policies that are configured and bound, followed as they change, and those of them that a request is about."""
+"""The configured and bound policies, followed as they change, and the search for those that match a request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Bound = Iterable[tuple["Policy", Iterable["Binding"]]]
 
 
 def _policy(obj: Obj) -> Policy:
-    from kas.admission.policy.compiled import Policy  # CEL is large, and most servers never see a policy
+    from kas.admission.policy.compiled import Policy  # CEL is large, and most servers never have a policy
 
     return Policy(obj)
 
@@ -46,7 +46,7 @@ def _binding(obj: Obj) -> Binding:
 
 
 class _Compiled(Generic[T]):
-    """One of the two resources, each object compiled once, and ``named`` by what ``names`` says of it. A reflector's target."""
+    """One of the two resources, each object compiled once and indexed in ``named`` by ``names``. A reflector's target."""
 
     def __init__(self, make: Callable[[Obj], T], names: Callable[[T], Iterable[str]], changed: Callable[[], None]) -> None:
         self._make, self._names, self._changed = make, names, changed
@@ -55,7 +55,7 @@ class _Compiled(Generic[T]):
         self.unread = LazyCompile(self._compiled, self._put, changed)
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Starts over with these objects, which are all there are."""
+        """Start over with these objects, which are all there are."""
         self.by_name.clear()
         self.named = NameIndex()
         self.unread.clear()
@@ -64,7 +64,7 @@ class _Compiled(Generic[T]):
         self._changed()
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Takes in what was written and deleted, in order."""
+        """Apply the changes in order."""
         for e in events:
             self._take(e.key, e.record)
         self._changed()
@@ -90,7 +90,7 @@ class _Compiled(Generic[T]):
 
 
 class ConfigurationFault(NamedTuple):
-    """Something is wrong with a policy, or with a binding of it, that matches."""
+    """An error in a matching policy, or in one of its bindings."""
 
     policy: Policy
     binding: Binding | None
@@ -99,22 +99,22 @@ class ConfigurationFault(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A policy that is to be evaluated, in which version, with which parameters."""
+    """A policy to evaluate, with the version to show it and its parameter."""
 
     policy: Policy
     binding: Binding
-    told: Invocation
+    invocation: Invocation
     param: Obj | None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What it is known by, as long as a request lasts."""
+        """The key of the evaluation within one request."""
         meta = (self.param or {}).get("metadata") or {}
         return self.policy.name, self.binding.name, meta.get("namespace") or "", meta.get("name") or ""
 
 
 class Policies:
-    """The policies of one kind (``mutating`` or ``validating``), those from files first. Each request is shown to those that are bound."""
+    """The policies of one kind (``mutating`` or ``validating``), those from files first. Only policies with a binding apply."""
 
     def __init__(
         self, kind: str, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents
@@ -132,7 +132,7 @@ class Policies:
         self._follow = informers.follow(GROUP, policies, self._policies), informers.follow(GROUP, bindings, self._bindings)
 
     def handle(self, a: Attributes) -> bool:
-        """Whether any policy may be about requests like this one. Raises what the store raises that cannot be read."""
+        """Return whether any policy may match such requests. Raises the errors of reading the store."""
         for follow in self._follow:
             follow()
         if (self._policies.unread or self._bindings.unread) and not beyond_policies(a):
@@ -147,18 +147,20 @@ class Policies:
                     if left < 0 or binding.matcher.may_match(a, self.equivalents):
                         return True
                     left -= binding.matcher.steps
-            if left < 0:  # ``about`` gives way on its way through so many
+            if left < 0:  # ``about`` yields on its way through so many
                 return True
         return False
 
     def _of(self, a: Attributes) -> Iterator[tuple[Policy, Iterable[Binding]]]:
-        """Those that may see the request, which their rules name: about policies themselves those from files alone, about reviews none.
-        Once all are read, also those that come meanwhile."""
+        """Yield the bound policies whose rules name the resource. For policies themselves only those from files, for reviews none.
+
+        Requires that all policies are compiled; includes policies added during the iteration.
+        """
         beyond = beyond_policies(a)
         if not beyond or is_policy(a):
             yield from self._static
         for name in () if beyond else self._policies.named.of(a.resource, ANY):
-            policy = self._policies.by_name.get(name)  # others may have had their turn since
+            policy = self._policies.by_name.get(name)  # may have been deleted while other tasks ran
             if policy is not None and name in self._bindings.named:
                 yield policy, self._bindings_of(name)
 
@@ -167,7 +169,7 @@ class Policies:
         return (found[name] for name in self._bindings.named.of(policy))
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
-        """Reads the policies and bindings from files, by kind, in any thread; what it returns puts them in force."""
+        """Compile the policies and bindings from files, by kind, in any thread; the returned function puts them into effect."""
         policies, bindings = objects.values()
         static = _bound({obj["metadata"]["name"]: _policy(obj) for obj in policies}, map(_binding, bindings))
 
@@ -181,16 +183,16 @@ class Policies:
         self.changed()
 
     async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
-        """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
-        ApiError only for what no policy can answer for."""
+        """Yield what to evaluate for a request, ordered by policy name, binding name and parameter. Raises ApiError only for errors that
+        concern no single policy."""
         time_slice, each = TimeSlice(), self._of(a)
         while (one := await self._next(each)) is not None:
             policy, bindings = one
-            if time_slice.over:  # with what was made of those before
+            if time_slice.over:  # the caller's evaluations included
                 await time_slice.pause()
             try:
-                told = policy.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents)
-                if told is None:
+                invocation = policy.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents)
+                if invocation is None:
                     continue
                 if policy.param_kind is not None:
                     self._params.resource(policy.param_kind)
@@ -198,7 +200,7 @@ class Policies:
                 yield ConfigurationFault(policy, None, f"failed to configure policy: {_text(e)}")
                 continue
             for binding in bindings:
-                if time_slice.over:  # each may have looked through many parameters
+                if time_slice.over:  # each binding may have scanned many parameters
                     await time_slice.pause()
                 try:
                     if binding.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents) is None:
@@ -208,11 +210,11 @@ class Policies:
                     yield ConfigurationFault(policy, binding, f"failed to configure binding: {_text(e)}")
                     continue
                 for param in params:
-                    yield Found(policy, binding, told, param)
+                    yield Found(policy, binding, invocation, param)
 
     async def _next(self, each: Iterator[tuple[Policy, Iterable[Binding]]]) -> tuple[Policy, Sequence[Binding]] | None:
-        """The next one with its bindings, as they are now, whatever is put in their places while they are looked at."""
-        while self._policies.unread or self._bindings.unread:  # that may have come while others had their turn, or are read
+        """Return the next policy with a snapshot of its bindings, whatever changes while they are evaluated."""
+        while self._policies.unread or self._bindings.unread:  # may have arrived while other tasks ran
             for unread in (self._policies.unread, self._bindings.unread):
                 if unread:
                     await unread.read()
@@ -220,12 +222,12 @@ class Policies:
         return found and (found[0], tuple(found[1]))
 
     def namespace(self, a: Attributes) -> Obj | None:
-        """``namespaceObject``: the Namespace of the request, None for what is in none. Raises 404."""
+        """Return ``namespaceObject``: the Namespace of the request, None for cluster-scoped objects. Raises 404."""
         return self.spaces.get(a.namespace) if a.namespace else None
 
 
 def _bound(policies: Mapping[str, Policy], bindings: Iterable[Binding]) -> _Bound:
-    """Those of files that are bound, by name, each with its bindings."""
+    """Return the bound policies from files sorted by name, each with its bindings."""
     by_policy: dict[str, list[Binding]] = {}
     for binding in bindings:
         by_policy.setdefault(binding.policy, []).append(binding)
@@ -233,7 +235,8 @@ def _bound(policies: Mapping[str, Policy], bindings: Iterable[Binding]) -> _Boun
 
 
 def configured(kind: str, section: Section | None) -> dict[str, Any]:
-    """What is said for the plug-in of that kind of policies. Raises ConfigurationError; the files of a directory are not looked into."""
+    """Return the configuration of the plug-in for that kind of policies, without reading the files of a manifest directory. Raises
+    ConfigurationError."""
     name = f"{kind.title()}AdmissionPolicyConfiguration"
     fields = versioned(section, {("apiserver.config.k8s.io/v1", name): Struct(name, {DIRECTORY: STRING})})
     if fields.get(DIRECTORY):
@@ -246,7 +249,7 @@ def configured(kind: str, section: Section | None) -> dict[str, Any]:
 def static_policies(
     section: Section | None, plugin: str, policies: Policies, registries: Registries, metrics: Metrics, identity: str
 ) -> Manifests | None:
-    """The policies that stand in files, for the plug-in whose configuration says where; None where none does. Raises ConfigurationError."""
+    """Return the policies from files if the plug-in's configuration names a directory, else None. Raises ConfigurationError."""
     fields = configured(policies.kind, section)
     if not fields.get(DIRECTORY):
         return None

@@ -1,7 +1,7 @@
-"""Whether the expressions of a ValidatingAdmissionPolicy fit the types of what they are about (upstream ``validating/typechecking.go``).
+"""Type checking of the expressions of a ValidatingAdmissionPolicy (upstream ``validating/typechecking.go``).
 
-They are compiled once more for each kind that the policy's rules name, with ``object``, ``oldObject`` and ``params`` of their real types.
-What does not fit is a warning: the policy stays as it is.
+The expressions are compiled once more for each kind that the policy's rules name, with the real types of ``object``, ``oldObject`` and
+``params``. Type errors become warnings; the policy itself is not changed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from kas.meta.records import NamedTuple
 from kas.types.scheme import Field, TypeDesc, builtin_type
 
 Obj = dict[str, Any]
-MAX_TYPES = 10  # of one rule
-MAX_LOOKED_UP = 10_000  # names of all rules: some ten milliseconds
-MAX_CHECKED = 10_000  # expressions times kinds: seconds of a thread
+MAX_TYPES = 10  # per rule
+MAX_LOOKED_UP = 10_000  # names in all rules; some ten milliseconds
+MAX_CHECKED = 10_000  # expressions times kinds; seconds in a thread
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PLAIN = {"string": STRING, "bool": BOOL, "int32": INT, "int64": INT, "double": DOUBLE, "bytes": BYTES}
-# Of messages that are no objects in JSON. Of some OpenAPI names no type: what holds such values, quantities above all, is unknown to
+# Messages that are not objects in JSON. Some OpenAPI names have no type: fields of such types, quantities above all, are unknown to
 # upstream's expressions, too ("undefined field 'limits'").
 _FORMATS = {"date-time": TIMESTAMP, "date-time-micro": TIMESTAMP, "duration": STRING, "int-or-string": DYN}
 _TYPELESS = re.compile(r"\.(Quantity|JSON|JSONSchemaPropsOr\w+)\Z")
 
 
 class Shape(NamedTuple):
-    """A kind as expressions see it: its type, and the fields of all objects below it by the names of their types."""
+    """A kind's type for expressions, and the fields of all object types below it, by type name."""
 
     type: Type
     structs: Structs
@@ -46,14 +46,14 @@ ANYTHING = Shape(DYN, {})
 
 
 def builtin_shape(type_: TypeDesc) -> Shape:
-    """The shape of a built-in kind."""
+    """Return the shape of a built-in kind."""
     structs: Structs = {}
     _add(type_, structs)
     return Shape(struct(type_.name), structs)
 
 
 def custom_shape(schema: Obj, name: str) -> Shape:
-    """The shape of a custom resource with this schema, whose metadata is like any object's; anything where the schema names no type."""
+    """Return the shape of a custom resource with this schema and the common metadata; ANYTHING if the schema has no type."""
     structs: Structs = {}
     found = declare(schema, name, structs, is_root=True)
     if found is None:
@@ -94,16 +94,17 @@ def _of_field(f: Field) -> Type:
     return list_of(item) if f.card == "list" else map_of(STRING, item) if f.card == "map" else item
 
 
-# What finds out about kinds: (group, version, resource) -> the kind, None for what is not served; kind -> its shape, None where unknown.
+# Lookups: (group, version, resource) -> the kind, None if not served; kind -> its shape, None if unknown.
 KindOf = Callable[[str, str, str], GVK | None]
 ShapeOf = Callable[[GVK], Shape | None]
 
 
 def warnings(policy: Obj, kind_of: KindOf, shape_of: ShapeOf) -> list[Obj]:
-    """``status.typeChecking.expressionWarnings`` of a policy: of its first validations, where it has thousands for many kinds."""
+    """Return ``status.typeChecking.expressionWarnings`` of a policy; limited to its first validations if it has thousands for many
+    kinds."""
     spec = policy.get("spec") or {}
     params = _kind_of_params(spec.get("paramKind"))
-    # Parameters of a kind that nobody knows, or not yet, may have any field.
+    # Parameters of an unknown kind may have any field.
     param_shape = (shape_of(params) or ANYTHING) if params is not None else None
     found = [(kind, shape) for kind in _kinds(spec, kind_of) if (shape := shape_of(kind)) is not None]
     variables = [(v.get("name") or "", v.get("expression") or "") for v in spec.get("variables") or ()]
@@ -146,7 +147,7 @@ def _why_not(text: str, env: Environment) -> str:
     except cel.CompileError as e:
         return str(e)
     except cel.ProgramError:
-        return ""  # it fits, whatever it comes to
+        return ""  # the types are correct
     return ""
 
 
@@ -158,8 +159,11 @@ def _kind_of_params(kind: Mapping[str, Any] | None) -> GVK | None:
 
 
 def _kinds(spec: Obj, kind_of: KindOf) -> list[GVK]:
-    """The kinds that the rules name: none for a rule with a wildcard of groups or versions, at most so many of each, and of the first names
-    only, as groups, versions and resources multiply."""
+    """Return the kinds that the rules name.
+
+    A rule with a wildcard in groups or versions names none. The search ends at the rule that reaches ``MAX_TYPES`` kinds, and the number
+    of names in total is bounded, since groups, versions and resources multiply.
+    """
     found: set[GVK] = set()
     left = MAX_LOOKED_UP
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():

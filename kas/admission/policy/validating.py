@@ -1,4 +1,4 @@
-"""One ValidatingAdmissionPolicy, evaluated about one request (upstream ``policy/validating/validator.go``)."""
+"""Evaluation of one ValidatingAdmissionPolicy for one request (upstream ``policy/validating/validator.go``)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MAX_ANNOTATION_B = 10 * 1024
 
 
 class Decision(NamedTuple):
-    """What one validation came to, after so many seconds. ``denied`` is "" when it holds, else the message; ``reason`` is that of the
-    refusal, ``failed`` says that it came to no value."""
+    """The result of one validation, which took ``seconds``. ``denied`` is "" if it holds, else the message; ``reason`` is the reason of
+    the refusal; ``failed`` says that the evaluation failed."""
 
     denied: str
     reason: str = ""
@@ -30,8 +30,8 @@ _HOLDS = Decision("")
 
 
 class Outcome(NamedTuple):
-    """What a policy says of a request: of each validation, and values for the audit log. Those that came to no value are ``failed``, which
-    the request is refused for, whatever the binding's actions are."""
+    """The result of a policy: a decision per validation, and audit annotations. ``failed`` are annotations whose evaluation failed; they
+    deny the request, whatever the binding's actions are."""
 
     decisions: list[Decision]
     annotations: list[tuple[str, str]]
@@ -39,13 +39,15 @@ class Outcome(NamedTuple):
 
 
 async def evaluate(policy: Policy, a: Attributes, about: Activation, param: Obj | None, conditions: ConditionMetrics) -> Outcome:
-    """``about`` are the variables that all policies share that are shown the request in this version. Raises nothing: what fails is a
-    decision, unless the policy wants to be passed over then."""
+    """Evaluate a policy. ``about`` are the variables shared by all policies that see the request in this version.
+
+    Does not raise: failures become decisions, or are dropped if the policy's failure policy is Ignore.
+    """
     variables = about.copy()
     variables["params"] = param
     try:
         seen = variables.copy()
-        seen["namespaceObject"] = None  # upstream does not show it to them
+        seen["namespaceObject"] = None  # not visible to match conditions, as upstream
         if policy.conditions and not await policy.conditions.match(
             Evaluator(seen, MATCH_CONDITIONS_BUDGET), conditions, policy.name, a.operation
         ):
@@ -53,7 +55,7 @@ async def evaluate(policy: Policy, a: Attributes, about: Activation, param: Obj 
         decisions = await _decisions(policy, variables)
         annotations, failed = await _annotations(policy, variables) if policy.annotations else ([], [])
     except Failed as e:
-        # Of the conditions, or because all together cost too much.
+        # Raised by the conditions, or because the budget is exhausted.
         return Outcome(_failed(policy, e), [], [])
     return Outcome(decisions, annotations, failed)
 
@@ -63,12 +65,13 @@ def _failed(policy: Policy, e: Failed) -> list[Decision]:
 
 
 async def _decisions(policy: Policy, variables: Activation) -> list[Decision]:
-    """What each validation came to. Raises OutOfBudgetError, of the validations alone."""
+    """Return the decision of each validation. Raises OutOfBudgetError for the validations themselves."""
     evaluator = evaluator_of(policy, variables, BUDGET)
     decisions = [await _decided(validation, evaluator, policy) for validation in policy.validations]
     if not any(decision.reason for decision in decisions):
         return decisions
-    # Messages come after all validations, from what those have left, and without the authorizer: so their variables are evaluated again.
+    # Messages are evaluated after all validations, from the remaining budget and without the authorizer; so their variables are evaluated
+    # again.
     evaluator = evaluator_of(policy, variables.unauthorized(), evaluator.left)
     try:
         return [
@@ -81,7 +84,7 @@ async def _decisions(policy: Policy, variables: Activation) -> list[Decision]:
 
 
 async def _decided(validation: Validation, evaluator: Evaluator, policy: Policy) -> Decision:
-    """A decision that denies has a reason, and no message yet."""
+    """Evaluate a validation; a denial has a reason, but no message yet."""
     began = monotonic()
     try:
         value = await evaluator.value(validation.expression)
@@ -93,7 +96,8 @@ async def _decided(validation: Validation, evaluator: Evaluator, policy: Policy)
 
 
 async def _annotations(policy: Policy, variables: Activation) -> tuple[list[tuple[str, str]], list[Decision]]:
-    """Values for the audit log, and what came to none. They have a budget of their own, and no authorizer. Raises OutOfBudgetError."""
+    """Return audit annotations, and decisions for those that failed. They have their own budget and no authorizer. Raises
+    OutOfBudgetError."""
     annotations: list[tuple[str, str]] = []
     failed: list[Decision] = []
     evaluator = evaluator_of(policy, variables.unauthorized(), BUDGET)
@@ -112,7 +116,8 @@ async def _annotations(policy: Policy, variables: Activation) -> tuple[list[tupl
 
 
 async def _message(validation: Validation, evaluator: Evaluator) -> str:
-    """What the expression for it makes, else what the policy says, else the expression that failed. Raises OutOfBudgetError."""
+    """Return the message of a denial: the messageExpression's value, else the policy's message, else the expression. Raises
+    OutOfBudgetError."""
     message = ""
     if validation.message_expression is not None:
         try:

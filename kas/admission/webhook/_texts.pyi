@@ -1,4 +1,4 @@
-"""What Python sees of the texts of reviews; the promises stand at the functions, the design in ``_texts.pxd``."""
+"""Type stubs of the review texts; guarantees are documented at the functions, the design in ``_texts.pxd``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,5 +21,5 @@ class Allowed:
     def allowed(self, name: str, operation: str, seconds: float) -> None: ...
 
 async def only(
-    webhooks: Webhooks, a: Attributes, objects: Versioned, hook: Hook, told: Invocation, refused: Callable[[Exception, float], None]
+    webhooks: Webhooks, a: Attributes, objects: Versioned, hook: Hook, invocation: Invocation, refused: Callable[[Exception, float], None]
 ) -> None: ...

@@ -1,6 +1,6 @@
-"""The texts of reviews. The design stands in ``_texts.pxd``.
+"""The texts of reviews. The design is in ``_texts.pxd``.
 
-Why C: to put a review together took a tenth of what a webhook costs the server (``bench/webhook_cost.py``).
+Why C: assembling a review took a tenth of what a webhook costs the server (``bench/webhook_cost.py``).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,14 +20,14 @@ cdef object _dumps = orjson.dumps, _VALIDATING = VALIDATING_WEBHOOK
 cdef Py_ssize_t _LARGE = LARGE
 
 cdef inline double _now() noexcept:
-    """As ``time.monotonic()``."""
+    """``time.monotonic()``."""
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return t.tv_sec + t.tv_nsec * 1e-9
 
 
 cdef bytes _quoted(bytes before, str text):
-    """``before`` and the text as JSON."""
+    """Return ``before`` followed by the text as a JSON string."""
     cdef Py_ssize_t n, i, k = PyBytes_GET_SIZE(before)
     cdef const char *s = PyUnicode_AsUTF8AndSize(text, &n)
     cdef bytes out
@@ -59,13 +59,14 @@ cdef bytes _joined(tuple parts):
 
 
 cdef class Texts:
-    """Reviews that begin with ``begin``, up to the uid. Of who asks, and how, nothing of more than ``most`` bytes is kept."""
+    """Reviews that begin with ``begin``, up to the uid. A user's identity or options of more than ``most`` bytes are not cached."""
 
     def __init__(self, bytes begin not None, Py_ssize_t most):
         self._begin, self._most = begin, most
 
     def request(self, a, shown, own, str uid not None, bytes obj, bytes old):
-        """The review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the request."""
+        """Return the review to send; ``obj`` and ``old`` are JSON in the version that ``shown`` names, of the kind ``own`` in the
+        request."""
         cdef bytes said = self._about(a, shown, own), opted, info = self._user_info, name = b"", namespace = b""
         user = a.user
         if user is not self._user:
@@ -74,7 +75,7 @@ cdef class Texts:
                 self._user, self._user_info = user, info
         cdef str called = a.name, place = a.namespace, operation = a.operation
         options = a.options
-        if not options or not (operation == "CREATE" or operation == "UPDATE"):  # theirs are told as they are
+        if not options or not (operation == "CREATE" or operation == "UPDATE"):  # these are sent as they are
             options = self.options(a)
         if self._options is not None and options == self._options:
             opted = self._opted
@@ -83,7 +84,7 @@ cdef class Texts:
             if PyBytes_GET_SIZE(opted) <= self._most:
                 self._options, self._opted = options, opted
         if a.resource == "namespaces" and not a.group:
-            place = called  # that of a Namespace is itself
+            place = called  # the namespace of a Namespace is the object itself
         if called:
             name = _quoted(b',"name":', called)
         if place:
@@ -95,7 +96,7 @@ cdef class Texts:
         ))
 
     cdef bytes _about(self, a, shown, own):
-        """What is said of kinds and resources: mostly what was said of them last."""
+        """Return the description of kinds and resources, usually the cached one."""
         cdef str group = a.group, version = a.version, resource = a.resource, subresource = a.subresource
         if not (
             shown is self._shown and own == self._own and group == self._group and version == self._version and resource == self._resource
@@ -107,22 +108,22 @@ cdef class Texts:
         return self._said
 
     def keep(self, bytes before not None, bytes after not None, found):
-        """Remember an answer by what stands before and behind the uid."""
+        """Cache an answer by the text before and after its uid."""
         self._last = before, after, found
 
     def response(self, bytes body not None, str uid not None):
-        """The decision in an answer, not to be changed. Raises HookError for what is no review, InvalidResponseError for one that is no
-        answer to ours."""
+        """Return the decision in an answer; do not modify it. Raises HookError for what is not a review, InvalidResponseError for one
+        that does not fit the request."""
         cdef tuple last = self._last
-        cdef bytes before, after, mine
+        cdef bytes before, after, uid_bytes
         cdef Py_ssize_t n, m, k
         if last is not None:
-            before, after, mine = <bytes>last[0], <bytes>last[1], uid.encode()
-            n, m, k = PyBytes_GET_SIZE(before), PyBytes_GET_SIZE(mine), PyBytes_GET_SIZE(after)
+            before, after, uid_bytes = <bytes>last[0], <bytes>last[1], uid.encode()
+            n, m, k = PyBytes_GET_SIZE(before), PyBytes_GET_SIZE(uid_bytes), PyBytes_GET_SIZE(after)
             if (
                 PyBytes_GET_SIZE(body) == n + m + k
                 and memcmp(PyBytes_AS_STRING(body), PyBytes_AS_STRING(before), n) == 0
-                and memcmp(PyBytes_AS_STRING(body) + n, PyBytes_AS_STRING(mine), m) == 0
+                and memcmp(PyBytes_AS_STRING(body) + n, PyBytes_AS_STRING(uid_bytes), m) == 0
                 and memcmp(PyBytes_AS_STRING(body) + n + m, PyBytes_AS_STRING(after), k) == 0
             ):
                 return last[2]
@@ -130,13 +131,13 @@ cdef class Texts:
 
 
 cdef class Allowed:
-    """Counts the calls of webhooks that had nothing against a request."""
+    """Counts webhook calls that allowed the request."""
 
     def __init__(self, requests):
         self._requests, self._known = requests, {}
 
     def allowed(self, str name not None, str operation not None, double seconds):
-        """A webhook was asked, and has nothing against it."""
+        """Count a call that allowed the request."""
         self._allowed(name, operation, seconds)
 
     cdef int _allowed(self, str name, str operation, double seconds) except -1:
@@ -151,9 +152,9 @@ cdef class Allowed:
         return 0
 
 
-async def only(webhooks, a, objects, hook, told, refused):
-    """Asks the one validating webhook that a request is for, as ``Webhooks.ask`` does, and counts what it said. ``refused(error, seconds)``
-    says what it means that it did not allow the request, or raises that."""
+async def only(webhooks, a, objects, hook, invocation, refused):
+    """Call the only matching validating webhook, as ``Webhooks.ask`` does, and count the result. ``refused(error, seconds)`` is called if
+    it does not allow the request; it raises the refusal if there is one."""
     cdef double began = _now(), took
     cdef Texts reviews = hook.reviews
     cdef tuple texts = objects.small()
@@ -163,10 +164,10 @@ async def only(webhooks, a, objects, hook, told, refused):
     cdef Asker client = (<Known?>webhooks.clients)._found(hook.client_key)
     try:
         if reviews is None or client is None or texts is None or (a.dry_run and not hook.dry_run):
-            await webhooks.ask(hook, a, told, objects)
+            await webhooks.ask(hook, a, invocation, objects)
         else:
             uid = audit_id()
-            sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
+            sent = reviews.request(a, invocation, objects.own, uid, texts[0], texts[1])
             try:
                 asking = client._begin(sent, hook.timeout_s, a.deadline - _now())
                 if asking is None:

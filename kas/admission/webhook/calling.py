@@ -1,4 +1,4 @@
-"""Asking webhooks: whether a request is one's, what it says, and what that means to the client.
+"""Calling webhooks: whether one matches a request, the call itself, and the consequences for the client.
 
 Upstream: ``plugin/webhook/generic`` and the two ``dispatcher.go``.
 """
@@ -33,12 +33,12 @@ from kas.observe.metrics import Registry as Metrics
 log = logging.getLogger("kas.admission.webhook")
 
 Obj = dict[str, Any]
-MAX_STATUS = 999  # the largest code that HTTP can carry
+MAX_STATUS = 999  # the largest status code HTTP can carry
 
 
 class CallError(Exception):
-    """A webhook gave no answer that could be used; what follows from that is its failure policy's to say. ``code`` is for the metrics;
-    ``call`` is what its client said."""
+    """A webhook gave no usable answer; its failure policy decides what follows. ``code`` is for the metrics; ``call`` is the HTTP
+    client's error."""
 
     def __init__(self, hook: Hook, reason: str, code: int, call: HookError | None = None) -> None:
         super().__init__(f"failed calling webhook {go_quote(hook.name)}: {reason}")
@@ -46,7 +46,7 @@ class CallError(Exception):
 
 
 class Rejection(Exception):
-    """A webhook said no; ``error`` is what the client gets."""
+    """A webhook denied the request; ``error`` is what the client receives."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -54,7 +54,7 @@ class Rejection(Exception):
 
 
 class Webhooks:
-    """The webhooks of one plug-in, and all it takes to ask them. ``users`` are whose credentials they are shown."""
+    """The webhooks of one plug-in, and what is needed to call them. ``users`` holds the credentials for webhooks."""
 
     def __init__(
         self, hooks: Hooks, kind: str, informers: Informers, objects: Objects, authorizer: Authorizer, metrics: Metrics, resolve: Resolve,
@@ -62,24 +62,24 @@ class Webhooks:
     ) -> None:  # fmt: skip
         self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
         self.metrics = WebhookMetrics(metrics, kind)
-        self._authorizer, self._told = authorizer, Sparing(log, "%d more webhooks could not be called")
+        self._authorizer, self._failure_log = authorizer, Sparing(log, "%d more webhooks could not be called")
         self._spaces = Namespaces(informers, objects)
         self.clients = HookClients(users or Users({}), resolve, shares, egress)
 
     def matched(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
-        """In which version the webhook is asked about the request, unless it has ``conditions`` that say no; None when it is not.
-        ``objects`` are what selectors see. Raises ApiError."""
+        """Return the version in which the webhook sees the request; None if it does not match. Match ``conditions`` are not evaluated
+        here. ``objects`` are what selectors see. Raises ApiError."""
         return hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents, objects.own)
 
-    async def meets(self, hook: Hook, a: Attributes, told: Invocation, seen: Versioned) -> bool:
-        """Whether the ``conditions`` of the webhook, which has some, say that it is asked; ``seen`` are the objects in the version it is
-        ``told`` about. Raises ApiError."""
+    async def meets(self, hook: Hook, a: Attributes, invocation: Invocation, seen: Versioned) -> bool:
+        """Return whether the match ``conditions``, which the webhook must have, hold. ``seen`` are the objects in the version
+        ``invocation``. Raises ApiError."""
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
         conditions = hook.conditions
         assert conditions is not None
         await seen.ready(values=True)
-        variables = activation(a, told, seen, self._authorizer)
+        variables = activation(a, invocation, seen, self._authorizer)
         try:
             evaluator = Evaluator(variables, MATCH_CONDITIONS_BUDGET)
             matches = await conditions.match(evaluator, self.metrics.conditions, hook.name, a.operation)
@@ -92,8 +92,9 @@ class Webhooks:
             self.metrics.conditions.excluded(hook.name, a.operation)
         return matches
 
-    async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:
-        """What the webhook allows; ``objects`` are in the version it is ``told`` about. Raises CallError, Rejection and ApiError."""
+    async def ask(self, hook: Hook, a: Attributes, invocation: Invocation, objects: Versioned) -> review.Response:
+        """Call the webhook and return its answer if it allows the request. ``objects`` are in the version ``invocation``. Raises CallError,
+        Rejection and ApiError."""
         reviews = hook.reviews
         if reviews is None or (a.dry_run and not hook.dry_run):
             reviews = self._reviews(hook, a)
@@ -101,11 +102,11 @@ class Webhooks:
         if texts is None:
             await objects.ready(values=False)
             texts = objects.encoded()
-        uid = audit_id()  # tells an answer from that to another question, and is no secret
+        uid = audit_id()  # matches the answer to the request; it is not a secret
         try:
-            sent = reviews.request(a, told, objects.own, uid, texts[0], texts[1])
+            sent = reviews.request(a, invocation, objects.own, uid, texts[0], texts[1])
             client = self.clients.found(hook.client_key) or await self.clients.ready(hook.client_config, hook.client_key)
-            # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
+            # The request's own deadline is enforced elsewhere: if it passes first, the webhook has not failed, and no client waits.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
             found: review.Response
             if len(answer) < LARGE:
@@ -120,7 +121,7 @@ class Webhooks:
 
     @staticmethod
     def unanswered(hook: Hook, error: Exception) -> Exception:
-        """What ``ask`` raises instead of what was raised while an answer was got and read."""
+        """Return the error to raise for an error of the call or of reading its answer."""
         if isinstance(error, HookError):
             what = "could not get REST client" if error.client else "failed to call webhook"
             return CallError(hook, f"{what}: {error}", error.code, error)
@@ -129,14 +130,14 @@ class Webhooks:
         return error
 
     async def heard(self, hook: Hook, a: Attributes, found: review.Response) -> None:
-        """Tell what a webhook has said besides. Raises Rejection where it does not allow the request."""
+        """Record the annotations and warnings of an answer. Raises Rejection if it does not allow the request."""
         if found.annotations or found.warnings:
             await self._tell(hook, a, found)
         if not found.allowed:
             raise Rejection(rejection(hook.name, found.status))
 
     def _reviews(self, hook: Hook, a: Attributes) -> review.Reviews:
-        """How the webhook is asked. Raises CallError and ApiError where it is not."""
+        """Return the webhook's review builder. Raises CallError or ApiError if the webhook cannot be called."""
         if a.dry_run and not hook.dry_run:
             if hook.dry_run is None:
                 raise CallError(hook, "Webhook SideEffects is nil", 400)
@@ -149,7 +150,7 @@ class Webhooks:
 
     @staticmethod
     async def _tell(hook: Hook, a: Attributes, found: review.Response) -> None:
-        """Tells what a webhook has said besides; of annotations that are wrong the first one of a sort, since there may be 100,000."""
+        """Record annotations and warnings. Of each kind of invalid annotation only the first is logged, since there may be 100,000."""
         time_slice, unfit, twice = TimeSlice(), list[str](), list[str]()
         for key, value in found.annotations.items():
             full = review.annotation_key(hook.name, key)
@@ -167,7 +168,7 @@ class Webhooks:
             a.warn(text)
 
     def count(self, hook: Hook, a: Attributes, took: float, error: Exception | None) -> None:
-        """Count a call that ended with ``error``, or well."""
+        """Count a call that ended with ``error``, or successfully if that is None."""
         if error is None:
             self.metrics.allowed(hook.name, a.operation, took)
             return
@@ -185,8 +186,8 @@ class Webhooks:
             self.metrics.rejected(hook.name, operation, why, code)
 
     def failed(self, hook: Hook, a: Attributes, error: CallError, round_: int, index: int) -> ApiError | None:
-        """What a webhook that cannot be asked means to the request: its refusal, or None where it goes on without."""
-        if self._told.one(monotonic()):
+        """Apply the failure policy to a failed call: return the refusal, or None if the request continues."""
+        if self._failure_log.one(monotonic()):
             log.warning("Failed calling webhook, failing %s %s: %s", "open" if hook.ignore else "closed", hook.name, error)
         if not hook.ignore:
             return errors.internal(str(error))
@@ -197,7 +198,7 @@ class Webhooks:
 
 
 def rejection(name: str, status: Obj) -> ApiError:
-    """The refusal of a webhook as clients get it (``ToStatusErr``): its Status, with a code that is one of an error."""
+    """Return a webhook's refusal as clients receive it (``ToStatusErr``): its Status, with an error code."""
     code = status.get("code") or 0
     denied = f"admission webhook {go_quote(name)} denied the request"
     said = status.get("message") or status.get("reason")

@@ -1,5 +1,5 @@
-"""The plug-ins' part of ``--admission-control-config-file``: as whom webhooks are called, and which of them stand in files (upstream
-``plugin/webhook/config``)."""
+"""The plug-ins' sections of ``--admission-control-config-file``: credentials for webhooks, and the directory of webhooks in files
+(upstream ``plugin/webhook/config``)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KINDS: Kinds = {
 
 
 def fields_of(section: Section | None) -> dict[str, Any]:
-    """What the configuration says, {} without one. Raises ConfigurationError."""
+    """Return the fields of the configuration, {} without one. Raises ConfigurationError."""
     return versioned(section, _KINDS)
 
 
 def users_of(fields: dict[str, Any]) -> Users | None:
-    """The credentials that webhooks are shown; None, nobody's, where none are named. Raises ConfigurationError."""
+    """Return the credentials for webhooks; None if none are configured. Raises ConfigurationError."""
     path = fields.get("kubeConfigFile") or ""
     if not path:
         return None

@@ -1,4 +1,4 @@
-"""The webhooks that are configured: each configuration compiled once, followed as it changes, in the order in which they are asked."""
+"""The configured webhooks: each configuration compiled once, followed as it changes, in call order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ Obj = dict[str, Any]
 REVIEW_VERSIONS = ("v1", "v1beta1")
 NO_SIDE_EFFECTS = frozenset(("None", "NoneOnDryRun"))
 DEFAULT_TIMEOUT_S = 10
-ALL = ""  # no resource
+ALL = ""  # the key of all configurations, which is no resource
 
 
 class Hook:
-    """One webhook of a configuration, where ``place`` others stand before it. ``uid`` tells it from all others; ``version`` is that of the
-    review it is sent, "" when it speaks none that is known; ``dry_run`` whether it may be asked in a dry run, None when it does not say."""
+    """One webhook of a configuration; ``place`` is its position there.
+
+    ``uid`` identifies it among all webhooks. ``version`` is the version of the reviews it receives, "" if it accepts no known one.
+    ``dry_run`` says whether it may be called in a dry run, None if it does not say.
+    """
 
     def __init__(self, configuration: str, uid: str, spec: Mapping[str, Any], place: int) -> None:
         self.configuration, self.uid, self.name, self.place = configuration, uid, spec.get("name") or "", place
@@ -40,14 +43,14 @@ class Hook:
         self.dry_run: bool | None = None if effects is None else effects in NO_SIDE_EFFECTS
         self.version = next((v for v in spec.get("admissionReviewVersions") or () if v in REVIEW_VERSIONS), "")
         self.client_config: Mapping[str, Any] = spec.get("clientConfig") or {}
-        from kas.client.hooks import client_key  # with all that asks: when there is somebody to ask, and not in the first one's way
+        from kas.client.hooks import client_key  # imports the HTTP client: only with a webhook, but before the first request
 
         self.client_key = client_key(self.client_config)
         self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
         self._conditions: Sequence[Mapping[str, Any]] = spec.get("matchConditions") or ()
         self.conditional = bool(self._conditions)
         self._compiled: MatchConditions | None = None
-        self.reviews: Reviews | None = None  # of who asks it
+        self.reviews: Reviews | None = None  # set by the caller
 
     @property
     def conditions(self) -> MatchConditions | None:
@@ -60,7 +63,7 @@ class Hook:
 
 
 class Hooks:
-    """All webhooks of one kind of configuration, those from files first, by the configurations' names and then as they stand there. A
+    """All webhooks of one kind of configuration: those from files first, then by the configurations' names and their order there. A
     reflector's target.
 
     ``changed`` is called after each change.
@@ -70,15 +73,15 @@ class Hooks:
         self.equivalents = equivalents
         self._by_name: dict[str, tuple[Hook, ...]] = {}
         self._static: tuple[Hook, ...] = ()
-        self._named = NameIndex()  # configurations under the resources that their rules name, and all under ALL
-        self._before: dict[str, int] = {}  # by configuration: how many hooks stand before those of it; empty while nobody knows
+        self._named = NameIndex()  # configurations by the resources that their rules name, and all under ALL
+        self._before: dict[str, int] = {}  # number of webhooks before a configuration's, by name; empty if not computed
         self.changed: Callable[[], None] = lambda: None
         self.unread = LazyCompile(_compiled, self._put, self._arranged)
         self._follow = informers.follow(GROUP, resource, self)
 
     def handle(self, a: Attributes) -> bool:
-        """Whether any webhook may be about requests of this operation, group, resource and subresource. Raises what the store raises that
-        cannot be read."""
+        """Return whether any webhook may match requests of this operation, group, resource and subresource. Raises the errors of reading
+        the store."""
         self._follow()
         if self.unread and not beyond_webhooks(a):
             return True
@@ -86,30 +89,34 @@ class Hooks:
             return False
         left = MOST_STEPS
         for hook in self.of(a):
-            if left < 0 or hook.matcher.may_match(a, self.equivalents):  # who asks so many gives way
+            if left < 0 or hook.matcher.may_match(a, self.equivalents):  # with that many, the dispatchers yield in between
                 return True
             left -= hook.matcher.steps
         return False
 
     def of(self, a: Attributes) -> Iterator[Hook]:
-        """Those that may see the request, in their order, of configurations that name its resource: about configurations of admission those
-        from files alone. Once all are read, and in one turn: whoever gives way between them takes them all before."""
+        """Yield the webhooks of configurations that name the request's resource, in call order; for admission configurations only those
+        from files.
+
+        All pending configurations must be read first, and the iteration must not be interrupted: a caller that yields to other tasks
+        takes all first.
+        """
         yield from self._static
         for name in () if beyond_webhooks(a) else self._named.of(a.resource, ANY):
             yield from self._by_name[name]
 
     def index(self, hook: Hook) -> int:
-        """How many others come before it, whatever they are about."""
+        """Return the position of a webhook among all, matching or not."""
         if hook in self._static:
             return self._static.index(hook)
         if not self._before:
             names = self._named.of(ALL)
             ends = accumulate((len(self._by_name[name]) for name in names), initial=len(self._static))
-            self._before = dict(zip(names, ends, strict=False))  # the last end is of all
+            self._before = dict(zip(names, ends, strict=False))  # the last end is the total
         return self._before.get(hook.configuration, 0) + hook.place
 
     def use(self, objects: Mapping[str, Sequence[Obj]]) -> Callable[[], None]:
-        """Reads the configurations from files, by kind, in any thread; what it returns puts them in force."""
+        """Compile the configurations from files, by kind, in any thread; the returned function puts them into effect."""
         static = tuple(hook for of in objects.values() for obj in of for hook in _hooks(obj, "manifest/"))
 
         def put() -> None:
@@ -121,7 +128,7 @@ class Hooks:
     # --- the target
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Starts over with these configurations, which are all there are."""
+        """Start over with these configurations, which are all there are."""
         self._by_name.clear()
         self._named = NameIndex()
         self.unread.clear()
@@ -130,10 +137,10 @@ class Hooks:
         self._arranged()
         hooks = chain(self._static, *self._by_name.values())
         if (conditional := next((hook for hook in hooks if hook.conditional), None)) is not None:
-            assert conditional.conditions  # what reads them is loaded before requests come
+            assert conditional.conditions  # imports CEL before requests come
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Takes in what was written and deleted, in order."""
+        """Apply the changes in order."""
         for e in events:
             self._take(e.key, e.record)
         self._arranged()
@@ -173,7 +180,7 @@ def _hooks(obj: Obj, source: str = "") -> tuple[Hook, ...]:
     hooks = []
     for place, spec in enumerate(obj.get("webhooks") or ()):
         name = spec.get("name") or ""
-        # Names may be there twice, in what was stored long ago.
+        # Objects stored long ago may contain a name twice.
         hooks.append(Hook(configuration, f"{source}{configuration}/{name}/{seen[name]}", spec, place))
         seen[name] += 1
     return tuple(hooks)

@@ -1,4 +1,4 @@
-"""What is counted of webhooks, under upstream's names (``pkg/admission/metrics``)."""
+"""Metrics of webhooks, under upstream's names (``pkg/admission/metrics``)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from kas.admission.webhook._texts import Allowed
 from kas.client.deprecatedcerts import OutdatedCertificates
 from kas.observe.metrics import Labels, Registry, Timer
 
-# Why a request was refused.
+# Reasons for a rejection.
 NO_ERROR, CALLING_ERROR, SERVER_ERROR = "no_error", "calling_webhook_error", "apiserver_internal_error"
 MAX_CODE = 600
 OK = 200
 
 
 class WebhookMetrics(Allowed):
-    """``kind`` is "admit" or "validating", as upstream calls the two."""
+    """``kind`` is "admit" or "validating", upstream's labels."""
 
     def __init__(self, metrics: Registry, kind: str) -> None:
         self._kind = kind
@@ -46,13 +46,13 @@ class WebhookMetrics(Allowed):
             ("name", "type"),
         )
         self.outdated = OutdatedCertificates(metrics)
-        # As many as the counter has children.
+        # As many entries as the counter has children.
         self._called: dict[tuple[str, str, int, bool], tuple[Labels, Timer]] = {}
         super().__init__(self._requests)
         self.conditions = ConditionMetrics(metrics, "webhook", kind, "admit" if kind == "admit" else "validate")
 
     def called(self, name: str, operation: str, seconds: float, code: int, rejected: bool) -> None:
-        """A webhook was asked; ``code`` is that of its answer, 0 where the fault is ours."""
+        """Count a call; ``code`` is that of the answer, 0 for an error of this server."""
         known = self._called.get((name, operation, code, rejected))
         if known is None:
             said = "true" if rejected else "false"
@@ -62,14 +62,14 @@ class WebhookMetrics(Allowed):
         known[1].add(seconds)
 
     def first(self, name: str, operation: str, seconds: float) -> tuple[Labels, Timer]:
-        """Count the first call that ended well, and return what counts the others."""
+        """Count the first allowed call, and return the labels and the Timer that count further ones."""
         self.called(name, operation, seconds, OK, False)
         return self._called[name, operation, OK, False]
 
     def rejected(self, name: str, operation: str, why: str, code: int) -> None:
-        """A request was refused because of a webhook."""
+        """Count a request refused because of a webhook."""
         self._rejections.inc((name, self._kind, operation, why, str(min(code, MAX_CODE))))
 
     def failed_open(self, name: str) -> None:
-        """A webhook could not be asked, and the request goes on."""
+        """Count a request that continues although the webhook could not be called."""
         self._open.inc((name, self._kind))

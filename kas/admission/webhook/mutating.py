@@ -1,4 +1,4 @@
-"""Mutating webhooks asked about one request, one after the other (upstream ``plugin/webhook/mutating/dispatcher.go``)."""
+"""Calls the mutating webhooks for one request, one after the other (upstream ``plugin/webhook/mutating/dispatcher.go``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kas.patch import jsonpatch
 
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
-    """Ask the webhooks that the request is for, and do what they want. Raises ApiError. ``plugin`` is who remembers the rounds."""
+    """Call the matching webhooks and apply their patches. ``plugin`` is the key of the reinvocation state. Raises ApiError."""
     if webhooks.hooks.unread:
         await webhooks.hooks.unread.read()
     reinvocation = a.reinvoked()
@@ -32,21 +32,21 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.begin(reinvocation, objects)
 
     time_slice = TimeSlice()
-    for hook in tuple(webhooks.hooks.of(a)):  # one that is put in another's place meanwhile is the next request's
+    for hook in tuple(webhooks.hooks.of(a)):  # a snapshot: configurations replaced meanwhile apply to later requests
         if time_slice.over:
             await time_slice.pause()
-        told = webhooks.matched(hook, a, objects)
-        if told is None:
+        invocation = webhooks.matched(hook, a, objects)
+        if invocation is None:
             continue
         if hook.conditional:
-            await objects.show(told)
-            if not await webhooks.meets(hook, a, told, objects):
+            await objects.show(invocation)
+            if not await webhooks.meets(hook, a, invocation, objects):
                 continue
         if not rounds.due(reinvocation, hook.uid):
             continue
-        if told.kind != objects.kind:
-            await objects.show(told)
-        if await _ask(webhooks, hook, a, told, objects, int(reinvocation.again)):
+        if invocation.kind != objects.kind:
+            await objects.show(invocation)
+        if await _ask(webhooks, hook, a, invocation, objects, int(reinvocation.again)):
             rounds.changed()
             reinvocation.required = True
         if hook.if_needed:
@@ -55,13 +55,13 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     rounds.end(reinvocation, objects)
 
 
-async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int) -> bool:
-    """Whether the webhook changed the object. Raises ApiError."""
+async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, invocation: Invocation, objects: Versioned, round_: int) -> bool:
+    """Call a webhook and apply its patch; return whether it changed the object. Raises ApiError."""
     began, changed, index = monotonic(), False, webhooks.hooks.index(hook)
     about, place = {"configuration": hook.configuration, "webhook": hook.name}, f"round_{round_}_index_{index}"
     error: Exception | None = None
     try:
-        found = await webhooks.ask(hook, a, told, objects)
+        found = await webhooks.ask(hook, a, invocation, objects)
         aside = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
         changed = await in_turn(aside, patch, hook, objects, found)
         if found.patch and a.bodies_recorded and (shown := await step(aside, _shown, about, found)):
@@ -78,11 +78,11 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
         if error is not None:
             raise error.error if isinstance(error, Rejection) else error
     finally:
-        error = None  # it leads back to this frame, and so would keep the object
+        error = None  # break the cycle error -> traceback -> this frame, which would keep the object in memory
     return changed
 
 
 def _shown(about: dict[str, str], found: Response) -> str:
-    """The patch of an answer as audit tells it, in the form of Go's encoder whatever the answer's was; "" for one without operations."""
+    """Return the patch as the audit log records it, in the form of Go's encoder; "" for one without operations."""
     operations = [dict(sorted(operation.items())) for operation in jsonpatch.decode(found.patch)]
     return escaped(orjson.dumps({**about, "patch": operations, "patchType": found.patch_type})).decode() if operations else ""

@@ -1,4 +1,4 @@
-"""What a mutating webhook wants of an object: its JSON patch, applied in the version it was told about."""
+"""Application of a mutating webhook's JSON patch, in the version it was shown."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from kas.types.scheme import DecodeError, EncodeError
 
 
 def patch(hook: Hook, objects: Versioned, found: Response) -> bool:
-    """Apply the patch of an answer; whether that changed the object.
+    """Apply the patch of an answer; return whether that changed the object.
 
-    Raises CallError for what is no patch, which is the failure policy's, and a 500 for one that does not fit, which is not.
+    Raises CallError for an invalid patch, to which the failure policy applies, and a 500 for one that cannot be applied, to which it does
+    not.
     """
     if not found.patch:
         return False

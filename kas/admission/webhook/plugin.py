@@ -1,4 +1,4 @@
-"""What the plug-ins of both kinds of webhooks share: configurations that are followed, and somebody to ask once there is one."""
+"""The common part of both webhook plug-ins: it follows the configurations, and loads the client once there is a webhook."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class WebhookPlugin:
-    """``resource`` is that of the configurations, ``kind`` the plug-in's in metrics; ``manifests`` are those from files."""
+    """``resource`` is the resource of the configurations, ``kind`` the plug-in's label in metrics; ``manifests`` are the configurations
+    from files."""
 
     name: str
     resource: str
@@ -49,7 +50,8 @@ class WebhookPlugin:
 
     @staticmethod
     def configured(section: Section | None) -> tuple[dict[str, Any], Users | None]:
-        """Its fields, and who is shown to the webhooks. Raises ConfigurationError; the files of a directory are not looked into."""
+        """Return the fields of the configuration and the credentials for webhooks, without reading the files of a manifest directory.
+        Raises ConfigurationError."""
         fields = fields_of(section)
         users = users_of(fields)
         if fields.get(DIRECTORY):
@@ -59,16 +61,16 @@ class WebhookPlugin:
         return fields, users
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when ``handles`` may answer differently from now on."""
+        """Set the function to call when the result of ``handles`` may have changed."""
         self._hooks.changed = changed
 
     def handles(self, a: Attributes) -> bool:
-        """What a webhook is configured for, but for the configurations themselves."""
+        """Return whether a webhook may match; never for the configurations themselves, except by webhooks from files."""
         return self._hooks.handle(a)
 
     @functools.cached_property
     def webhooks(self) -> Webhooks:
-        """What it takes to call somebody: loaded when there is somebody to be called."""
+        """What is needed to call webhooks, loaded on first use."""
         from kas.admission.webhook.calling import Webhooks
 
         return Webhooks(self._hooks, self.kind, *self._given, self._shares(), self._egress, self._users)

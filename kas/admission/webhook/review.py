@@ -1,4 +1,4 @@
-"""AdmissionReview v1 and v1beta1: what a webhook is sent, and what of its answer counts (upstream ``plugin/webhook/request``)."""
+"""AdmissionReview v1 and v1beta1: what is sent to a webhook, and how its answer is read (upstream ``plugin/webhook/request``)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ VERSIONS = {version: f"admission.k8s.io/{version}" for version in REVIEW_VERSION
 _KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
 JSON_PATCH = "JSONPatch"
 _PLAIN, _OUTER = {"uid", "allowed"}, {"kind", "apiVersion", "response"}
-# Of one answer. Each is a header, and many clients take no more than a hundred; longer ones nobody is shown whole.
+# Per answer. Each warning is a header, and many clients accept no more than a hundred; longer warnings are truncated.
 MAX_WARNINGS, MAX_WARNING = 64, 4_097
-MAX_ABOUT = 64  # kinds and resources that a webhook was asked about, some 500 bytes each
-MAX_KEPT = 4 << 10  # an answer as long as that is read anew each time, and an identity written
-Told = tuple[Invocation, GVK, str, str, str, str]
+MAX_ABOUT = 64  # cached descriptions of kinds and resources, about 500 bytes each
+MAX_KEPT = 4 << 10  # longer answers and identities are not cached
+DescriptionKey = tuple[Invocation, GVK, str, str, str, str]
 
 
 class InvalidResponseError(Exception):
-    """An answer that may not be believed."""
+    """An answer that is not valid for the review that was sent."""
 
 
 class Response(NamedTuple):
-    """What a webhook decided. ``status`` is its metav1.Status, ``patch`` a JSON patch as text."""
+    """A webhook's decision. ``status`` is its metav1.Status, ``patch`` a JSON patch as text."""
 
     allowed: bool
     status: Obj
@@ -48,37 +48,39 @@ class Response(NamedTuple):
 
 
 class Reviews(Texts):
-    """How one webhook is asked, and what it answered last. ``version`` is that of the reviews it is sent."""
+    """Builds the reviews for one webhook and caches its last answer. ``version`` is the version of the reviews."""
 
     def __init__(self, version: str, mutating: bool) -> None:
         super().__init__(f'{{"kind":"{KIND}","apiVersion":"{VERSIONS[version]}","request":{{"uid":"'.encode(), MAX_KEPT)
         self._version, self._mutating = version, mutating
-        self._told: dict[Told, bytes] = {}
+        self._descriptions: dict[DescriptionKey, bytes] = {}
         self.options = operation_options
 
     def about(self, a: Attributes, shown: Invocation, own: GVK) -> bytes:
-        """What a review says of kinds and resources."""
+        """Return the kind and resource fields of a review, cached."""
         key = shown, own, a.group, a.version, a.resource, a.subresource
-        said = self._told.get(key)
+        said = self._descriptions.get(key)
         if said is None:
-            if len(self._told) >= MAX_ABOUT:
-                self._told.clear()
-            said = self._told[key] = orjson.dumps(about(a, shown, own))[1:-1]
+            if len(self._descriptions) >= MAX_ABOUT:
+                self._descriptions.clear()
+            said = self._descriptions[key] = orjson.dumps(about(a, shown, own))[1:-1]
         return said
 
     def read(self, body: bytes, uid: str) -> Response:
-        """``response`` of an answer that is not the one before about another uid."""
+        """Read an answer that differs from the cached one in more than the uid."""
         found = response(body, self._version, uid, self._mutating)
-        # The same text about another uid says the same, unless it shows the uid: what most webhooks answer is read once.
-        before, mine, after = body.partition(uid.encode())
+        # An answer that differs only in the uid has the same meaning, unless it quotes the uid elsewhere: most webhooks' answer is parsed
+        # once.
+        before, uid_bytes, after = body.partition(uid.encode())
         shown = found.status, found.warnings, found.annotations
-        if mine and len(body) <= MAX_KEPT and mine not in after and mine not in orjson.dumps(shown):
+        if uid_bytes and len(body) <= MAX_KEPT and uid_bytes not in after and uid_bytes not in orjson.dumps(shown):
             self.keep(before, after, found)
         return found
 
 
 def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
-    """The decision in an answer. Raises HookError for what is no review, InvalidResponseError for one that is no answer to ours."""
+    """Return the decision in an answer. Raises HookError for what is not a review, InvalidResponseError for one that does not fit the
+    request."""
     quick = _plain(body, version, uid)
     if quick is not None:
         return quick
@@ -108,8 +110,8 @@ def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
 
 
 def _plain(body: bytes, version: str, uid: str) -> Response | None:
-    """The answer to our question when it says yes or no and nothing else, as most do: there is nothing to be checked of it then. None for
-    any other."""
+    """Return the decision of an answer that contains only uid and allowed, as most do, so that nothing else needs a check; None for any
+    other."""
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -131,7 +133,7 @@ def _check(review: Obj, found: Obj, uid: str) -> None:
 
 
 def annotation_key(hook: str, key: str) -> str | None:
-    """The key of an audit annotation of a webhook; None where it can be none."""
+    """Return the key of a webhook's audit annotation; None if it is not a qualified name."""
     full = f"{hook}/{key}"
     return None if names.is_qualified_name(full) else full
 

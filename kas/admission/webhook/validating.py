@@ -1,4 +1,4 @@
-"""Validating webhooks asked about one request, all at once (upstream ``plugin/webhook/validating/dispatcher.go``)."""
+"""Calls the validating webhooks for one request, concurrently (upstream ``plugin/webhook/validating/dispatcher.go``)."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from kas.meta.errors import ApiError
 from kas.meta.waiting import TimeSlice
 from kas.observe.latencies import VALIDATING_WEBHOOK
 
-FEW = 8  # that are looked at without a pause
+FEW = 8  # webhooks matched without yielding
 
 
 def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
-    """Ask the webhooks that the request is for; None when it is for none. Raises, as what is to be awaited does, what the first of them, in
-    their order, refuses with."""
+    """Call the matching webhooks; return None if there are none, else an awaitable. Both raise the refusal of the first webhook in order
+    that refuses."""
     hooks, asked = tuple(islice(webhooks.hooks.of(a), FEW + 1)), None
     if len(hooks) > FEW or webhooks.hooks.unread:
         return _several(webhooks, a)
     own = Versioned(a, webhooks.equivalents)
     for hook in hooks:
-        told = webhooks.matched(hook, a, own)
-        if told is not None:
-            if asked is not None or hook.conditional or told.kind != own.kind:
+        invocation = webhooks.matched(hook, a, own)
+        if invocation is not None:
+            if asked is not None or hook.conditional or invocation.kind != own.kind:
                 return _several(webhooks, a)
-            asked = hook, told
+            asked = hook, invocation
     if asked is None:
         return None
-    hook, told = asked
-    return only(webhooks, a, own, hook, told, partial(_refuse, webhooks, a, hook))
+    hook, invocation = asked
+    return only(webhooks, a, own, hook, invocation, partial(_refuse, webhooks, a, hook))
 
 
 async def _several(webhooks: Webhooks, a: Attributes) -> None:
-    """Ask all that the request is for, each in its version, all at once."""
+    """Call all matching webhooks concurrently, each in its version."""
     if webhooks.hooks.unread:
         await webhooks.hooks.unread.read()
     own = Versioned(a, webhooks.equivalents)
@@ -49,24 +49,27 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
 
     asked: list[tuple[Hook, Invocation]] = []
     time_slice = TimeSlice()
-    for hook in tuple(webhooks.hooks.of(a)):  # one that is put in another's place meanwhile is the next request's
+    for hook in tuple(webhooks.hooks.of(a)):  # a snapshot: configurations replaced meanwhile apply to later requests
         if time_slice.over:
             await time_slice.pause()
-        told = webhooks.matched(hook, a, own)
-        if told is None:
+        invocation = webhooks.matched(hook, a, own)
+        if invocation is None:
             continue
-        if told.kind not in versions:
-            versions[told.kind] = Versioned(a, webhooks.equivalents)
-            await versions[told.kind].show(told)
-        if not hook.conditional or await webhooks.meets(hook, a, told, versions[told.kind]):
-            asked.append((hook, told))
+        if invocation.kind not in versions:
+            versions[invocation.kind] = Versioned(a, webhooks.equivalents)
+            await versions[invocation.kind].show(invocation)
+        if not hook.conditional or await webhooks.meets(hook, a, invocation, versions[invocation.kind]):
+            asked.append((hook, invocation))
     began = monotonic()
     if len(asked) == 1:
-        hook, told = asked[0]
-        refused = [await _ask(webhooks, hook, a, told, versions[told.kind], 0)]
+        hook, invocation = asked[0]
+        refused = [await _ask(webhooks, hook, a, invocation, versions[invocation.kind], 0)]
     elif asked:
         async with asyncio.TaskGroup() as group:
-            calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for i, (hook, told) in enumerate(asked)]
+            calls = [
+                group.create_task(_ask(webhooks, hook, a, invocation, versions[invocation.kind], i))
+                for i, (hook, invocation) in enumerate(asked)
+            ]
         refused = [call.result() for call in calls]
     else:
         return
@@ -77,14 +80,14 @@ async def _several(webhooks: Webhooks, a: Attributes) -> None:
         if refusal is not None:
             raise refusal
     finally:
-        del refusal  # it leads back to this frame, and so would keep the object
+        del refusal  # break the cycle error -> traceback -> this frame, which would keep the object in memory
 
 
-async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
-    """The refusal, None when the request may go on. ``index`` counts those that are asked."""
+async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, invocation: Invocation, objects: Versioned, index: int) -> ApiError | None:
+    """Call a webhook; return its refusal, or None if the request may continue. ``index`` is its position among the matching ones."""
     began = monotonic()
     try:
-        await webhooks.ask(hook, a, told, objects)
+        await webhooks.ask(hook, a, invocation, objects)
     except (CallError, Rejection, ApiError) as e:
         return _refusal(webhooks, a, hook, index, e, monotonic() - began)
     webhooks.metrics.allowed(hook.name, a.operation, monotonic() - began)
@@ -94,7 +97,7 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
 def _refusal(
     webhooks: Webhooks, a: Attributes, hook: Hook, index: int, error: CallError | Rejection | ApiError, took: float
 ) -> ApiError | None:
-    """What it means that a webhook does not allow the request; None when the request may go on."""
+    """Count a call that did not allow the request; return the refusal, or None if the request may continue."""
     webhooks.count(hook, a, took, error)
     if isinstance(error, CallError):
         return webhooks.failed(hook, a, error, 0, index)
@@ -102,7 +105,7 @@ def _refusal(
 
 
 def _refuse(webhooks: Webhooks, a: Attributes, hook: Hook, error: Exception, took: float) -> None:
-    """Raises what ``_refusal`` says of the only one that is asked, or the error that is none of a webhook's."""
+    """Raise the refusal of the only matching webhook, or an error that is not about webhooks."""
     if not isinstance(error, CallError | Rejection | ApiError):
         raise error
     refusal = _refusal(webhooks, a, hook, 0, error, took)

@@ -1,10 +1,14 @@
-"""Authenticators: from a request's headers and connection to a ``UserInfo``.
+"""Authenticators: they turn a request's headers and connection into a ``UserInfo``.
 
-A request authenticator is anything with ``authenticate(get, peer=None) -> UserInfo | None``: ``get`` reads a header by its
-lower-case name (the first value or None), ``peer`` is what the connection proved (``x509.Peer``) or None. None means
-"not mine"; ``AuthenticationError`` means "mine, and wrong": the request is refused (401), later authenticators that
-would guess a lesser identity are not asked. One that has to wait returns an awaitable of the same; it may be cancelled with the
-request, and ends itself when what it asks takes too long. A token authenticator has ``authenticate_token(token)`` with the same rules.
+A request authenticator has ``authenticate(get, peer=None) -> UserInfo | None``. ``get`` returns the first value of a header by its
+lower-case name, or None. ``peer`` holds the client certificate of the connection (``x509.Peer``), or None.
+
+- None means there is no credential of this kind.
+- ``AuthenticationError`` means there is one and it is bad. If no other authenticator accepts the request, it is refused with 401, never
+  treated as anonymous.
+- An authenticator that must wait returns an awaitable of the same. It may be cancelled with the request and enforces its own timeout.
+
+A token authenticator has ``authenticate_token(token)`` with the same rules.
 """
 
 from __future__ import annotations
@@ -20,8 +24,11 @@ HeaderGet = Callable[[str], str | None]
 
 
 class AuthenticationError(Exception):
-    """A credential was given and is not good. The text is for the log: the client only ever sees "Unauthorized". ``why`` are the reasons,
-    one for each who was asked, ``annotations`` what the audit log is told."""
+    """A credential was given and is not valid.
+
+    The text is for the log: the client only sees "Unauthorized". ``why`` holds the reasons, one per authenticator; ``annotations`` are
+    added to the audit event.
+    """
 
     def __init__(self, *why: str, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(aggregate(list(why)))
@@ -30,7 +37,7 @@ class AuthenticationError(Exception):
 
     @property
     def said(self) -> Said:
-        """All that it says, without what leads to where it came from."""
+        """The reasons and annotations, without a reference to the traceback."""
         return self.why, self.annotations
 
 
@@ -38,19 +45,22 @@ Said = tuple[Sequence[str], Mapping[str, str]]
 
 
 def all_of(said: Sequence[Said]) -> AuthenticationError:
-    """What each of those who were asked said, as one error."""
-    annotations = {key: value for _, theirs in reversed(said) for key, value in theirs.items()}  # who came first has the word
+    """Combine the errors of several authenticators into one."""
+    annotations = {key: value for _, theirs in reversed(said) for key, value in theirs.items()}  # the first authenticator wins
     return AuthenticationError(*(reason for why, _ in said for reason in why), annotations=annotations)
 
 
-# What an authenticator says; one that has to ask somebody else says it later.
+# The result of an authenticator, or an awaitable of it.
 Authentication = UserInfo | None | Awaitable[UserInfo | None]
 
 
 class Found:
-    """What is to be known of how a user was found. ``by_header``: by the Authorization header alone, so that it is the same user's whatever
-    else a request says, and may be remembered by it. ``by_certificate``: by the client's certificate alone,
-    ``by_proxy``: by what a proxy said, which showed its own."""
+    """How a user was authenticated.
+
+    - ``by_header``: by the Authorization header alone. The result does not depend on the rest of the request and may be cached by it.
+    - ``by_certificate``: by the client certificate alone.
+    - ``by_proxy``: by the headers of an authenticating proxy that presented its certificate.
+    """
 
     __slots__ = ("by_certificate", "by_header", "by_proxy")
 
@@ -59,15 +69,16 @@ class Found:
 
 
 class RequestAuthenticator(Protocol):
-    """Knows users by the headers of a request, or by what its connection proved. One with a true ``by_header`` goes by the Authorization
-    header and by nothing else."""
+    """Authenticates by the headers of a request or by its connection. A true ``by_header`` says that it reads only the Authorization
+    header."""
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
-        """The user, or None without a credential of this kind; AuthenticationError for one that is bad. Awaitable where one has to wait."""
+        """Return the user, or None without a credential of this kind; or an awaitable. Raises AuthenticationError for a bad
+        credential."""
 
 
 class TokenAuthenticator(Protocol):
-    """Knows users by a token."""
+    """Authenticates by a token."""
 
     def authenticate_token(self, token: str) -> Authentication:
-        """The user, or None for a token of somebody else; AuthenticationError for one that is bad. Awaitable where one has to wait."""
+        """Return the user, or None if the token is of another kind; or an awaitable. Raises AuthenticationError for a bad token."""

@@ -1,16 +1,18 @@
-"""Alternative names that the library cannot read and Go's ``crypto/x509`` passes over: x400Address and ediPartyName (RFC 5280 4.2.1.6)."""
+"""Removal of alternative names that ``cryptography`` cannot parse and Go's ``crypto/x509`` ignores: x400Address and ediPartyName (RFC
+5280 4.2.1.6)."""
 
 from __future__ import annotations
 
 from kas.meta.der import element, member, members
 
 _SEQUENCE, _OID, _EXTENSIONS, _OCTETS = 0x30, 0x06, 0xA3, 0x04
-_ALTERNATIVE_NAMES = frozenset(((_OID, bytes.fromhex("551d11")), (_OID, bytes.fromhex("551d12"))))  # of the subject, of the issuer
-_UNREAD = frozenset((3, 5))  # numbers of the kinds, whose tags are of the class "context"
+_ALTERNATIVE_NAMES = frozenset(((_OID, bytes.fromhex("551d11")), (_OID, bytes.fromhex("551d12"))))  # subject's, issuer's
+_UNREAD = frozenset((3, 5))  # tag numbers of the two kinds, in the context class
 
 
 def without_unread(der: bytes) -> bytes:
-    """The certificate without them: to be read, its signature is of another text. Raises ValueError for what is no certificate."""
+    """Return the certificate without these names, for reading only: its signature no longer matches. Raises ValueError if ``der`` is not
+    a certificate."""
     parts = members(member(der, _SEQUENCE), 3)
     if not parts or parts[0][0] != _SEQUENCE:
         raise ValueError("no certificate")

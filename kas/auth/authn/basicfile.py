@@ -1,6 +1,6 @@
-"""``--basic-auth-file``: users by name and password, as kube-apiserver had it until 1.18 (``plugin/pkg/authenticator/password``).
+"""``--basic-auth-file``: users by name and password, as in kube-apiserver until 1.18 (``plugin/pkg/authenticator/password``).
 
-A line is ``password,user,uid[,"group1,group2"]``. Off unless the flag names a file: passwords in a file never expire.
+A line is ``password,user,uid[,"group1,group2"]``. Disabled unless the flag names a file: passwords in a file never expire.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOBODY = b"\0" * 32
 
 
 class BasicAuth:
-    """Knows users by the Authorization header of scheme Basic. ``users`` are (digest of the password, user) by name."""
+    """Authenticates by an Authorization header of scheme Basic. ``users`` maps a name to (digest of the password, user)."""
 
     by_header = True
 
@@ -28,7 +28,7 @@ class BasicAuth:
         self._users = dict(users)
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
-        """The user; None without such a header, AuthenticationError for a wrong one."""
+        """Return the user; None without such a header. Raises AuthenticationError for bad credentials."""
         scheme, _, encoded = (get("authorization") or "").strip().partition(" ")
         if scheme.lower() != "basic":
             return None
@@ -39,7 +39,7 @@ class BasicAuth:
         if not colon:
             raise AuthenticationError("invalid basic authorization header")
         digest, user = self._users.get(name, (_NOBODY, None))
-        # A name that nobody has takes as long as a wrong password.
+        # An unknown name takes as long as a wrong password.
         if not hmac.compare_digest(digest, _digest(password)) or user is None:
             raise AuthenticationError("invalid username/password combination")
         return user
@@ -50,6 +50,5 @@ def _digest(password: str) -> bytes:
 
 
 def load_basic_file(path: str) -> BasicAuth:
-    """Reads the file. Raises OSError, and TokenFileError for one that is not what it should be. Of lines with the same name the last
-    one counts."""
+    """Read the file. If several lines have the same name, the last one counts. Raises OSError and TokenFileError."""
     return BasicAuth({user.name: (_digest(password), user) for password, user in rows(read(path), path, "password file", "password")})

@@ -1,4 +1,5 @@
-"""``Authorization: Bearer``, with a memory of recent successes (apiserver's ``authentication/request/bearertoken`` and ``token/cache``)."""
+"""``Authorization: Bearer``, with a cache of recent successes (apiserver's ``authentication/request/bearertoken`` and
+``token/cache``)."""
 
 from __future__ import annotations
 
@@ -12,15 +13,17 @@ from kas.auth.user import UserInfo, with_authenticated
 from kas.observe.caches import Expiring
 from kas.observe.metrics import Registry, Timer
 
-# Upstream's TokenSuccessCacheTTL. A revoked token may work that long, unless the revocation calls invalidate().
+# Upstream's TokenSuccessCacheTTL. A revoked token stays valid this long, unless the revocation calls invalidate().
 SUCCESS_TTL_S = 10.0
 MAX_HEADER = 16 << 10
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class CacheCounts:
-    """Upstream's families about its memory of tokens (``token/cache/stats.go``). ``hit`` is told how long a token took that was
-    remembered (``hits`` is what it is told of), ``miss`` of one that was not."""
+    """Upstream's metric families about the token cache (``token/cache/stats.go``).
+
+    ``hit`` records the duration of a request with a cached token (``hits`` is its timer), ``miss`` that of one without.
+    """
 
     def __init__(self, metrics: Registry) -> None:
         name, label = "authentication_token_cache_", ("status",)
@@ -32,13 +35,15 @@ class CacheCounts:
         self.hit, self.miss = self.hits.add, Timer(seconds, ("miss",)).add
 
     def fetching(self, by: int) -> None:
-        """A lookup waits (1) or waits no more (-1)."""
+        """Count a pending lookup: 1 when it begins, -1 when it ends."""
         self._active.inc(("in_flight",), by)
 
 
 class BearerToken:
-    """Asks ``tokens`` for the request's bearer token. Only successes are remembered, by a digest of the header, bounded in number and
-    time (``clock``)."""
+    """Authenticates the bearer token of a request with ``tokens``.
+
+    Caches only successes, keyed by a digest of the header, bounded in memory and time (measured by ``clock``).
+    """
 
     by_header = True
 
@@ -51,23 +56,23 @@ class BearerToken:
         self._ttl = ttl_s
         self.clock = clock
         self._cache: Expiring[bytes] = Expiring("bearer_tokens", "digests of tokens that were good, for 10 s", 16 << 20, 4 << 10)
-        self._longest = 0  # of those headers: what is longer was not good, and working out its digest is most of what refusing it costs
-        self._invalidated = 0  # how often; what was asked before is not remembered after
+        self._longest = 0  # longest cached header; a longer one is not cached, and its digest would be most of the cost of refusing it
+        self._invalidated = 0  # number of invalidations; a lookup that began before one is not cached after it
 
     def invalidate(self) -> None:
-        """Forgets every success: called when service accounts, or what tokens are bound to, go away."""
+        """Drop all cached successes. Called when service accounts, or objects that tokens are bound to, are deleted."""
         self._cache.clear()
         self._invalidated += 1
 
     def remembered(self, header: str) -> UserInfo | None:
-        """The user of an Authorization header that was good a moment ago."""
+        """Return the user of an Authorization header that is in the cache, else None."""
         if not self._cache.entries or not header or len(header) > self._longest:
             return None
         known = self._cache.entries.get(_digest(header))
         return known[0] if known is not None and self.clock() < known[1] else None
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
-        """The user of the token in the Authorization header; None without one. Answers are remembered."""
+        """Return the user of the token in the Authorization header; None without a token. Successes are cached."""
         header = get("authorization")
         if header is None:
             return None
@@ -80,7 +85,7 @@ class BearerToken:
         return self.check(header, token) if token else None
 
     def check(self, header: str, token: str) -> UserInfo | Awaitable[UserInfo]:
-        """The user of ``token``, remembered by ``header``, in which it stands. Raises AuthenticationError."""
+        """Return the user of ``token``, cached under ``header``, which contains it. Raises AuthenticationError."""
         if len(header) > MAX_HEADER:
             raise AuthenticationError("bearer token is too long")
         began = self.clock()
@@ -125,17 +130,19 @@ def _digest(header: str) -> bytes:
 
 
 def bearer_token(header: str) -> str:
-    """The token of an Authorization header; "" when it is none of the bearer scheme. Its bytes are those of UTF-8, as in files and in
-    what webhooks are told; others are surrogates."""
-    if not header.isascii():  # a byte a character
+    """Return the token of an Authorization header; "" if its scheme is not Bearer.
+
+    The token is decoded as UTF-8, as in token files and webhook requests; invalid bytes become surrogates.
+    """
+    if not header.isascii():  # one character per byte
         header = header.encode("latin-1").decode("utf-8", "surrogateescape")
-    # What is looked for by one character is found by ``memchr``, what is split by it is not: of 12 kB 6 µs, of a request that is refused.
+    # Searching for one character uses ``memchr``; splitting does not. On a refused request with 12 kB that saves 6 µs.
     scheme, _, rest = header.strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 
 def has_three_parts(token: str) -> bool:
-    """Whether it may be a JWT."""
+    """Return whether the token may be a JWT."""
     first = token.find(".")
     second = token.find(".", first + 1) if first >= 0 else -1
     return second >= 0 and token.find(".", second + 1) < 0

@@ -1,6 +1,7 @@
-"""Bootstrap tokens: how a machine that has nothing yet joins (``plugin/pkg/auth/authenticator/token/bootstrap``).
+"""Bootstrap tokens, with which a new node joins the cluster (``plugin/pkg/auth/authenticator/token/bootstrap``).
 
-``<id>.<secret>``, kept in the Secret ``bootstrap-token-<id>`` of kube-system. Off unless ``--enable-bootstrap-token-auth``.
+A token is ``<id>.<secret>`` and is stored in the Secret ``bootstrap-token-<id>`` of kube-system. Disabled unless
+``--enable-bootstrap-token-auth`` is set.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\Z")
 
 
 class BootstrapTokens:
-    """Whatever is wrong with a token or its secret, it is simply not one."""
+    """Authenticates bootstrap tokens. Never raises for a bad token: whatever is wrong with it or its Secret, the answer is None."""
 
     def __init__(self, get: Getter, clock: Callable[[], float] = time) -> None:
         self._get = get
         self._clock = clock
 
     def authenticate_token(self, token: str) -> UserInfo | None:
-        """The user of ``id.secret``; None for what is no such token, expired, or whose secret does not fit or is not meant for this."""
+        """Return the user of ``id.secret``; None if it is no such token, has expired, or its Secret does not match or forbids this
+        use."""
         match = _TOKEN.match(token)
         if match is None:
             return None
@@ -61,7 +63,7 @@ class BootstrapTokens:
             seconds, nanos = parse_time(expiration)
             return seconds + nanos / 1e9 > self._clock()
         except DecodeError:
-            # An end that cannot be read is one that has come.
+            # An expiration that cannot be parsed counts as past.
             return False
 
 

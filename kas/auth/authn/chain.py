@@ -1,8 +1,9 @@
-"""Is a client's certificate one of a CA's? Go's ``Certificate.Verify`` (``crypto/x509``) for clientAuth, as kube-apiserver calls it.
+"""Verification of client certificates: Go's ``Certificate.Verify`` (``crypto/x509``) for clientAuth, as kube-apiserver calls it.
 
-A library's rules for servers on the web refuse what clusters use (no alternative names, a CA as a client, Ed25519), so the path is built
-here; signatures and parsing are the library's. Everything is bounded: chains of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, of which
-``MAX_SHOWN_SIGNATURES`` with keys that the client brought, keys by ``meta.keys``, a memory of ``MAX_VERDICTS``.
+The library's verifier applies the rules of web servers, which refuse certificates that clusters use (without alternative names, a CA as a
+client, Ed25519). Therefore the chain is built here, while parsing and signature checks are the library's. All work is bounded: chains of
+``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, of which ``MAX_SHOWN_SIGNATURES`` with keys that the client sent, key sizes by
+``meta.publickeys``, a cache of ``MAX_VERDICTS``.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from kas.meta.publickeys import public_key, usable
 
 log = logging.getLogger("kas.authn")
 
-MAX_CERTIFICATES = 16  # of a client; more are not looked at
+MAX_CERTIFICATES = 16  # sent by a client; the rest is ignored
 MAX_SIGNATURES = 100  # Go's bound
-MAX_SHOWN_SIGNATURES = 20  # enough for the longest chain; with the costliest keys a millisecond each
+MAX_SHOWN_SIGNATURES = 20  # enough for the longest chain; with the most expensive keys about 1 ms each
 MAX_VERDICTS = 1024
-LOOK_EVERY_S = 1.0  # at the CA's file
-UNKNOWN_TTL_S = 1.0  # how long a refusal that time or a new file may lift is kept
+LOOK_EVERY_S = 1.0  # interval between checks of the CA files
+UNKNOWN_TTL_S = 1.0  # how long a refusal is cached that time or a new CA file may lift
 
 _DER = serialization.Encoding.DER
 _CLIENT_AUTH, _ANY = x509.ExtendedKeyUsageOID.CLIENT_AUTH, x509.ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE
 _WEAK = (hashes.MD5, hashes.SHA1)
-# Extensions that are understood, so that they may be critical.
+# Extensions that are understood and may therefore be critical.
 _HANDLED = frozenset((
     x509.OID_KEY_USAGE, x509.OID_BASIC_CONSTRAINTS, x509.OID_SUBJECT_ALTERNATIVE_NAME, x509.OID_NAME_CONSTRAINTS,
     x509.OID_CRL_DISTRIBUTION_POINTS, x509.OID_AUTHORITY_KEY_IDENTIFIER, x509.OID_EXTENDED_KEY_USAGE, x509.OID_SUBJECT_KEY_IDENTIFIER,
@@ -46,7 +47,7 @@ _HANDLED = frozenset((
 
 
 class _Certificate:
-    """What of a certificate decides about chains. Raises ``ValueError`` for one that cannot be read."""
+    """The properties of a certificate that decide about chains. Raises ``ValueError`` for one that cannot be parsed."""
 
     __slots__ = ("constraints", "der", "is_ca", "issuer", "names", "not_after", "not_before", "path_length", "policies", "read", "signs",
                  "subject", "unhandled", "usages")  # fmt: skip
@@ -98,7 +99,7 @@ def _read(der: bytes) -> _Certificate:
 
 
 class _Search:
-    """One search for a path to the roots; ``why`` is the last thing that stood in the way."""
+    """One search for a chain to the roots; ``why`` is the reason for the last rejected candidate."""
 
     def __init__(self, roots: Sequence[_Certificate], more: Sequence[_Certificate], now: float) -> None:
         self._roots, self._more, self._now = roots, more, now
@@ -106,7 +107,7 @@ class _Search:
         self.why = "x509: certificate signed by unknown authority"
 
     def paths(self, leaf: _Certificate) -> Iterator[list[_Certificate]]:
-        """Every good path, the leaf first, the root last; usages are not looked at."""
+        """Yield every valid chain, from the leaf to the root. Does not check extended key usages."""
         if not self._valid(leaf, [], root=False):
             return
         if any(leaf.der == root.der for root in self._roots):
@@ -150,7 +151,7 @@ class _Search:
         return True
 
     def _valid(self, c: _Certificate, below: list[_Certificate], root: bool) -> bool:
-        """Go's ``isValid``: ``c`` as the next above ``below``; the first of a path has nothing below it."""
+        """Go's ``isValid``: whether ``c`` may extend the chain ``below``, which is empty for the leaf."""
         if c.unhandled:
             self.why = "x509: unhandled critical extension"
         elif not c.not_before <= self._now <= c.not_after:
@@ -171,9 +172,9 @@ def _for_clients(path: Sequence[_Certificate]) -> bool:
 
 
 def verify(certificates: Sequence[bytes], roots: Sequence[_Certificate], now: float) -> float:
-    """Until when (seconds since the epoch) the first of ``certificates`` (DER; the others are intermediates) is a client of ``roots``.
+    """Verify that the first of ``certificates`` (DER; the others are intermediates) is a client certificate under ``roots``.
 
-    Raises AuthenticationError with Go's reason.
+    Returns when the chain expires, in seconds since the epoch. Raises AuthenticationError with Go's reason.
     """
     leaf, *more = map(_read, certificates[:MAX_CERTIFICATES])
     search, policies, usages = _Search(roots, more, now), 0, 0
@@ -193,9 +194,9 @@ def verify(certificates: Sequence[bytes], roots: Sequence[_Certificate], now: fl
 
 
 class Bundle:
-    """The CAs in PEM ``files``, read again when one of them changes; one that cannot be used then keeps the old ones.
+    """The CAs in the PEM ``files``, reloaded when one of them changes. If the new content cannot be used, the old CAs are kept.
 
-    ``generation`` grows with each reading. Raises ``OSError`` and ``ValueError`` from the constructor.
+    ``generation`` increases with each reload. The constructor raises ``OSError`` and ``ValueError``.
     """
 
     def __init__(self, *files: str, clock: Callable[[], float] = monotonic) -> None:
@@ -205,7 +206,7 @@ class Bundle:
         self.roots = self._load()
 
     def fresh(self) -> Bundle:
-        """Itself, after a look at the files when the last was ``LOOK_EVERY_S`` ago."""
+        """Return itself, after checking the files if the last check was at least ``LOOK_EVERY_S`` ago."""
         now = self._clock()
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now
@@ -237,15 +238,18 @@ class Bundle:
 
 
 class Verifier:
-    """Remembers of recent certificates whether they are clients of ``bundle``, until the first of their chain expires, the bundle changes
-    or the clock is set back behind when they were looked at: what it says then is not known of them."""
+    """Verifies client certificates against ``bundle`` and caches the verdicts.
+
+    A verdict is valid until the first certificate of the chain expires, the bundle changes, or the clock is set back to before the
+    verification.
+    """
 
     def __init__(self, bundle: Bundle, clock: Callable[[], float] = time) -> None:
         self._bundle, self._clock = bundle, clock
-        self._verdicts: dict[bytes, tuple[int, float, float, str]] = {}  # generation, from when until when it holds, why not
+        self._verdicts: dict[bytes, tuple[int, float, float, str]] = {}  # generation, valid from, valid until, reason of refusal
 
     def check(self, certificates: Certificates) -> None:
-        """Returns when the certificate is good now; raises AuthenticationError with the reason when not."""
+        """Return if the certificate is valid now; raise AuthenticationError with the reason otherwise."""
         bundle, now = self._bundle.fresh(), self._clock()
         known = self._verdicts.get(certificates.key)
         if known is None or known[0] != bundle.generation or not known[1] <= now < known[2]:

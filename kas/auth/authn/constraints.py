@@ -1,4 +1,4 @@
-"""Name constraints of certificate authorities (RFC 5280 4.2.1.10), as Go's ``crypto/x509`` reads and applies them."""
+"""Name constraints of certificate authorities (RFC 5280 4.2.1.10), parsed and applied as in Go's ``crypto/x509``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Names:
-    """The alternative names of a certificate, of the four kinds that constraints are about."""
+    """The alternative names of a certificate, of the four kinds that can be constrained."""
 
     __slots__ = ("dns", "emails", "ips", "uris")
 
@@ -25,12 +25,12 @@ class Names:
 
     @property
     def empty(self) -> bool:
-        """Whether there are none of these kinds."""
+        """Whether there are no names of these kinds."""
         return not (self.dns or self.emails or self.uris or self.ips)
 
 
 class Constraints:
-    """``unhandled``: there are constraints of a kind that is not understood, which counts when they are critical."""
+    """The name constraints of a CA. ``unhandled``: there are constraints of an unsupported kind, which matters if they are critical."""
 
     __slots__ = ("_excluded", "_permitted", "unhandled")
 
@@ -49,7 +49,7 @@ class Constraints:
         return {kind: _TREES[kind](found) for kind, found in values.items()}
 
     def refused(self, below: Iterable[Names | None]) -> str:
-        """The first name of the certificates below that is not permitted or is excluded; "" when all are good."""
+        """Return the first name of the certificates below that is excluded or not permitted; "" if there is none."""
         for names in below:
             if names is None:
                 continue
@@ -69,18 +69,18 @@ class Constraints:
                 return False
             return permitted is None or permitted.hold(value)
         except ValueError:
-            return False  # a name that cannot be read is not known to be permitted
+            return False  # a name that cannot be parsed is not permitted
 
 
 class _Trees(Protocol):
-    """Constraints of one kind, found by what they are: anybody may show as many of them, and of names, as fit into a handshake."""
+    """Constraints of one kind, indexed by value: a client may send as many constraints and names as fit into a handshake."""
 
     def hold(self, name: Any) -> bool:
-        """Whether one of them is about the name. Raises ValueError for what cannot be read, on either side."""
+        """Return whether a constraint matches the name. Raises ValueError if the name or a constraint cannot be parsed."""
 
 
 class _Domains:
-    """A constraint is of a host and all below it; with a leading dot only of what is below."""
+    """A constraint matches a host and its subdomains; with a leading dot, only the subdomains."""
 
     def __init__(self, constraints: Iterable[str]) -> None:
         self._all, self._bad = False, ""
@@ -118,7 +118,7 @@ def _labels(name: str) -> tuple[str, ...]:
 
 
 class _Emails:
-    """A constraint with an @ is one address, any other a domain."""
+    """A constraint with an @ matches one address, any other matches a domain."""
 
     def __init__(self, constraints: Iterable[str]) -> None:
         found = [c.rpartition("@") for c in constraints]
@@ -133,7 +133,7 @@ class _Emails:
 
 
 class _Uris(_Domains):
-    """Constraints are about the host."""
+    """Constraints match the host of a URI."""
 
     def hold(self, uri: str) -> bool:
         host = urlsplit(uri).hostname
@@ -143,7 +143,7 @@ class _Uris(_Domains):
 
 
 class _Networks:
-    """Constraints are networks."""
+    """Constraints are IP networks."""
 
     def __init__(self, constraints: Iterable[Network]) -> None:
         self._known: dict[tuple[int, int], set[int]] = {}

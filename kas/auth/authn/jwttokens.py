@@ -1,4 +1,4 @@
-"""What there is of tokens of service accounts before the first of them comes: most of what reads them is loaded then."""
+"""The parts of service-account authentication that exist before the first token arrives; the rest is loaded then."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kas.observe.metrics import Registry
 if TYPE_CHECKING:
     from kas.auth.authn.serviceaccount import ServiceAccountTokens
 
-# (resource, namespace, name) -> the object or None: serviceaccounts, pods, secrets, nodes.
+# (resource, namespace, name) -> the object or None; resources are serviceaccounts, pods, secrets and nodes.
 Getter = Callable[[str, str, str], dict[str, Any] | None]
-# (namespace, name) of a Secret whose token was used, when its label says otherwise.
+# Called with (namespace, name) of a Secret whose token was used and whose last-used label is out of date.
 NoteUse = Callable[[str, str], None]
-# Of a Secret with a token: the day it was last used.
+# Label of a Secret with a token: the day the token was last used.
 LAST_USED_LABEL = "kubernetes.io/legacy-token-last-used"
 
 
 class TokenCounts:
-    """How many tokens of service accounts were good, by their age. What is remembered of a token is not counted again."""
+    """Counters of valid service-account tokens by age. Cached authentications are not counted again."""
 
     def __init__(self, metrics: Registry) -> None:
         self.legacy = metrics.counter("serviceaccount_legacy_tokens_total", "Cumulative legacy service account tokens used")
@@ -35,7 +35,7 @@ class TokenCounts:
 
 
 class JWTTokens:
-    """Asks an authenticator, made when the first token comes that looks like a JWT, about such tokens only."""
+    """Passes tokens that look like a JWT to an authenticator, which is created when the first such token arrives."""
 
     def __init__(self, make: Callable[[], ServiceAccountTokens]) -> None:
         self._make = make
@@ -49,11 +49,11 @@ class JWTTokens:
         return self._made
 
     def authenticate_token(self, token: str) -> UserInfo | None:
-        """Ask the authenticator of the token's issuer; None when there is none."""
+        """Authenticate a token that looks like a JWT; None for any other."""
         authenticator = self._authenticator(token)
         return None if authenticator is None else authenticator.authenticate_token(token)
 
     def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
-        """For TokenReview, as ``ServiceAccountTokens.review``."""
+        """Review a token for TokenReview, as ``ServiceAccountTokens.review``."""
         authenticator = self._authenticator(token)
         return None if authenticator is None else authenticator.review(token, audiences)

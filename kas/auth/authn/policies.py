@@ -1,4 +1,4 @@
-"""Certificate policies (RFC 5280 6.1, as RFC 9618 has it), as Go's ``crypto/x509`` applies them to a chain, whatever the policy."""
+"""Certificate policies (RFC 5280 6.1, updated by RFC 9618), applied to a chain as in Go's ``crypto/x509``, for any policy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ _SEQUENCE, _OID = 0x30, 0x06
 
 
 class Policies:
-    """What one certificate says of policies: those it is issued under, which of its own count as which of its subject's, and after how
-    many more certificates there has to be one, none may be mapped, and ANY does not count any more; None for never."""
+    """The policy extensions of one certificate.
+
+    - ``issued``: the policies it is issued under.
+    - ``mappings``: pairs of equivalent policies, (issuer's, subject's).
+    - ``require_explicit``, ``inhibit_mapping``, ``inhibit_any``: after how many more certificates an explicit policy is required, mapping
+      is forbidden, and ANY no longer matches. None for never.
+    """
 
     __slots__ = ("inhibit_any", "inhibit_mapping", "issued", "mappings", "require_explicit")
 
@@ -28,7 +33,7 @@ class Policies:
         self.inhibit_any: int | None = None
 
     def heed(self, value: x509.ExtensionType) -> None:
-        """Take what an extension says of them, if that is one of theirs. Raises ValueError for mappings that cannot be read."""
+        """Read an extension if it is about policies. Raises ValueError for mappings that cannot be parsed."""
         if isinstance(value, x509.CertificatePolicies):
             self.issued = tuple(policy.policy_identifier.dotted_string for policy in value)
         elif isinstance(value, x509.PolicyConstraints):
@@ -71,18 +76,18 @@ class Link(Protocol):
     policies: Policies
 
 
-# The policies that hold down to a certificate, each with what it is called in those below; None for no policy at all.
+# The policies valid down to a certificate, each with its names in the certificates below; None if no policy is valid.
 Held = dict[str, set[str]] | None
 
 
 def hold(chain: Sequence[Link]) -> bool:
-    """Whether the chain, the client's certificate first and the root last, may be trusted as far as policies go: where some authority asks
-    for a policy, one has to hold from top to bottom."""
+    """Return whether the policies of a chain (leaf first, root last) are valid: if some CA requires an explicit policy, one must be valid
+    from top to bottom."""
     if len(chain) == 1:
         return True
-    explicit = mapping = any_counts = len(chain)  # certificates until the rules apply: more than there are
+    explicit = mapping = any_counts = len(chain)  # certificates until each rule applies; initially beyond the chain
     held: Held = {ANY: {ANY}}
-    for i in range(len(chain) - 2, -1, -1):  # what the root says of policies does not count
+    for i in range(len(chain) - 2, -1, -1):  # the root's policies are ignored
         link, said = chain[i], chain[i].policies
         own = link.subject == link.issuer
         if held is not None:
@@ -106,7 +111,7 @@ def _least(left: int, said: int | None) -> int:
 
 
 def _below(held: dict[str, set[str]], issued: Sequence[str], any_counts: bool) -> Held:
-    """What holds for a certificate that is issued under these policies."""
+    """Return the policies valid for a certificate issued under these policies."""
     if not issued:
         return None
     expected = {name for names in held.values() for name in names}
@@ -117,7 +122,8 @@ def _below(held: dict[str, set[str]], issued: Sequence[str], any_counts: bool) -
 
 
 def _map(held: dict[str, set[str]], mappings: Sequence[tuple[str, str]], allowed: bool) -> bool:
-    """Call policies in what is below as their issuer says, or forget them where none may be mapped; whether that may be said at all."""
+    """Rename policies for the certificates below as the issuer maps them, or drop them if mapping is forbidden. Return whether the
+    mapping is legal."""
     if not allowed:
         for policy, _ in mappings:
             held.pop(policy, None)

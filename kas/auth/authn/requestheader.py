@@ -1,7 +1,7 @@
-"""Identity vouched for by a front proxy (``authentication/request/headerrequest``).
+"""Identity asserted by an authenticating front proxy (``authentication/request/headerrequest``).
 
-The headers count only when the connection's client certificate was issued by the request-header CA and its common name
-is among the allowed ones. Without that proof the headers are spoofed and mean nothing.
+The headers count only if the connection's client certificate was issued by the request-header CA and its common name is among the allowed
+ones. Otherwise they may be spoofed and are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 class RequestHeader:
-    """``verifier`` knows the clients of the proxies' CA. Of headers that name one thing the first that is there and not empty counts."""
+    """Authenticates by a proxy's headers. ``verifier`` verifies certificates against the proxies' CA. Of several headers for one
+    attribute, the first that is present and not empty counts."""
 
     by_proxy = True
 
@@ -38,8 +39,8 @@ class RequestHeader:
         self._allowed = frozenset(allowed_names)
 
     def authenticate(self, get: HeaderGet, peer: Peer | None = None) -> UserInfo | None:
-        """The user the front proxy names; None without a certificate or a name; AuthenticationError when the certificate is not that of a
-        proxy."""
+        """Return the user the proxy names; None without a certificate or a user name. Raises AuthenticationError if the certificate is
+        not that of an allowed proxy."""
         if peer is None:
             return None
         self._verifier.check(peer.certificates)
@@ -60,7 +61,7 @@ class RequestHeader:
 
 
 def _first(headers: HeaderPairs, names: Sequence[bytes]) -> str:
-    """The first value of the first of ``names`` whose first value is not empty."""
+    """Return the first value of the first of ``names`` whose first value is not empty."""
     for name in names:
         value = next((v for k, v in headers if k == name), b"")
         if value:
@@ -73,5 +74,5 @@ def _text(value: bytes) -> str:
 
 
 def _unescape(key: str) -> str:
-    """A key with one escape that is none stays as it is."""
+    """Unescape a key; one with a malformed escape stays unchanged."""
     return key if _BAD_ESCAPE.search(key) else unquote(key)

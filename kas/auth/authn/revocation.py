@@ -1,4 +1,4 @@
-"""Tokens that were found good are remembered for a while (``bearer.py``); whoever remembers forgets when what they speak for goes."""
+"""Invalidation of cached tokens (``bearer.py``) when objects they depend on are deleted."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from kas.informers import Source
 from kas.informers.reflector import Reflector
 from kas.store import Event, Record
 
-# What a token may be bound to, or be of.
+# Resources that a token may belong to or be bound to.
 RESOURCES = ("serviceaccounts", "secrets", "pods", "nodes")
 
 
 class Revocation:
-    """Calls everyone in ``listeners`` when a token may no longer be good. A reflector's target that remembers nothing itself."""
+    """Calls every listener when a token may have become invalid. It is the target of reflectors and caches nothing itself."""
 
     def __init__(self, source: Source, prefixes: Iterable[str]) -> None:
         self.listeners: list[Callable[[], None]] = []
         self._reflectors = [Reflector(source, prefix, self, lists=False) for prefix in prefixes]
 
     def start(self) -> None:
-        """Begin to follow what tokens are bound to."""
+        """Start watching the objects that tokens depend on."""
         for reflector in self._reflectors:
             reflector.start()
 
     def replace(self, records: Sequence[Record]) -> None:
-        """What is followed was listed anew: anything may have gone meanwhile."""
+        """Notify after a relist: any object may have been deleted in the meantime."""
         self.tell()
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Tell when something was deleted; other changes revoke nothing."""
+        """Notify after a deletion; other changes revoke nothing."""
         if any(e.record is None for e in events):
             self.tell()
 
     def tell(self) -> None:
-        """Have everybody forget."""
+        """Call all listeners."""
         for forget in self.listeners:
             forget()

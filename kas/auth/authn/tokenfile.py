@@ -1,4 +1,4 @@
-"""Static tokens: ``--token-auth-file`` and the administrator's token of a fresh server.
+"""Static tokens: ``--token-auth-file`` and the administrator token of a new server.
 
 A line is ``token,user,uid[,"group1,group2"]`` (``auth/authenticator/token/tokenfile``).
 """
@@ -21,15 +21,15 @@ class TokenFileError(ValueError):
 
 
 class StaticTokens:
-    """Tokens known in advance. Looked up by digest, so that comparing takes the same time for every wrong token that is not longer than all
-    of them: who sends 12 kB has none worked out."""
+    """Tokens known in advance, looked up by digest, so that the lookup takes the same time for every wrong token. A token longer than all
+    known ones is refused without computing its digest, to keep 12 kB tokens cheap."""
 
     def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
         self._users = {_digest(token): user for token, user in tokens.items()}
         self._longest = max(map(len, tokens), default=0)
 
     def authenticate_token(self, token: str) -> UserInfo | None:
-        """The user of the token; None for one that is not in the file."""
+        """Return the user of the token; None if it is unknown."""
         return self._users.get(_digest(token)) if len(token) <= self._longest else None
 
 
@@ -38,23 +38,24 @@ def _digest(token: str) -> bytes:
 
 
 def load_token_file(path: str) -> StaticTokens:
-    """Read ``--token-auth-file``; OSError when it cannot be read."""
+    """Read ``--token-auth-file``. Raises OSError and TokenFileError."""
     return StaticTokens(parse_token_file(read(path), path))
 
 
 def read(path: str) -> str:
-    """The text of a file of secrets, which may be any bytes; those that are not UTF-8 are surrogates. Raises OSError."""
+    """Return the text of a credentials file, which may contain any bytes; bytes that are not UTF-8 become surrogates. Raises OSError."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
         return f.read()
 
 
 def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]:
-    """Later lines win over earlier ones with the same token, as upstream."""
+    """Return the users by token. Of several lines with the same token the last one counts, as upstream."""
     return dict(rows(text, path, "token file", "token"))
 
 
 def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, UserInfo]]:
-    """The secrets of a file and whose they are. ``file`` and ``secret`` are what errors call them. Raises TokenFileError."""
+    """Yield (secret, user) for each line of a file. ``file`` and ``secret`` name the file and its secrets in errors. Raises
+    TokenFileError."""
     for line, row in _records(text):
         if len(row) < 3:
             raise TokenFileError(f"{file} '{path}' must have at least 3 columns ({secret}, user name, user uid), found {len(row)}")
@@ -62,18 +63,20 @@ def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, Us
         if not token:
             log.warning("empty %s in %s, line %d: nobody can use it", secret, path, line)
             continue
-        groups = _shown(row[3]).split(",") if len(row) > 3 else []  # of an empty column: one group without a name
+        groups = _shown(row[3]).split(",") if len(row) > 3 else []  # an empty column is one group with an empty name
         yield token, UserInfo(name, groups, uid)
 
 
 def _shown(text: str) -> str:
-    """What is no UTF-8 as JSON can show it."""
+    """Replace bytes that are not UTF-8, so that JSON can represent the text."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _records(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV text with the lines they begin at, as Go's ``encoding/csv`` reads them; empty lines are none. Raises
-    TokenFileError in its words."""
+    """Yield the records of a CSV text with their first line numbers, as Go's ``encoding/csv`` reads them, skipping empty lines.
+
+    Raises TokenFileError with Go's messages.
+    """
     lines = [line for line in _LINE.findall(text.replace("\r\n", "\n")) if line]
     n = 0
     while n < len(lines):
@@ -127,5 +130,5 @@ def _malformed(start: int, line: int, column: int, why: str) -> TokenFileError:
 
 
 def admin_token(token: str, name: str = "admin") -> StaticTokens:
-    """One token with all rights, for the administrator of a fresh server."""
+    """Return an authenticator for one token with all rights, for the administrator of a new server."""
     return StaticTokens({token: UserInfo(name, (MASTERS,))})

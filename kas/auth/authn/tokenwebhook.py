@@ -1,7 +1,7 @@
-"""Asks a webhook whose a token is (``plugin/pkg/authenticator/token/webhook`` behind ``authentication/token/cache``).
+"""Token authentication by a webhook (``plugin/pkg/authenticator/token/webhook`` behind ``authentication/token/cache``).
 
-Answers, good or bad, are kept for a while by the digest of token and audiences; failures to get one are not, nor are those with an error.
-Those who ask for the same token at once wait for one question.
+Answers, positive or negative, are cached for a while, keyed by a digest of token and audiences. Failed calls and answers with an error
+are not cached. Concurrent requests for the same token share one call.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from kas.types.scheme import builtin_type
 
 log = logging.getLogger("kas.authn")
 
-LOOKUP_S = 30.0  # all tries together
-MAX_ASKED = 256  # different tokens at once, of which nobody has all: anybody may make them up
-MOST_ASKED = 4 * MAX_ASKED  # who has asked about none may ask about one, and there may be any number of them
-MAX_USER = 64 << 10  # characters of a user that is kept
+LOOKUP_S = 30.0  # for all attempts together
+MAX_ASKED = 256  # different tokens in flight, shared fairly between clients: any client may make up tokens
+MOST_ASKED = 4 * MAX_ASKED  # a client with none in flight may always start one, and there may be any number of clients
+MAX_USER = 64 << 10  # characters of a user that is cached
 GROUP, KIND = "authentication.k8s.io", "TokenReview"
 
-# The user and which of the wanted audiences the token is good for; None for nobody. The text is why the webhook says so.
+# The user and which of the wanted audiences the token is valid for, or None; and the webhook's error text.
 Verdict = tuple[tuple[UserInfo, list[str]] | None, str]
 
 
 class TokenWebhook:
-    """``version`` of TokenReview is sent; ``audiences`` are the API server's own. Answers are kept for ``ttl_s``."""
+    """Sends TokenReviews of ``version``. ``audiences`` are the API server's own. Answers are cached for ``ttl_s``."""
 
     def __init__(
         self, webhook: Webhook, version: str, audiences: Sequence[str], ttl_s: float, clock: Callable[[], float] = monotonic
@@ -50,19 +50,19 @@ class TokenWebhook:
         self._type = builtin_type(f"authentication.v1.{KIND}")
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
-        self._told = Sparing(log, "%d more webhook authenticator requests failed")  # anybody may make up tokens
-        self._shares = Shares(MAX_ASKED)  # by who is at an address, or the user of a TokenReview
+        self._failure_log = Sparing(log, "%d more webhook authenticator requests failed")  # any client may make up tokens
+        self._shares = Shares(MAX_ASKED)  # by client address, or by the user who created a TokenReview
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
-        """The user of a token for this API server, None for nobody's. Raises AuthenticationError with the webhook's reason, or when there
-        is no answer."""
+        """Return the user of a token for this API server, or None. Raises AuthenticationError with the webhook's reason, or if the call
+        failed."""
         found = await self._found(token, self._audiences, ("from", origin()))
         return None if found is None else found[0]
 
     @eager
     async def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
-        """For TokenReview: the user, and which of ``audiences`` the token is good for."""
+        """Review a token for TokenReview: return the user, and which of ``audiences`` the token is valid for."""
         return await self._found(token, tuple(audiences), ("for", whose()[0]))
 
     async def _found(self, token: str, audiences: tuple[str, ...], client: Hashable) -> tuple[UserInfo, list[str]] | None:
@@ -85,7 +85,7 @@ class TokenWebhook:
                 raise AuthenticationError("too many tokens are asked about already")
             task = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, token, audiences))
             task.add_done_callback(lambda _: self._shares.give(client))
-        # Whoever leaves does not take the answer from the others.
+        # A cancelled request must not cancel the call for the others.
         return asyncio.shield(task)
 
     async def _answer(self, key: bytes, token: str, audiences: tuple[str, ...]) -> Verdict:
@@ -94,12 +94,12 @@ class TokenWebhook:
                 verdict = self._verdict(await self._webhook.send(self._question(token, audiences), bytes), audiences)
         except (WebhookError, HookError, TimeoutError) as e:
             why = str(e) or "context deadline exceeded"
-            if self._told.one(self._clock()):
+            if self._failure_log.one(self._clock()):
                 log.error("Failed to make webhook authenticator request: %s", why)
             return None, why
         else:
             user, error = verdict
-            if not error:  # what a webhook calls an error is no answer to keep, upstream too
+            if not error:  # an answer with an error is not cached, as upstream
                 self._kept.put(key, (verdict, self._clock() + self._ttl), 0 if user is None else user[0].length)
             return verdict
         finally:

@@ -1,4 +1,4 @@
-"""The order in which authenticators are asked (apiserver's ``authentication/request/union``)."""
+"""The union of authenticators, tried in order (apiserver's ``authentication/request/union``)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Reviewed = tuple[UserInfo, list[str]]
 
 
 class TokenUnion:
-    """Every token authenticator in turn; an error of one does not keep the next from succeeding.
+    """Tries every token authenticator in turn; an error of one does not prevent a later one from succeeding.
 
-    ``audiences`` are the API server's own: those of members that know nothing of audiences.
+    ``audiences`` are the API server's own; they apply to members that do not check audiences.
     """
 
     def __init__(self, members: Sequence[TokenAuthenticator], audiences: Sequence[str] = ()) -> None:
@@ -35,7 +35,7 @@ class TokenUnion:
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
-        """The user of the first member that knows the token; what failed before is forgotten then."""
+        """Return the user of the first member that accepts the token; earlier errors are dropped then."""
         async def ask(member: TokenAuthenticator) -> UserInfo | None:
             return await awaited(member.authenticate_token(token))
 
@@ -43,7 +43,8 @@ class TokenUnion:
 
     @eager
     async def review(self, token: str, audiences: Sequence[str]) -> Reviewed | None:
-        """For TokenReview: the user, marked authenticated, and which of ``audiences`` the token is good for."""
+        """Review a token for TokenReview: return the user, with system:authenticated, and which of ``audiences`` the token is valid
+        for."""
 
         async def ask(member: Any) -> Reviewed | None:
             own = getattr(member, "review", None)
@@ -73,12 +74,11 @@ class TokenUnion:
 
 
 class Authenticators:
-    """The whole of authentication: members in order, system:authenticated for whom they find, then anonymous. A member that has to wait
-    makes the answer an awaitable.
+    """Authenticates requests: tries the members in order, adds system:authenticated to the user found, then falls back to anonymous.
 
-    A bad credential is never treated as no credential: with any error and no success ``AuthenticationError`` is raised.
-    None is returned when nobody recognised the request and anonymous requests are off.
-    ``anonymous_paths`` narrows anonymous access to exact paths (AuthenticationConfiguration's conditions); None allows all.
+    If a member must wait, the result is an awaitable. A bad credential is never treated as no credential: if some member raised an error
+    and none succeeded, ``AuthenticationError`` is raised. The result is None if no member recognised the request and anonymous requests
+    are off. ``anonymous_paths`` restricts anonymous access to exact paths (AuthenticationConfiguration's conditions); None allows all.
     """
 
     def __init__(
@@ -93,10 +93,12 @@ class Authenticators:
         self._bearer = next((m for m in self._members if isinstance(m, BearerToken)), None)
 
     def authenticate(self, get: HeaderGet, peer: Any = None, path: str = "", found: Found | None = None) -> Authentication:
-        """The user, with ``system:authenticated``, of the first that finds a credential it accepts; an awaitable where one has to wait.
-        ``found`` is told how, once there is a user."""
+        """Return the user, with ``system:authenticated``, of the first member that accepts a credential; an awaitable if it must wait.
+
+        ``found`` is filled in with the kind of authenticator once there is a user.
+        """
         if peer is None and self._bearer is not None:
-            # Without a proven connection only credentials in headers count, and this one may be known.
+            # Without a client certificate only credentials in headers count, and this one may be cached.
             known = self._bearer.remembered(get("authorization") or "")
             if known is not None:
                 _tell(found, self._bearer)
@@ -121,7 +123,7 @@ class Authenticators:
         self, waiting: Awaitable[UserInfo | None] | None, member: RequestAuthenticator, members: Iterator[RequestAuthenticator],
         get: HeaderGet, peer: Any, path: str, errs: list[Said], found: Found | None,
     ) -> UserInfo | None:  # fmt: skip
-        """The rest of ``authenticate`` from ``member`` on, who has to be waited for."""
+        """Continue ``authenticate`` from ``member`` on, whose result must be awaited."""
         while True:
             try:
                 user = await (waiting if waiting is not None else awaited(member.authenticate(get, peer)))

@@ -1,4 +1,5 @@
-"""A bearer token among the subprotocols of a WebSocket (apiserver's ``authentication/request/websocket``): browsers cannot set headers."""
+"""A bearer token in a WebSocket's subprotocols (apiserver's ``authentication/request/websocket``), for browsers: they cannot set
+headers."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
 from kas.auth.authn.bearer import BearerToken
 from kas.request.websocket import BEARER_PREFIX
 
-REMEMBERED_AS = "\n"  # what no Authorization header begins with
+REMEMBERED_AS = "\n"  # no Authorization header begins with it
 _RAW_URL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class WebSocketToken:
-    """Asks ``bearer`` about the token. Stands behind it, so that a bad Authorization header keeps no good subprotocol from counting."""
+    """Passes the token to ``bearer``. It is tried after ``bearer``, so that a bad Authorization header does not hide a good
+    subprotocol."""
 
     def __init__(self, bearer: BearerToken) -> None:
         self._bearer = bearer
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
-        """The user of the token among the subprotocols; None without one."""
+        """Return the user of the token among the subprotocols; None without one."""
         protocols = get("sec-websocket-protocol")
         if not protocols or BEARER_PREFIX not in protocols or (get("upgrade") or "").lower() != "websocket":
             return None
@@ -35,7 +37,10 @@ class WebSocketToken:
 
 
 def websocket_token(protocols: str) -> tuple[str, list[str]]:
-    """(token, the other subprotocols); "" where none hides among them. It stands there in base64 of URLs without padding."""
+    """Return (token, other subprotocols); the token is "" if there is none. It is encoded in base64url without padding.
+
+    Raises AuthenticationError for several tokens or a bad encoding.
+    """
     tokens, others = list[str](), list[str]()
     for protocol in (p.strip() for p in protocols.split(",")):
         if not protocol.startswith(BEARER_PREFIX):

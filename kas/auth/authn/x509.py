@@ -1,7 +1,7 @@
-"""Identity of a client certificate (``authentication/request/x509``): CN is the user, O the groups.
+"""Identity from a client certificate (``authentication/request/x509``): CN is the user, O the groups.
 
-A connection shows any certificate it likes; whether it means something is asked anew with every request, because certificates expire and
-authorities change while a connection is open.
+A client may present any certificate. It is verified on every request, because certificates expire and CAs change while a connection is
+open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kas.observe.metrics import Histogram, Registry
 UID_OID = "1.3.6.1.4.1.57683.2"
 
 HOUR_S, DAY_S = 3600.0, 86400.0
-# All of one type: which is compared with every request.
+# All floats: they are compared on every request.
 LIFETIMES_S = (
     0.0, HOUR_S / 2, HOUR_S, 2 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, DAY_S, 2 * DAY_S, 4 * DAY_S, 7 * DAY_S, 30 * DAY_S, 90 * DAY_S,
     180 * DAY_S, 360 * DAY_S,
@@ -32,8 +32,10 @@ HeaderPairs = Sequence[tuple[bytes, bytes]]
 
 
 class Certificates:
-    """What a client has shown on its connection: ``chain`` is DER, its own certificate first. ``digest`` is the hex SHA-256 of that one,
-    ``key`` stands for the whole chain. Nothing is verified yet."""
+    """The certificates a client presented on its connection, not verified yet.
+
+    ``chain`` is DER, the client's own certificate first. ``digest`` is the hex SHA-256 of that one; ``key`` identifies the whole chain.
+    """
 
     __slots__ = ("_ends", "_name", "chain", "digest", "key")
 
@@ -46,21 +48,21 @@ class Certificates:
 
     @property
     def ends(self) -> float:
-        """When the client's own certificate expires, in seconds since the epoch; read from it once. 0 for what cannot be read."""
+        """When the client's own certificate expires, in seconds since the epoch, cached. 0 if it cannot be parsed."""
         if self._ends is None:
             self._ends = _end(self.chain[0])
         return self._ends
 
     @property
     def common_name(self) -> str:
-        """The subject's common name, read from the certificate once."""
+        """The subject's common name, cached."""
         if self._name is None:
             self._name = _attributes(self.chain[0])[0]
         return self._name
 
 
 class Peer:
-    """What the connection of one request has shown, and all its headers: groups and extras come in several headers of one name."""
+    """The certificates of a request's connection, and all headers of the request: groups and extras are repeated headers."""
 
     __slots__ = ("certificates", "headers")
 
@@ -69,20 +71,20 @@ class Peer:
 
 
 class Verifier(Protocol):
-    """Knows an authority's clients (``chain.Verifier``)."""
+    """Verifies certificates against one CA bundle (``chain.Verifier``)."""
 
     def check(self, certificates: Certificates) -> None:
-        """Raises AuthenticationError unless the certificates are good at this moment."""
+        """Raise AuthenticationError unless the certificates are valid now."""
 
 
 def lifetimes(metrics: Registry) -> Histogram:
-    """How long the certificates that clients show are good for yet; dashboards warn by it of clients that will be locked out."""
+    """Return the histogram of the remaining lifetime of client certificates; dashboards use it to warn before clients are locked out."""
     said = "Distribution of the remaining lifetime on the certificate used to authenticate a request."
     return metrics.histogram("apiserver_client_certificate_expiration_seconds", said, (), LIFETIMES_S)
 
 
 class ClientCertificate:
-    """Remembers the users of recent certificates: reading one costs some 50 µs, a connection is used many times."""
+    """Authenticates by client certificate. Caches users by certificate: parsing one takes about 50 µs, and connections are reused."""
 
     by_certificate = True
 
@@ -91,11 +93,12 @@ class ClientCertificate:
         self._known: Cache[str, UserInfo] = Cache("client_certificates", "certificates and their users", 16 << 20, 32 << 10)
 
     def authenticate(self, get: HeaderGet, peer: Peer | None = None) -> UserInfo | None:
-        """The user of a certificate that the client CA vouches for, None without one; AuthenticationError for one that is not good."""
+        """Return the user of a certificate issued by the client CA; None without a certificate. Raises AuthenticationError for a bad
+        one."""
         if peer is None:
             return None
         shown = peer.certificates
-        if self._lifetimes is not None:  # also of one that is not good, or is no more
+        if self._lifetimes is not None:  # also for a certificate that is invalid or expired
             self._lifetimes.observe((), shown.ends - time())
         self._verifier.check(shown)
         user = self._known.entries.get(shown.digest)
@@ -103,13 +106,13 @@ class ClientCertificate:
             named = user_from_certificate(shown.chain[0])
             if named is None:
                 return None
-            user = with_authenticated(named)  # one object, so that what authorizers work out stays
+            user = with_authenticated(named)  # one shared object, which keeps the authorizers' cached state
             self._known.put(shown.digest, user, len(shown.digest) + user.length)
         return user
 
 
 def user_from_certificate(der: bytes) -> UserInfo | None:
-    """The user a certificate names, None when it names none; AuthenticationError for a uid that is empty or one of several."""
+    """Return the user a certificate names, or None. Raises AuthenticationError for an empty uid or several."""
     name, groups, uids = _attributes(der)
     if not name:
         return None
@@ -135,7 +138,7 @@ def _end(der: bytes) -> float:
 
 
 def _attributes(der: bytes) -> tuple[str, list[str], list[str]]:
-    """The last common name, the organizations, and the uids."""
+    """Return (last common name, organizations, uids)."""
     from cryptography import x509  # a server without client certificates never loads it
 
     def values(oid: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""ABAC: a file of policies, one JSON object a line (``pkg/auth/authorizer/abac``).
+"""ABAC: a file of policies, one JSON object per line (``pkg/auth/authorizer/abac``).
 
-Versions v1beta1 ({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {...}}) and the older
-one without apiVersion, which is converted as upstream converts it.
+Versions v1beta1 ({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {...}}) and the older one without
+an apiVersion, which is converted as upstream converts it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kas.types.configfile import BOOL, STRING, UNREADABLE, ConfigurationError, S
 Spec = dict[str, Any]
 
 API_VERSION = "abac.authorization.kubernetes.io/v1beta1"
-V0 = "abac.authorization.kubernetes.io/v0"  # what upstream takes a line without an apiVersion for
+V0 = "abac.authorization.kubernetes.io/v0"  # the version upstream assumes for a line without an apiVersion
 SCHEME = "pkg/apis/abac/register.go:33"
 _SPEC = {"user": STRING, "group": STRING, "readonly": BOOL, "namespace": STRING, "resource": STRING}
 _V0 = Struct("Policy", _SPEC)
@@ -26,7 +26,7 @@ _V1BETA1 = Struct("Policy", {"spec": Struct("PolicySpec", {**_SPEC, "apiGroup": 
 
 
 class PolicyError(ValueError):
-    """The policy file cannot be used; the text names file and line, and what stands there."""
+    """The policy file cannot be used; the text names the file and line, and quotes the line."""
 
 
 class Abac:
@@ -34,8 +34,8 @@ class Abac:
 
     def __init__(self, policies: list[Spec]) -> None:
         self._policies = policies
-        # By one of those it is about, as ``UserInfo.subjects`` names them: a request looks at no policy of others, of which there may be
-        # thousands.
+        # Policies by one of their subjects, named as in ``UserInfo.subjects``: a request does not look at the policies of other users, of
+        # which there may be thousands.
         self._by_subject: dict[str, list[Spec]] = {}
         for p in policies:
             name, group = p.get("user"), p.get("group")
@@ -43,7 +43,7 @@ class Abac:
                 self._by_subject.setdefault(f"u{name}" if name else f"g{group}", []).append(p)
 
     def authorize(self, a: Attributes) -> Outcome:
-        """Allow what some policy matches, have no opinion on the rest."""
+        """Allow what a policy matches; no opinion on the rest."""
         if any(_matches(p, a) for policies in self._about(a.user) for p in policies):
             return ALLOW, "", ""
         return NO_OPINION, "No policy matched.", ""
@@ -55,7 +55,7 @@ class Abac:
         return (policies for subject, policies in found.items() if subject in subjects)
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        """Rules of resources and of paths that the policies give the user there; they are complete."""
+        """Return the resource and non-resource rules that the policies give the user in the namespace; the answer is complete."""
         resource: list[dict] = []
         other: list[dict] = []
         for p in self._policies:
@@ -70,13 +70,14 @@ class Abac:
 
 
 def load_policy_file(path: str) -> Abac:
-    """Read ``--authorization-policy-file``; OSError when it cannot be read, PolicyError when a line is no policy."""
+    """Read ``--authorization-policy-file``. Raises OSError if it cannot be read, PolicyError for an invalid line."""
     with open(path, encoding="utf-8", errors="replace") as f:
         return Abac(parse_policies(f.read(), path))
 
 
 def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
-    """The specs of the policies, one a line; PolicyError, with the line's number, for a line that is neither policy nor comment."""
+    """Return the specs of the policies, one per line. Raises PolicyError, with the line's number, for a line that is neither a policy nor
+    a comment."""
     out = []
     for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
@@ -89,7 +90,7 @@ def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
 
 
 def _policy(line: str) -> Spec:
-    """A line as upstream's codec reads it: JSON, or YAML where it does not look like that; unknown fields are passed over."""
+    """Parse a line as upstream's codec does: as JSON, or as YAML if it does not look like JSON; unknown fields are ignored."""
     data = line.encode()
     try:
         value = gojson.loads(data) if line.lstrip().startswith("{") else parse(data).value
@@ -107,7 +108,7 @@ def _policy(line: str) -> Spec:
 
 
 def _checked_group(spec: Spec) -> Spec:
-    # "*" means every authenticated user, and whatever user stood beside it is forgotten.
+    # "*" means every authenticated user; a user name beside it is dropped.
     if spec.get("user") == "*" or spec.get("group") == "*":
         spec = {k: v for k, v in spec.items() if k != "user"}
         spec["group"] = AUTHENTICATED
@@ -123,7 +124,7 @@ def _from_v0(old: Spec) -> Spec:
         spec["namespace"] = "*"
     if not spec.get("resource"):
         spec["resource"] = "*"
-        # Only an unrestricted policy of old reached non-resource paths.
+        # Only an unrestricted v0 policy covered non-resource paths.
         if not old.get("namespace"):
             spec["nonResourcePath"] = "*"
     return _checked_group(spec)

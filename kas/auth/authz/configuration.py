@@ -1,6 +1,6 @@
-"""Which authorizers there are, in which order: an AuthorizationConfiguration, from ``--authorization-config`` or made of the flags.
+"""The list of authorizers: an AuthorizationConfiguration, from ``--authorization-config`` or built from the flags.
 
-Decoding is strict and everything that is wrong is told at once. Upstream: apiserver ``pkg/apis/apiserver/{load,validation}``,
+Decoding is strict, and all problems are reported at once. Upstream: apiserver ``pkg/apis/apiserver/{load,validation}``,
 ``pkg/kubeapiserver/authorizer``.
 """
 
@@ -46,7 +46,7 @@ SCHEME = "k8s.io/apiserver/pkg/apis/apiserver/load/load.go:32"
 
 
 class WebhookSettings(NamedTuple):
-    """How one webhook is asked. Times are nanoseconds; a time to live of 0 is for answers that are not remembered."""
+    """The settings of one webhook. Times are nanoseconds; a time to live of 0 disables caching."""
 
     kubeconfig: str
     timeout: int
@@ -58,7 +58,7 @@ class WebhookSettings(NamedTuple):
 
 
 class AuthorizerSettings(NamedTuple):
-    """One authorizer: a mode, what metrics call it, and for Webhook the settings."""
+    """One authorizer: its mode, its name in metrics, and the settings of a Webhook."""
 
     type: str
     name: str
@@ -69,7 +69,7 @@ Authorizers = tuple[AuthorizerSettings, ...]
 
 
 def from_flags(o: Options) -> Authorizers:
-    """What ``--authorization-mode`` and ``--authorization-webhook-*`` ask for."""
+    """Return the configuration of ``--authorization-mode`` and ``--authorization-webhook-*``."""
     hook = WebhookSettings(
         o.authorization_webhook_config_file, MAX_TIMEOUT, int(o.authorization_webhook_cache_authorized_ttl * SECOND),
         int(o.authorization_webhook_cache_unauthorized_ttl * SECOND), o.authorization_webhook_version, False,
@@ -81,7 +81,7 @@ def from_flags(o: Options) -> Authorizers:
 
 
 def load_file(path: str) -> Authorizers:
-    """What the file says. Raises ConfigurationError."""
+    """Load and validate the file. Raises ConfigurationError."""
     return load(read_file(path))
 
 
@@ -90,7 +90,7 @@ def _unexpected(_: str, kind: str) -> str:
 
 
 def load(data: bytes, needed: Collection[str] = ()) -> Authorizers:
-    """What a file with these bytes says; ``needed`` are modes that it must not do without. Raises ConfigurationError."""
+    """Parse and validate the content of a file; ``needed`` are modes it must contain. Raises ConfigurationError."""
     try:
         # An empty file is an empty configuration, which lacks authorizers.
         authorizers = of_kind(parse(data), KINDS, SCHEME, _unexpected).get("authorizers") or [] if data else []
@@ -120,7 +120,7 @@ def _settings(w: dict[str, Any]) -> WebhookSettings:
 
 
 def _problems(authorizers: Sequence[dict[str, Any]]) -> list[FieldError]:
-    """Everything that is wrong (``ValidateAuthorizationConfiguration``)."""
+    """Return all problems (``ValidateAuthorizationConfiguration``)."""
     found: list[FieldError] = []
     if not authorizers:
         found.append(required("authorizers", "at least one authorization mode must be defined"))
@@ -180,7 +180,7 @@ def _time_problems(path: str, webhook: dict[str, Any]) -> list[FieldError]:
         found.append(required(child(path, "timeout")))
     elif not 0 < timeout <= MAX_TIMEOUT:
         found.append(invalid(child(path, "timeout"), duration.format_ns(timeout), "must be > 0s and <= 30s"))
-    for name in ("authorizedTTL", "unauthorizedTTL"):  # 0 stands for the default
+    for name in ("authorizedTTL", "unauthorizedTTL"):  # 0 selects the default
         ttl = webhook.get(name) or 0
         if ttl < 0:
             found.append(invalid(child(path, name), duration.format_ns(ttl), "must be > 0s"))
@@ -194,7 +194,7 @@ def _listed(path: str, value: str, valid: Sequence[str]) -> list[FieldError]:
 
 
 def _unsupported(path: str, value: Any, valid: Sequence[str]) -> FieldError:
-    """Upstream names the valid values in the order of its list here, not sorted."""
+    """Upstream lists the valid values in declaration order here, not sorted."""
     return FieldError(NOT_SUPPORTED, path, value, "supported values: " + ", ".join(map(go_quote, valid)))
 
 
@@ -205,7 +205,7 @@ def _connection_problems(path: str, info: dict[str, Any]) -> list[FieldError]:
     if type_ == IN_CLUSTER:
         if file is not None:
             return [invalid(at, file, "can only be set when type=KubeConfigFile")]
-        # It is for API servers that run in a cluster, and asks the one here.
+        # It is for API servers that run inside a cluster and call that cluster's API server.
         return [invalid(child(path, "type"), type_, "not supported for kube-apiserver")]
     if type_ != KUBECONFIG_FILE:
         value = {"Type": type_, "KubeConfigFile": file}
@@ -222,7 +222,7 @@ def _connection_problems(path: str, info: dict[str, Any]) -> list[FieldError]:
 
 
 def conditions_of(settings: WebhookSettings) -> MatchConditions | None:
-    """The compiled match conditions, which were found to be right; None without any."""
+    """Return the compiled match conditions of validated settings; None if there are none."""
     if not settings.conditions:
         return None
     from kas.auth.authz.matchconditions import compiled  # CEL is large

@@ -1,8 +1,8 @@
-"""Nobody grants what they do not hold: the checks of RBAC writes.
+"""Prevention of privilege escalation: a user may only grant permissions it holds. The checks of writes to RBAC resources.
 
 ``pkg/registry/rbac/validation/policy_comparator`` through ``ConfirmNoEscalation``, and the rules of
-``pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased``. Every function raises the 403 the
-client sees, or returns.
+``pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased``. The checks raise the error the client receives, or
+return.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kas.meta.waiting import awaited, eager
 
 Obj = dict[str, Any]
 
-MANY_RULES = 500  # from here on they are compared beside the loop
+MANY_RULES = 500  # from this many on, they are compared in the thread pool
 MOST_TEXT = 1 << 20  # characters of a refusal
 
 FULL_AUTHORITY: list[Obj] = [
@@ -34,7 +34,7 @@ FULL_AUTHORITY: list[Obj] = [
 
 @eager
 async def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, rules: list[Obj]) -> str:
-    """Why ``user`` may not grant ``rules`` in ``namespace``; "" when every one of them is held."""
+    """Return why ``user`` may not grant ``rules`` in ``namespace``; "" if it holds all of them."""
     await awaited(index.ready(user, namespace))
     held, error = index.held(user, namespace)
     large = sum(map(len, held)) + len(rules) > MANY_RULES or any(_product(rule) > MANY_RULES for rule in rules)
@@ -50,7 +50,7 @@ async def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, 
 
 
 def _lines(held: Sequence[Sequence[Obj]], rules: list[Obj]) -> str:
-    """What of ``rules`` is not held, one a line, or "". All of it where that is some thousand lines, the beginning otherwise."""
+    """Return the missing rules, one per line, or "". At most ``MOST_TEXT`` characters, some thousand lines, then "and more"."""
     try:
         missing = covers(chain.from_iterable(held), rules)
     except TooManyError:
@@ -67,7 +67,7 @@ def _lines(held: Sequence[Sequence[Obj]], rules: list[Obj]) -> str:
 
 
 def _product(rule: Obj) -> int:
-    """How many atoms a rule is."""
+    """Return the number of atoms in a rule."""
     return prod(max(1, len(rule.get(f) or ())) for f in ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"))
 
 
@@ -81,7 +81,7 @@ def check_write(
     obj: Obj,
     old: Obj | None = None,
 ) -> Awaitable[None] | None:
-    """The check of any write to an RBAC resource, before it is stored; ``old`` is the stored object of an update."""
+    """Check a write to any RBAC resource before it is stored; ``old`` is the stored object of an update."""
     if resource in ("roles", "clusterroles"):
         return check_role(index, authorizer, user, resource, namespace, name, obj, old)
     return check_binding(index, authorizer, user, resource, namespace, obj, old)
@@ -98,7 +98,7 @@ async def check_role(
     obj: Obj,
     old: Obj | None = None,
 ) -> None:
-    """Before a Role or ClusterRole is created or updated (``old`` given). ``name`` is the request's name, "" on create."""
+    """Check a Role or ClusterRole before it is created or updated (``old`` given). ``name`` is the request's name, "" on create."""
     if MASTERS in user.groups or await _may_escalate(authorizer, user, resource, namespace, name):
         return
     if old is not None and only_gc_fields_changed(obj, old):
@@ -107,7 +107,7 @@ async def check_role(
     if text:
         raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), text)
     if resource == "clusterroles" and (_aggregates(obj) or (old is not None and _aggregates(old))):
-        # Aggregation can gather anything later, so it takes full authority to set or change it.
+        # Aggregation may collect any rule later, so setting or changing it requires full authority.
         if await awaited(missing_permissions(index, user, namespace, FULL_AUTHORITY)):
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), why)
@@ -123,7 +123,7 @@ async def check_binding(
     obj: Obj,
     old: Obj | None = None,
 ) -> None:
-    """Before a RoleBinding or ClusterRoleBinding is created or updated. 404 when the role it refers to does not exist."""
+    """Check a RoleBinding or ClusterRoleBinding before it is created or updated. Raises 404 if the role it refers to does not exist."""
     if MASTERS in user.groups:
         return
     if old is not None and only_gc_fields_changed(obj, old):
@@ -143,7 +143,7 @@ async def check_binding(
 
 
 def only_gc_fields_changed(obj: Obj, old: Obj) -> bool:
-    """The garbage collector may finish its work on objects whose rules it could never grant."""
+    """Return whether only fields that the garbage collector changes differ: it may finish its work on objects it could not grant."""
     new_meta, old_meta = obj.get("metadata") or {}, old.get("metadata") or {}
     ignored = ("ownerReferences", "finalizers", "selfLink", "managedFields")
     if {k: v for k, v in new_meta.items() if k not in ignored} != {k: v for k, v in old_meta.items() if k not in ignored}:

@@ -1,7 +1,7 @@
-"""The roles of somebody who is bound hundreds of times in one scope, kept as bindings and roles change.
+"""The roles of a user with hundreds of bindings in one scope, maintained incrementally as bindings and roles change.
 
-To walk all of his bindings again after each change takes microseconds for each of them, on the loop. Here a change takes what it is about,
-and the roles stand in the order in which a walk by the names of the bindings meets them.
+Walking all of the user's bindings after each change would cost microseconds per binding on the event loop. Here the cost of a change
+depends only on the affected roles. The roles are in the order in which a walk over the bindings by name meets them.
 """
 
 from __future__ import annotations
@@ -12,50 +12,52 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 Ref = tuple[str, str]  # a role's kind and name
-B = TypeVar("B")  # a binding that is his, with the subject that is
-H = TypeVar("H")  # a role that he has by it
+B = TypeVar("B")  # a binding that matches the user, with the matching subject
+H = TypeVar("H")  # a role the user has by it
 
 
 class ManyBound(Generic[B, H]):
-    """``bound(name)`` gives a binding that is his, or None, ``ref(b)`` its role, ``held(b)`` what he has by it, or why he has nothing."""
+    """``bound(name)`` returns a binding if it matches the user, else None; ``ref(b)`` its role's reference; ``held(b)`` the role the user
+    has by it, or an error text."""
 
     def __init__(
         self, bound: Callable[[str], B | None], ref: Callable[[B], Ref], held: Callable[[B], H | str], names: Iterable[str]
     ) -> None:
-        """``names`` are those of his bindings, in order."""
+        """``names`` are the user's bindings, in order."""
         self._bound, self._ref, self._held = bound, ref, held
         self._changed: dict[str, None] = dict.fromkeys(names)
         self._otherwise: set[Ref] = set()
         self._refs: dict[str, Ref] = {}  # by binding
-        self._names: dict[Ref, list[str]] = {}  # of bindings, in order
-        # By the first binding of each role that is there, in order: its name, and what he has. Of others why he has nothing.
+        self._names: dict[Ref, list[str]] = {}  # sorted names of bindings
+        # By the first binding of each existing role, in order: its name, and the role. For missing roles, the error texts.
         self._firsts: list[str] = []
         self._have: list[H] = []
         self._lacks: dict[Ref, str] = {}
         self._given: tuple[list[H], list[str]] = [], []
-        self._taken = False  # something since that was given
+        self._taken = False  # changes were applied by ``take`` since the last ``have``
         self.cluster_roles: dict[Ref, None] = {}
 
     def __len__(self) -> int:
-        """How many bindings it knows, or has to look at."""
+        """The number of bindings that are known or pending."""
         return len(self._refs) + len(self._changed)
 
     @property
     def unasked(self) -> int:
-        """How many bindings it has to look at."""
+        """The number of bindings still to be examined."""
         return len(self._changed)
 
     def changed(self, name: str) -> None:
-        """A binding was made, changed or deleted."""
+        """Record that a binding was created, changed or deleted."""
         self._changed[name] = None
 
     def otherwise(self, ref: Ref) -> None:
-        """A role was."""
+        """Record that a role was created, changed or deleted."""
         if ref in self._names:
             self._otherwise.add(ref)
 
     def have(self) -> tuple[list[H], list[str]]:
-        """What he has, each role once, by the first of its bindings, and why he has not the others; not to be changed."""
+        """Return the user's roles, each once, in the order of their first bindings, and the errors of missing roles. Do not modify
+        them."""
         if self._changed or self._otherwise or self._taken:
             self._look_again(list(self._changed))
             self._taken = False
@@ -64,7 +66,7 @@ class ManyBound(Generic[B, H]):
         return self._given
 
     def take(self, most: int) -> None:
-        """Looks at so many of the bindings that it has to look at. After an error it is of no use any more, as after one of ``have``."""
+        """Examine up to ``most`` pending bindings. After an error, here or in ``have``, the object must be discarded."""
         self._taken = True
         self._look_again(list(islice(self._changed, most)))
 

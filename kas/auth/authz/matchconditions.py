@@ -1,4 +1,4 @@
-"""The conditions under which a webhook that authorizes is asked: expressions in CEL about the review it would get.
+"""Match conditions of authorization webhooks: CEL expressions over the review that would be sent.
 
 Upstream: apiserver ``pkg/authorization/cel``.
 """
@@ -20,14 +20,14 @@ MAX_CONDITIONS = 64
 
 
 class Verdict(NamedTuple):
-    """``matches`` says whether the webhook is to be asked; with an ``error`` that is not known."""
+    """``matches`` says whether to call the webhook; it is undecided if there is an ``error``."""
 
     matches: bool
     error: str = ""
 
 
 class MatchConditions:
-    """Compiled conditions, all of which have to hold."""
+    """Compiled conditions, all of which must be true."""
 
     def __init__(self, programs: Sequence[tuple[str, Program]]) -> None:
         self._programs = tuple(programs)
@@ -36,8 +36,10 @@ class MatchConditions:
         return bool(self._programs)
 
     def match(self, spec: dict[str, Any]) -> Verdict:
-        """Whether a review with this spec fulfils them. One that does not decides, whatever became of those before it. Raises TurnOverError
-        where a turn of the loop is bounded and does not do."""
+        """Evaluate the conditions for a review with this spec. A false condition decides, even if others before it failed.
+
+        Raises BudgetSpentError if the cost budget of the event loop's turn does not suffice.
+        """
         variables = {"request": _shown(spec)}
         errors = []
         for text, program in self._programs:
@@ -50,7 +52,7 @@ class MatchConditions:
 
 
 def compiled(expressions: Sequence[str], path: str) -> tuple[MatchConditions, list[FieldError]]:
-    """The conditions of one webhook, and what is wrong with them; ``path`` is that of its authorizer."""
+    """Compile the conditions of one webhook and return the errors; ``path`` is the field path of its authorizer."""
     at = child(path, "matchConditions")
     if len(expressions) > MAX_CONDITIONS:
         return MatchConditions(()), [too_many(at, len(expressions), MAX_CONDITIONS)]
@@ -74,7 +76,7 @@ def compiled(expressions: Sequence[str], path: str) -> tuple[MatchConditions, li
 
 
 def _program(text: str) -> Program | str:
-    """The program, or why there is none."""
+    """Return the program, or the reason why it is not valid."""
     try:
         program = compile_cel(text, ENVIRONMENT)
     except CompileError as e:
@@ -89,7 +91,7 @@ _SUBJECT: dict[str, Any] = {"user": "", "groups": [], "extra": {}, "uid": ""}
 
 
 def _shown(spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec with every text it could have, which expressions may then name without asking whether it is there."""
+    """Return the spec with defaults for every field, so that expressions need not test for presence."""
     resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     out = {**_SUBJECT, **spec}
     if resource is not None:

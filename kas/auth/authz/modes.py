@@ -1,4 +1,4 @@
-"""Authorizers without state, and the chain of ``--authorization-mode``.
+"""The stateless authorizers, and the union of ``--authorization-mode``.
 
 apiserver's ``pkg/authorization/{authorizerfactory,path,union}``.
 """
@@ -13,11 +13,11 @@ from kas.auth.user import MASTERS, UserInfo
 from kas.meta.waiting import awaited, eager
 from kas.observe.metrics import Counter, Labels
 
-# What asks a member, and under which labels its refusals and its permissions are counted.
+# A member's ``authorize``, and the labels under which its denials and its permissions are counted.
 Ask = tuple[Callable[[Attributes], Outcome | Awaitable[Outcome]], tuple[Labels, Labels]]
 
-# What upstream's delegating servers leave open by default. kube-apiserver itself opens nothing this way: its health paths
-# are public because of the role system:public-info-viewer, and a SubjectAccessReview must not say otherwise.
+# The paths upstream's delegating servers allow by default. kube-apiserver itself allows none this way: its health paths are public
+# because of the role system:public-info-viewer, and a SubjectAccessReview must agree.
 ALWAYS_ALLOW_PATHS = ("/healthz", "/readyz", "/livez")
 
 _ALLOWED: Outcome = (ALLOW, "", "")
@@ -29,31 +29,31 @@ _EVERYTHING = (
 
 
 class AlwaysAllow:
-    """The mode of the name: everybody may do everything."""
+    """The mode AlwaysAllow: every request is allowed."""
 
     def authorize(self, a: Attributes) -> Outcome:
-        """Allow it."""
+        """Allow the request."""
         return _ALLOWED
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        """Everything, of resources and of paths; the lists and rules are the caller's own."""
+        """Return rules for all resources and paths; the caller owns the lists."""
         return [dict(r) for r in _EVERYTHING[0]], [dict(r) for r in _EVERYTHING[1]], False, ""
 
 
 class AlwaysDeny:
-    """The mode of the name: it allows nothing; what another mode allows is allowed."""
+    """The mode AlwaysDeny: it allows nothing; another mode still may."""
 
     def authorize(self, a: Attributes) -> Outcome:
-        """No opinion, with a reason."""
+        """Return no opinion, with a reason."""
         return NO_OPINION, "Everything is forbidden.", ""
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        """No rules, and that is complete."""
+        """Return no rules; the answer is complete."""
         return [], [], False, ""
 
 
 class AlwaysAllowPaths:
-    """Non-resource paths open to everyone; a trailing ``*`` allows by prefix. ValueError for any other pattern."""
+    """Non-resource paths open to every user; a trailing ``*`` allows by prefix. Raises ValueError for any other pattern."""
 
     def __init__(self, paths: Sequence[str] = ALWAYS_ALLOW_PATHS) -> None:
         exact: set[str] = set()
@@ -71,7 +71,7 @@ class AlwaysAllowPaths:
         self._exact, self._prefixes = frozenset(exact), tuple(prefixes)
 
     def authorize(self, a: Attributes) -> Outcome:
-        """Allow the paths in the list, have no opinion on the rest and on resources."""
+        """Allow the listed paths; no opinion on other paths and on resources."""
         if a.resource_request:
             return _NO_OPINION
         path = a.path.removeprefix("/")
@@ -87,11 +87,11 @@ def _undecided(silent: list[Outcome]) -> Outcome:
 
 
 class Union:
-    """The first decision wins; reasons and errors of those without opinion are collected, one a line.
+    """Authorizes by the first member with an opinion; reasons and errors of the members without one are joined, one per line.
 
-    A member that has to wait makes the answer an awaitable; the members behind it are asked only after it.
-    ``privileged`` groups and open ``paths`` come before all members; they stand here, not as members, because every
-    request passes them. What members decide is counted in ``decisions``, by (type, name), which ``names`` are in the members' order.
+    If a member must wait, the result is an awaitable, and the following members are called only after it. ``privileged`` groups and open
+    ``paths`` are checked before all members; they are part of the union, because every request passes them. Members' decisions are
+    counted in ``decisions`` by (type, name), given in ``names`` in the order of the members.
     """
 
     def __init__(
@@ -112,7 +112,8 @@ class Union:
         )
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """Allow the privileged groups and the open paths; else the first opinion in the order of the modes, awaitable if need be."""
+        """Allow the privileged groups and the open paths; else return the first opinion in the order of the modes, or an awaitable of
+        it."""
         if not self._privileged.isdisjoint(a.user.groups):
             return _ALLOWED
         if not a.resource_request and self._paths is not None:
@@ -135,7 +136,7 @@ class Union:
     async def _wait(
         self, a: Attributes, waiting: Awaitable[Outcome], labels: tuple[Labels, Labels], asks: Iterator[Ask], silent: list[Outcome]
     ) -> Outcome:
-        """The rest of ``authorize`` from the first member on that has to wait."""
+        """Continue ``authorize`` from the first member that must wait."""
         outcome = await waiting
         while outcome[0] == NO_OPINION:
             if outcome[1] or outcome[2]:
@@ -149,13 +150,13 @@ class Union:
         return outcome
 
     def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
-        """Makes ready what ``rules_for`` of one member tells, where that takes long."""
+        """Return what to await before ``rules_for`` if a member has much to prepare, else None."""
         waits = (member.ready(user, namespace) for member in self._members if hasattr(member, "ready"))
         return next((pending for pending in waits if pending is not None), None)
 
     @eager
     async def rules_for(self, user: UserInfo, namespace: str) -> Rules:
-        """Joins what every member that can list its rules says; one that cannot makes the answer incomplete."""
+        """Join the rules of every member that can list them; a member that cannot makes the answer incomplete."""
         resource: list[dict] = []
         other: list[dict] = []
         incomplete = False
@@ -173,7 +174,7 @@ class Union:
         return resource, other, incomplete, aggregate(errs)
 
     def close(self) -> None:
-        """Let go of what members hold open."""
+        """Close the connections of the members."""
         for member in self._members:
             close = getattr(member, "close", None)
             if close is not None:
@@ -189,11 +190,10 @@ def build(
     always_allow_paths: Sequence[str] = (),
     decisions: Counter | None = None,
 ) -> Union:
-    """The server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the
-    order given.
+    """Return the server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the given order.
 
-    Each mode Webhook takes the next of ``webhooks``, (name, authorizer). ``ValueError`` for an unknown, repeated or unconfigured mode; an
-    empty list is refused: nothing is open by accident.
+    Each Webhook mode takes the next of ``webhooks``, (name, authorizer). Raises ``ValueError`` for an unknown, repeated or unconfigured
+    mode, and for no modes at all, so that nothing is open by accident.
     """
     known: dict[str, Authorizer | None] = {
         "AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny(), "RBAC": rbac, "Node": node, "ABAC": abac,
@@ -213,6 +213,6 @@ def build(
             raise ValueError(f'authorization-mode "{mode}" is not configured')
         members.append(member)
         names.append((mode, name))
-    # system:masters may do everything, whatever else is configured: the way back from a broken policy.
+    # system:masters may do everything, whatever else is configured, to recover from a broken policy.
     paths = AlwaysAllowPaths(always_allow_paths) if always_allow_paths else None
     return Union(members, (MASTERS,), paths, names, decisions)

@@ -1,6 +1,6 @@
-"""Authorization of kubelets: what concerns their own node, and nothing else (``plugin/pkg/auth/authorizer/node``).
+"""Authorization of kubelets: each may access what concerns its own node (``plugin/pkg/auth/authorizer/node``).
 
-Some checks need the object's content; they are the NodeRestriction admission plug-in's, and both belong together.
+Checks that need the object's content are in the NodeRestriction admission plug-in; the two belong together.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def _no(reason: str) -> Outcome:
 
 
 class Reaches(Protocol):
-    """The graph of what hangs together with a node."""
+    """The graph of the objects related to each node."""
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        """Whether something on the node refers to the object."""
+        """Return whether something on the node refers to the object."""
         ...
 
     def ready(self) -> Awaitable[None] | None:
-        """To be awaited before the first question, where there is much to read; None once it was."""
+        """Return what to await before the first query if there is much to read, else None."""
         ...
 
 
 class NodeAuthorizer:
-    """``rules`` gives those of the bootstrap role system:node: what every node may do with resources not told apart here. It is asked once
-    there is a node."""
+    """``rules`` returns the rules of the bootstrap role system:node, which apply to the resources without a check of their own. It is
+    called when the first node makes a request."""
 
     def __init__(self, graph: Reaches, rules: Callable[[], Sequence[Rule]]) -> None:
         self._graph, self._given = graph, rules
@@ -57,11 +57,11 @@ class NodeAuthorizer:
 
     @cached_property
     def _certificates(self) -> bool:
-        """system:node has no rule about them while their gate is off."""
+        """Whether system:node has a rule for podcertificaterequests; it has none while their feature gate is off."""
         return any("podcertificaterequests" in (rule.get("resources") or ()) for rule in self._given())
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """Decide for users that are nodes, by the rules of system:node and what the graph says is theirs; no opinion on everybody else."""
+        """Decide requests of nodes by the rules of system:node and the graph; no opinion on other users."""
         node = node_name(a.user)
         if node is None:
             return _NO_OPINION
@@ -78,7 +78,7 @@ class NodeAuthorizer:
         return await awaited(self.authorize(a))
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        """No rules; incomplete, with the reason, for a node."""
+        """Return no rules; for a node the answer is incomplete, with the reason."""
         if node_name(user) is not None:
             return [], [], True, "node authorizer does not support user rule resolution"
         return [], [], False, ""
@@ -119,7 +119,7 @@ class NodeAuthorizer:
         return self._related(node, a)
 
     def _service_account(self, node: str, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """Tokens, and the account itself: plug-ins that get credentials for images look at its annotations."""
+        """Token requests, and reads of the account itself, whose annotations kubelet credential providers use."""
         if a.verb == "get" and not a.subresource:
             if not features.DEFAULT.enabled("KubeletServiceAccountTokenForCredentialProviders") and not self._certificates:
                 return _no("not allowed to get service accounts")
@@ -135,7 +135,7 @@ class NodeAuthorizer:
             return _no("can only get, create, update, patch, or delete a node lease")
         if a.namespace != "kube-node-lease":
             return _no('can only access leases in the "kube-node-lease" system namespace')
-        # The name of what is created is known only to admission.
+        # On create the name is only known in admission.
         if a.verb != "create" and a.name != node:
             return _no("can only access node lease with the same name as the requesting node")
         return _ALLOWED
@@ -168,7 +168,7 @@ class NodeAuthorizer:
             return _NO_OPINION
         if a.subresource:
             return _no("nodes may not access the status subresource of PodCertificateRequests")
-        if a.verb == "create":  # for which pods is admission's to say
+        if a.verb == "create":  # admission checks for which pods
             return _ALLOWED
         if a.verb == "get":
             return self._related(node, a)
@@ -183,7 +183,7 @@ class NodeAuthorizer:
             if a.verb in ("create", "update", "patch"):
                 return _ALLOWED
             if a.is_read_only():
-                # By name: a kubelet looks for its Node before it exists.
+                # By name, not by the graph: a kubelet looks for its Node before it exists.
                 if a.name == node:
                     return _ALLOWED
                 if not a.name:

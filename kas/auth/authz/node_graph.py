@@ -1,7 +1,7 @@
-"""What a node may see: which objects the pods bound to it, and their volumes, refer to.
+"""The objects each node may access: those referenced by the pods bound to it, and by their volumes.
 
-``plugin/pkg/auth/authorizer/node/graph.go``. Kept as counts per node instead of a walked graph: an object every pod refers
-to (a service account, the CA bundle) answers as fast as any other.
+``plugin/pkg/auth/authorizer/node/graph.go``. Kept as reference counts per node instead of a graph to traverse: an object that every pod
+refers to (a service account, the CA bundle) is found as fast as any other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Obj = dict[str, Any]
 Key = tuple[str, str, str]
 
 MIRROR_POD = "kubernetes.io/config.mirror"
-# Resources the graph has to be fed with.
+# The resources whose events the graph needs.
 SOURCES = ("pods", "persistentvolumes", "volumeattachments", "resourceslices", "podcertificaterequests")
 
 
 class LargePod:
-    """A pod that may refer to thousands, which ``load`` gives: read beside the loop, or when a node first asks."""
+    """A pod that may have thousands of references, provided by ``load``. Read off the event loop, or when a node first needs it."""
 
     __slots__ = ("_found", "_load")
 
@@ -28,8 +28,8 @@ class LargePod:
         self._found: tuple[str, frozenset[Key]] | None = None
 
     def prepare(self) -> tuple[str, frozenset[Key]]:
-        """Its node, and what it refers to; any thread may ask, and what a second one makes is the same."""
-        load, found = self._load, self._found  # in this order: what another thread has made is there before its way is gone
+        """Return (node, references). Thread-safe: concurrent calls compute equal results."""
+        load, found = self._load, self._found  # in this order: another thread sets _found before it clears _load
         if found is not None:
             return found
         assert load is not None
@@ -39,32 +39,32 @@ class LargePod:
         return found
 
     def gives(self, node: str, key: Key) -> bool:
-        """Whether it is on the node and refers to that."""
+        """Return whether the pod is on the node and refers to the object."""
         here, keys = self.prepare()
         return here == node and key in keys
 
 
 class NodeGraph:
-    """``put`` and ``delete`` take the events of ``SOURCES``; ``reaches`` answers for what they refer to as well."""
+    """``put`` and ``delete`` take the events of ``SOURCES``; ``reaches`` also answers for the objects these refer to."""
 
     def __init__(self) -> None:
-        # How many pods (or other sources) of a node refer to a key.
+        # How many pods (or other sources) of a node refer to an object.
         self._nodes: dict[Key, dict[str, int]] = {}
-        # What each source contributed, to take it back: (node, keys).
+        # What each source contributed, for its removal: (node, keys).
         self._given: dict[Key, tuple[str, tuple[Key, ...]]] = {}
-        # A volume reaches the nodes of its claim; a volume's secret those of the volume.
+        # A volume is reachable from the nodes of its claim, and a volume's secrets from the nodes of the volume.
         self._volume_claim: dict[str, Key] = {}
         self._volume_secrets: dict[str, tuple[Key, ...]] = {}
         self._secret_volumes: dict[Key, set[str]] = {}
-        self._large: dict[str, dict[str, LargePod]] = {}  # by namespace and name, none of which is among the others
+        self._large: dict[str, dict[str, LargePod]] = {}  # by namespace and name; disjoint from the other pods
 
     def put_large(self, namespace: str, name: str, pod: LargePod) -> None:
-        """Take in a new or changed pod of that kind."""
+        """Add or replace a pod that is read later."""
         self.delete("pods", namespace, name)
         self._large.setdefault(namespace, {})[name] = pod
 
     def put(self, resource: str, obj: Obj) -> None:
-        """Take in a new or changed object; what its former state led to is forgotten."""
+        """Add or replace an object; the references of its previous state are removed."""
         meta, spec = obj["metadata"], obj.get("spec") or {}
         name = meta["name"]
         if resource == "pods":
@@ -93,7 +93,7 @@ class NodeGraph:
                     self._secret_volumes.setdefault(secret, set()).add(name)
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
-        """Forget an object and what it led to; unknown ones are no error."""
+        """Remove an object and its references; an unknown object is not an error."""
         if resource == "persistentvolumes":
             self._drop_volume(name)
         else:
@@ -102,7 +102,7 @@ class NodeGraph:
             self._take((resource, namespace, name))
 
     def keep_only(self, resource: str, there: set[tuple[str, str]]) -> None:
-        """Deletes what is not among these (namespace, name)."""
+        """Remove the objects of ``resource`` that are not in ``there`` (namespace, name)."""
         if resource == "persistentvolumes":
             known = [("", name) for name in self._volume_claim]
         else:
@@ -114,10 +114,10 @@ class NodeGraph:
                 self.delete(resource, namespace, name)
 
     def ready(self) -> None:
-        """There is nothing to read first."""
+        """Return None: there is nothing to read first."""
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        """Whether something on the node refers to the object."""
+        """Return whether something on the node refers to the object."""
         if resource == "persistentvolumes":
             claim = self._volume_claim.get(name)
             return claim is not None and self._refers(node, claim)
@@ -174,7 +174,7 @@ def _pod_given(pod: Obj) -> tuple[str, frozenset[Key]]:
 
 def _pod_references(pod: Obj) -> Iterator[Key]:
     meta, spec = pod["metadata"], pod["spec"]
-    # A kubelet makes mirror pods itself: they must never give it anything.
+    # A kubelet creates mirror pods itself, so they must never grant it access.
     if MIRROR_POD in (meta.get("annotations") or {}):
         return
     namespace = meta["namespace"]
@@ -212,7 +212,7 @@ def _container_references(container: Obj) -> Iterator[tuple[str, str]]:
                 yield resource, source[field].get("name") or ""
 
 
-# Volume sources that name their secret as a reference in the pod's namespace.
+# Volume sources that reference their secret in the pod's namespace.
 _SECRET_REF_SOURCES = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
 
 
@@ -241,7 +241,7 @@ def _volume_references(volume: Obj, pod: str) -> Iterator[tuple[str, str]]:
 
 
 def _volume_secrets(spec: Obj, claim_namespace: str) -> Iterator[Key]:
-    """The secrets of a PersistentVolume its kubelet needs: the controllers' own are not among them."""
+    """Yield the secrets of a PersistentVolume that the kubelet needs; those only controllers use are left out."""
     azure = spec.get("azureFile")
     if azure:
         yield "secrets", azure.get("secretNamespace") or claim_namespace, azure.get("secretName") or ""

@@ -1,6 +1,6 @@
-"""The node graph over the store: filled when a node first asks, followed from then on.
+"""Keeps the node graph in step with the store: filled at a node's first request, followed from then on.
 
-A server that no kubelet talks to pays nothing for it, and one that does starts no later for it.
+A server without kubelets pays nothing for it, and a server with kubelets does not start later because of it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from kas.meta.waiting import TimeSlice
 from kas.observe.metrics import Histogram, Registry
 from kas.store import PAGE_BYTES, Event, Record
 
-# What upstream's metric calls the objects that are added and deleted.
+# The names of the resources in upstream's metric.
 _NAMES = {
     "pods": "Pod", "persistentvolumes": "PV", "volumeattachments": "VolumeAttachment", "resourceslices": "ResourceSlice",
     "podcertificaterequests": "PodCertificateRequest",
 }  # fmt: skip
-MANY, PAGE = 500, 64  # objects: fewer are read in a few milliseconds by who asks first, others in pages
-# Without one of these in its JSON a pod is on no node, and nothing of it has to be decoded.
+MANY, PAGE = 500, 64  # objects; fewer are read in a few milliseconds by the first request, more are read in pages
+# A pod without this in its JSON is on no node and need not be decoded.
 _ON_NODE = b'"nodeName":"'
 
 
 class NodeGraphInformer:
-    """``prefixes`` are the key prefixes of the graph's sources by resource, as ``NodeGraph.put`` names them; ``metrics`` is told how long
-    the graph takes to change."""
+    """``prefixes`` are the key prefixes of the graph's sources by resource, as in ``NodeGraph.put``. ``metrics`` records how long updates
+    of the graph take."""
 
     def __init__(self, source: Source, prefixes: Mapping[str, str], metrics: Registry) -> None:
         self._graph = NodeGraph()
@@ -44,8 +44,11 @@ class NodeGraphInformer:
         self.has_synced = False
 
     def ready(self) -> Awaitable[None] | None:
-        """None when the graph is there, or is made at the first question; to be awaited where that would take long: others have their turns
-        then. Raises, as what is to be awaited does, what reading the store raises."""
+        """Return None if the graph is filled or can be filled quickly at the first query; else an awaitable that fills it and yields to
+        other tasks.
+
+        Both raise the errors of reading the store.
+        """
         if self.has_synced or all(self._source.count(part.prefix, MANY) < MANY for part in self._parts):
             return None
         return self._filled()
@@ -53,7 +56,7 @@ class NodeGraphInformer:
     async def _filled(self) -> None:
         if self._filling is None:
             self._filling = asyncio.ensure_future(self._fill())
-        await asyncio.shield(self._filling)  # whoever asks may leave, and others wait for the same
+        await asyncio.shield(self._filling)  # a cancelled request must not cancel the fill for the others
 
     async def _fill(self) -> None:
         try:
@@ -64,7 +67,7 @@ class NodeGraphInformer:
             self._filling = None
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        """Whether something on the node refers to the object."""
+        """Return whether something on the node refers to the object."""
         if not self.has_synced:
             for part in self._parts:
                 part.start()
@@ -73,7 +76,7 @@ class NodeGraphInformer:
 
 
 class _Part:
-    """One resource of the graph, as a reflector's target."""
+    """The target of one resource's reflector."""
 
     def __init__(self, source: Source, graph: NodeGraph, resource: str, prefix: str, took: Histogram) -> None:
         self._source, self.prefix = source, prefix
@@ -83,12 +86,12 @@ class _Part:
         self._fills = self._missed = False
 
     def start(self) -> None:
-        """Reads what there is, and follows it."""
+        """Read all objects at once, and follow the changes."""
         Reflector(self._source, self.prefix, self).start()
 
     async def fill(self) -> None:
-        """Reads what there is, in pages, and follows it. Events that come between the pages are about what was read, which is as new or
-        newer, or about what is to be read."""
+        """Read all objects in pages, and follow the changes. An event between pages concerns an object already read, which is as new or
+        newer, or one still to be read."""
         time_slice, start = TimeSlice(), ""
         self._fills = True
         try:
@@ -106,7 +109,7 @@ class _Part:
                     await time_slice.pause()
         except BaseException:
             self._paged.stop()
-            self._graph.keep_only(self._resource, set())  # what is deleted until it is tried again nobody tells
+            self._graph.keep_only(self._resource, set())  # deletions until the next attempt are not observed
             raise
         finally:
             self._fills = False
@@ -114,7 +117,7 @@ class _Part:
             self.replace(())
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Starts over with these, or with what there is now where it began with pages: there is something that was not told."""
+        """Start over after missed events: with ``records``, or with what is in the store now if the part was filled in pages."""
         if self._fills:
             self._missed = True
             return

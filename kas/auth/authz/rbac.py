@@ -1,14 +1,15 @@
 """RBAC: an index over roles and bindings, compiled per identity.
 
-``RbacIndex`` is fed with objects (at start and from the store's events). Bindings are indexed by subject, so what a
-decision costs depends on the bindings of its user, never on how many others there are. Per user the matching rules are
-gathered once, and per shape of request (verb, group, resource, subresource, namespace) once more into a short row of
-(resource names or None, outcome); a decision then is two dictionary hits, made in ``kas._fastpath``. A change in a namespace drops what
-was compiled for those who have asked about it, a cluster role what was for those who are bound to it, and a cluster role binding what was
-for its subjects.
+``RbacIndex`` is filled with objects (at start and from the store's events). Bindings are indexed by subject, so the cost of a decision
+depends on the user's own bindings, not on how many others exist. The matching rules are collected once per user, and once more per shape
+of request (verb, group, resource, subresource, namespace) into a short row of (resource names or None, outcome). A decision is then two
+dictionary lookups, made in ``kas._fastpath``.
 
-Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order comes
-from an unordered cache, ours is by name.
+Invalidation: a change in a namespace drops what was compiled for users with requests about that namespace; a change of a cluster role,
+what was compiled for users bound to it; a change of a cluster role binding, what was compiled for its subjects.
+
+Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order comes from an
+unordered cache, the order here is by name.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ Obj = dict[str, Any]
 Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 
 GROUP = "rbac.authorization.k8s.io"
-# Of all that is compiled, and the longest name, path or namespace in it: requests may name anything.
+# Budget of all compiled data, and the longest name, path or namespace in it: requests may contain any text.
 COMPILED_BYTES, LONGEST = 32 << 20, 1024
-MANY_GROUPS = 10_000  # more of them are remembered with the identity alone: to look them up would take milliseconds
-MOST_CHANGES = 256  # that are remembered; who comes after more is compiled anew, which takes as long as to look through them
-CHANGES_BYTES = 1 << 20  # of all of them; one that alone is more is everybody's
-# Whoever is bound so often in one scope has his roles there kept, so many bindings of all of them, and so many changes that he did not ask
-# about; of groups he has few then.
+MANY_GROUPS = 10_000  # users with more groups are cached on the identity only: looking up such a key would take milliseconds
+MOST_CHANGES = 256  # changes kept; a matcher older than that is compiled anew, which takes as long as checking them all
+CHANGES_BYTES = 1 << 20  # of all changes kept; a larger single change invalidates every matcher
+# A user with MANY_BINDINGS bindings in one scope, and at most FEW_GROUPS subjects, has its roles there kept up to date (``ManyBound``):
+# up to MOST_BINDINGS bindings in total, dropped after MOST_UNASKED changes without a request.
 MANY_BINDINGS, MOST_BINDINGS, MOST_UNASKED, FEW_GROUPS = 500, 200_000, 10_000, 64
-MOST_AT_ONCE = 1_000  # bindings that are put in order in one step
-MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
+MOST_AT_ONCE = 1_000  # bindings sorted in one step
+MOST_RULES = 10_000  # listed by a rules review; a role counts once for each of its bindings
 
 
-# A namespace in which something has changed, the reference to a cluster role, or keys of the subjects of a cluster role binding.
+# A namespace in which something changed, the reference of a cluster role, or the subject keys of a cluster role binding.
 Change = str | tuple[str, str] | frozenset[str]
 
 
 def _size(change: Change) -> int:
-    """About how many bytes it takes."""
+    """Return approximately how many bytes the change takes."""
     return 128 + (len(change) if isinstance(change, str) else sum(map(len, change)) + 128 * len(change))
 
 
@@ -64,7 +65,7 @@ class _Binding:
 
 
 class LargeBinding:
-    """A binding of thousands of subjects, which ``load`` gives with it: read when somebody first asks who is in its namespace."""
+    """A binding of thousands of subjects, provided by ``load`` and read when its scope is first needed."""
 
     __slots__ = ("_found", "_load", "_namespace")
 
@@ -74,8 +75,8 @@ class LargeBinding:
         self._namespace = namespace
 
     def prepare(self) -> tuple[_Binding, dict[str, int]]:
-        """The binding, and subject key -> first index; any thread may read it, and what a second one makes is the same."""
-        load, found = self._load, self._found  # in this order: what another thread has made is there before its way is gone
+        """Return the binding, and subject key -> first index. Thread-safe: concurrent calls compute equal results."""
+        load, found = self._load, self._found  # in this order: another thread sets _found before it clears _load
         if found is not None:
             return found
         assert load is not None
@@ -92,8 +93,10 @@ _NOBODY: dict[str, int] = {}
 
 
 class _Scope:
-    """The bindings of one namespace (or of the cluster): by name, and subject key -> {binding name: subject's index}; large ones have
-    indexes of their own, which are made beside the loop and dropped in one piece."""
+    """The bindings of one namespace (or of the cluster): by name, and subject key -> {binding name: subject's index}.
+
+    Large bindings have their own indexes, which are built off the event loop and dropped as a whole.
+    """
 
     __slots__ = ("bindings", "by_subject", "large")
 
@@ -108,7 +111,7 @@ class _Scope:
 
     def put(self, obj: Obj, namespace: str) -> None:
         binding = _Binding(obj)
-        keys = [_subject_key(subject, namespace) for subject in binding.subjects]  # first: where one is no subject nothing has changed
+        keys = [_subject_key(subject, namespace) for subject in binding.subjects]  # first, so that an invalid subject changes nothing
         self.drop(binding.name, namespace)
         self.bindings[binding.name] = binding
         for i, key in enumerate(keys):
@@ -131,7 +134,7 @@ class _Scope:
                     del self.by_subject[key]
 
     def one(self, name: str, keys: dict[str, None]) -> tuple[_Binding, Obj] | None:
-        """A binding with its first subject that applies, if one does. For few keys."""
+        """Return a binding with its first matching subject, or None. For few keys."""
         binding = self.bindings.get(name)
         if isinstance(binding, LargeBinding):
             binding, places = binding.prepare()
@@ -141,7 +144,7 @@ class _Scope:
         return (binding, binding.subjects[min(at)]) if binding is not None and at else None
 
     def matching(self, keys: dict[str, None]) -> Iterator[tuple[_Binding, Obj]]:
-        """The bindings that apply, in order of name, each with its first subject that does."""
+        """Yield the matching bindings in order of name, each with its first matching subject."""
         found = self.places(keys)
         for name in sorted(found):
             one = self.bindings[name]
@@ -149,8 +152,10 @@ class _Scope:
             yield binding, binding.subjects[found[name]]
 
     def places(self, keys: dict[str, None]) -> dict[str, int]:
-        """By name of those that apply, which of its subjects does; not to be changed. Costs what is less, the subjects that the user
-        is or those that are bound: two views of keys walk the shorter one."""
+        """Return the index of the first matching subject by binding name; do not modify it.
+
+        The cost is that of the smaller set, the user's subjects or the bound ones: intersecting two key views iterates over the shorter.
+        """
         found: dict[str, int] = {}
         here = self.by_subject.keys() & keys.keys()
         if len(here) == 1 and not self.large:
@@ -174,7 +179,7 @@ def _subject_key(subject: Obj, namespace: str) -> str:
     if kind == "Group":
         return "g" + name
     if kind == "ServiceAccount":
-        # Without a namespace of its own it means the binding's; in a ClusterRoleBinding it then means nobody.
+        # Without a namespace it means the binding's; in a ClusterRoleBinding it then matches no account.
         ns = subject.get("namespace") or namespace
         return "u" + service_account_username(ns, name) if ns else ""
     return ""
@@ -187,12 +192,12 @@ def _describe_subject(subject: Obj, namespace: str) -> str:
     return f"{subject.get('kind', '')} {go_quote(name)}"
 
 
-# A role that somebody has, and by what: the namespace ("" for the cluster), the binding and the subject in it.
+# A role a user has, and why: the namespace ("" for the cluster), the binding and its matching subject.
 _Held = tuple[Role, str, _Binding, Obj]
 
 
 def _reason(held: _Held) -> str:
-    """Why what the role allows is allowed: made for the few of thousands that a request is about."""
+    """Return the reason for what the role allows. Built only for the roles a request matches."""
     _, namespace, binding, subject = held
     (kind, name), who = binding.role, _describe_subject(subject, namespace)
     what = f"RoleBinding {go_quote(f'{binding.name}/{namespace}')}" if namespace else f"ClusterRoleBinding {go_quote(binding.name)}"
@@ -200,21 +205,22 @@ def _reason(held: _Held) -> str:
 
 
 def role_not_found(kind: str, name: str) -> str:
-    """The lister's text for a binding to a role that is not there."""
+    """Return the lister's error for a binding to a role that does not exist."""
     return f"{kind.lower()}.{GROUP} {go_quote(name)} not found"
 
 
 class _Epoch(NamedTuple):
-    """When something was compiled: ``of`` is an index's own, since users may be asked about in several; ``at`` how many changes it had."""
+    """When something was compiled: ``of`` identifies the index, since a user may be checked in several; ``at`` is its number of
+    changes."""
 
     of: object
     at: int
 
 
 class RbacIndex(Decisions):
-    """Roles and bindings of the cluster, and the authorizer over them. Not thread-safe: one per worker's loop.
+    """Roles and bindings of the cluster, and the authorizer over them. Not thread-safe: one per worker's event loop.
 
-    ``revision`` grows with every change. ``missing`` words the error for a role that does not exist.
+    ``revision`` increases with every change. ``missing`` returns the error text for a role that does not exist.
     """
 
     def __init__(self, missing: Callable[[str, str], str] = role_not_found) -> None:
@@ -225,20 +231,20 @@ class RbacIndex(Decisions):
         self._roles: dict[tuple[str, str], Role] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, Matcher] = {}
-        # Of who is bound often, by namespace and subjects, who asked last at the end.
+        # For users with many bindings, by namespace and subjects, in LRU order.
         self._many: OrderedDict[tuple[str, frozenset[str]], ManyBound[tuple[_Binding, Obj], _Held]] = OrderedDict()
-        # The last changes, and how many there were before these.
+        # The last changes, and the number of changes before them.
         self._changes: list[Change] = []
         self._changes_bytes = 0
         self._before, self._own = 0, object()
-        self._ordered = False  # who asks now has waited for his bindings
+        self._ordered = False  # set while ``_after`` authorizes: the bindings have been sorted
         self.epoch = _Epoch(self._own, 0)
         self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
 
     # --- feeding
 
     def put(self, resource: str, obj: Obj) -> None:
-        """Adds or replaces an object of ``resource`` (clusterroles, roles, clusterrolebindings, rolebindings)."""
+        """Add or replace an object of ``resource`` (clusterroles, roles, clusterrolebindings, rolebindings)."""
         meta = obj["metadata"]
         if resource in ("clusterroles", "roles"):
             self.put_role(meta["namespace"] if resource == "roles" else "", meta["name"], Role(lambda: obj.get("rules") or ()))
@@ -253,7 +259,7 @@ class RbacIndex(Decisions):
         self._bound_otherwise(namespace, before, scope.bindings[meta["name"]])
 
     def put_role(self, namespace: str, name: str, role: Role) -> Role | None:
-        """Adds or replaces a role, or with ``namespace`` "" a cluster role; returns what it replaces."""
+        """Add or replace a role, or a cluster role if ``namespace`` is ""; return the replaced one."""
         before = self._roles.get((namespace, name)) if namespace else self._cluster_roles.get(name)
         if namespace:
             self._roles[namespace, name] = role
@@ -264,13 +270,13 @@ class RbacIndex(Decisions):
         return before
 
     def put_large_binding(self, namespace: str, name: str, binding: LargeBinding) -> None:
-        """Adds or replaces a binding that is read later, or with ``namespace`` "" a cluster role binding."""
+        """Add or replace a binding that is read later, or a cluster role binding if ``namespace`` is ""."""
         self._scopes.setdefault(namespace, _Scope()).put_large(name, namespace, binding)
         self._binding_changed(namespace, name)
         self._bound_otherwise(namespace, binding)
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
-        """Forgets a role or binding; decisions made with it are forgotten, too. One that is not there is fine."""
+        """Remove a role or binding and invalidate the decisions made with it. A missing object is not an error."""
         change: Change = namespace
         if resource == "clusterroles":
             self._cluster_roles.pop(name, None)
@@ -297,7 +303,7 @@ class RbacIndex(Decisions):
         self._changed(change)
 
     def keep_only(self, resource: str, there: set[tuple[str, str]]) -> None:
-        """Drops what is not among ``there`` (namespace, name): after events were missed."""
+        """Remove the objects of ``resource`` that are not in ``there`` (namespace, name), after missed events."""
         if resource == "clusterroles":
             have = [("", name) for name in self._cluster_roles]
         elif resource == "roles":
@@ -323,15 +329,15 @@ class RbacIndex(Decisions):
                 many.otherwise(ref)
 
     def _bound_otherwise(self, namespace: str, *bindings: _Binding | LargeBinding | None) -> None:
-        """Bindings have come, gone or changed: those of the cluster concern their subjects."""
+        """Record a change of bindings: in a namespace it affects the namespace, in the cluster only the subjects."""
         if namespace:
             self._changed(namespace)
             return
         keys: set[str] = set()
         for binding in bindings:
-            if isinstance(binding, LargeBinding):  # its subjects are not read here
+            if isinstance(binding, LargeBinding):  # do not read its subjects here
                 self.revision += 1
-                self._forget()  # also when nobody is remembered here: identities remember, too
+                self._forget()  # also without matchers here: identities hold matchers, too
                 return
             if binding is not None:
                 keys.update(_subject_key(subject, "") for subject in binding.subjects)
@@ -356,8 +362,8 @@ class RbacIndex(Decisions):
         self.epoch = _Epoch(self._own, self._before)
 
     def _holds(self, m: Matcher) -> bool:
-        """Whether nothing has changed since that concerns the user: in namespaces asked about, in roles there and of the cluster, in who
-        has these. What was compiled counts then."""
+        """Return whether a matcher is still valid, that is, whether no change since affects the user: in the namespaces of its requests,
+        in its cluster roles, or in the cluster role bindings of its subjects. Advances its epoch if so."""
         since = m.epoch.at - self._before
         if m.epoch.of is not self._own or since < 0:
             return False
@@ -368,7 +374,7 @@ class RbacIndex(Decisions):
         return True
 
     def _keeps(self, length: int, entries: int = 1) -> bool:
-        """Whether something that long is remembered; what was is forgotten when there is no room for it."""
+        """Return whether an entry of this length may be cached. If the budget is exhausted, the cache is emptied first."""
         if length > LONGEST:
             return False
         if not self._room.take(length, entries):
@@ -378,7 +384,8 @@ class RbacIndex(Decisions):
     # --- listing
 
     def held(self, user: UserInfo, namespace: str) -> tuple[list[Sequence[Obj]], str]:
-        """The rules of every role the user has in the namespace and cluster-wide, each role once, and the resolution error or ""."""
+        """Return the rules of every role the user has in the namespace and cluster-wide, each role once, and the resolution error or
+        ""."""
         m = self.matcher(user)
         roles: dict[Role, None] = {}
         errs: list[str] = []
@@ -390,8 +397,10 @@ class RbacIndex(Decisions):
 
     @eager
     async def rules_for(self, user: UserInfo, namespace: str) -> Rules:
-        """SelfSubjectRulesReview's lists. A role counts with each of its bindings; the rules are not to be changed; beyond ``MOST_RULES``
-        the lists are incomplete. Others have their turns meanwhile."""
+        """Return the rules of a SelfSubjectRulesReview; do not modify them.
+
+        A role is listed once for each of its bindings. Beyond ``MOST_RULES`` the lists are incomplete. Yields to other tasks in between.
+        """
         keys, time_slice = self.matcher(user).keys, TimeSlice()
         resource: list[Obj] = []
         other: list[Obj] = []
@@ -410,13 +419,13 @@ class RbacIndex(Decisions):
                     of_resources, of_paths = role.listed() if count <= left else listed(role.rules[:left])
                     resource += of_resources
                     other += of_paths
-                left -= max(1, count)  # of those without any, and of roles that are not there, there may be as many
+                left -= max(1, count)  # roles without rules and missing roles count, too, since there may be as many
                 if left < 0:
                     return resource, other, True, aggregate([*errs, f"there are more than {MOST_RULES} rules"])
         return resource, other, False, aggregate(errs)
 
     def role_rules(self, kind: str, name: str, namespace: str) -> list[Obj] | None:
-        """The rules a roleRef points to, None when the role does not exist."""
+        """Return the rules of the role that a roleRef names, None if it does not exist."""
         role = self._role(kind, name, namespace)
         return None if role is None else role.rules
 
@@ -426,7 +435,7 @@ class RbacIndex(Decisions):
     # --- compiling
 
     def matcher(self, user: UserInfo) -> Matcher:
-        """The user's compiled rules, made at the first question."""
+        """Return the user's matcher, compiled on first use."""
         m: Matcher | None
         if len(user.groups) > MANY_GROUPS:
             m = user.compiled
@@ -435,7 +444,7 @@ class RbacIndex(Decisions):
             return m
         m = self._matchers.get(user.key)
         if m is None or not self._holds(m):
-            # A user of many groups is one of many entries, not one that is too long.
+            # A user of many groups counts as many entries, not as one that is too long.
             if not self._room.take(2 * user.length, 2 + len(user.groups)):
                 self._forget()
             m = Matcher(user.subjects, self.epoch)
@@ -444,20 +453,21 @@ class RbacIndex(Decisions):
         return m
 
     def _bound(self, keys: dict[str, None], namespace: str) -> Iterator[tuple[_Binding, Obj, Role | None]]:
-        """The bindings of one scope that apply, in order of name, with the subject that does and the role, if it is there."""
+        """Yield the matching bindings of one scope in order of name, each with its matching subject and its role, or None if that is
+        missing."""
         scope = self._scopes.get(namespace)
         if scope is not None:
             for binding, subject in scope.matching(keys):
                 yield binding, subject, self._role(*binding.role, namespace)
 
     def _first_bound(self, keys: dict[str, None], namespace: str, most: int) -> list[_Binding | LargeBinding]:
-        """The first of those bindings, as they are now."""
+        """Return the first ``most`` of these bindings, as they are now."""
         scope = self._scopes.get(namespace)
         return [] if scope is None else [scope.bindings[name] for name in sorted(scope.places(keys))[:most]]
 
     def _scope_roles(self, m: Matcher, namespace: str) -> tuple[list[_Held], list[str]]:
-        """The user's roles in one scope, and the errors met on the way. A role that is bound twice gives the reason of the first binding,
-        so the second one is not looked at."""
+        """Return the user's roles in one scope, and the errors on the way. A role that is bound twice appears once, with the first
+        binding."""
         known: tuple[list[_Held], list[str]] | None = m.scopes.get(namespace)
         if known is not None:
             return known
@@ -465,14 +475,14 @@ class RbacIndex(Decisions):
         if many is not None:
             try:
                 found = many.have()
-            except BaseException:  # one could not be read, and some of what changed is not taken in
+            except BaseException:  # an object could not be read, and the changes are only partly applied
                 self._many.clear()
                 raise
             for ref in many.cluster_roles:
                 self._asks_of(m, ref)
         else:
             found = self._walked(m, namespace)
-        # A namespace nobody has bindings in is not remembered: requests may name any.
+        # A namespace without bindings is not cached: requests may name any.
         if namespace in self._scopes and self._keeps(len(namespace) + sum(map(len, found[1])), 1 + len(found[0])):
             m.scopes[namespace] = found
         return found
@@ -491,13 +501,13 @@ class RbacIndex(Decisions):
         return list(roles.values()), errs
 
     def _asks_of(self, m: Matcher, ref: tuple[str, str]) -> None:
-        """A cluster role concerns the user, whether it is there or not, and whatever else is remembered."""
+        """Record that the user depends on a cluster role, whether it exists or not."""
         if ref not in m.scopes:
             self._keeps(len(ref[1]))
             m.scopes[ref] = None
 
     def _many_of(self, keys: dict[str, None], namespace: str) -> ManyBound[tuple[_Binding, Obj], _Held] | None:
-        """The roles of somebody with many bindings in the scope, who has few groups."""
+        """Return the maintained roles of a user with many bindings in the scope and few groups; None for other users."""
         scope = self._scopes.get(namespace)
         if scope is None or len(scope.bindings) < MANY_BINDINGS or len(keys) > FEW_GROUPS:
             return None
@@ -533,7 +543,7 @@ class RbacIndex(Decisions):
         return roles, errs
 
     def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
-        """Makes ready what the user has in the namespace and cluster-wide, where that takes long, for who is about to ask for it."""
+        """Prepare the user's roles in the namespace and cluster-wide. Returns an awaitable if that takes long, else None."""
         pending = self._first(self.matcher(user), namespace)
         return None if pending is None else self._all_ready(pending, user, namespace)
 
@@ -544,8 +554,11 @@ class RbacIndex(Decisions):
             await again
 
     def _first(self, m: Matcher, namespace: str, ordered: bool = False) -> Awaitable[None] | None:
-        """What is to be awaited before the user's roles are asked: until his bindings stand in order, if they are many (unless it was tried
-        to have them ``ordered``), then until the rules that nobody has asked for yet are read."""
+        """Return what to await before the user's roles are used, or None.
+
+        That is the sorting of the user's bindings if there are many (skipped if it was done, ``ordered``), then the reading of large
+        rules that were not read yet.
+        """
         for ns in () if ordered else dict.fromkeys(("", namespace)):
             many = self._many_of(m.keys, ns) if m.scopes.get(ns) is None else None
             if many is not None and many.unasked > MOST_AT_ONCE:
@@ -565,8 +578,8 @@ class RbacIndex(Decisions):
                 await time_slice.pause()
 
     async def _after(self, a: Attributes, pending: Awaitable[None]) -> Outcome:
-        """As ``authorize``, after that. What was put in order and is forgotten by now is put in order at once: who forgets it, and who
-        asks, might do so for ever."""
+        """Wait for ``pending``, then authorize. If the sorted bindings were dropped in the meantime, they are sorted in one step:
+        otherwise concurrent changes could repeat the wait for ever."""
         await pending
         self._ordered = True
         try:
@@ -577,8 +590,10 @@ class RbacIndex(Decisions):
         return outcome
 
     def compile_shape(self, m: Matcher, a: Attributes) -> Row | Awaitable[Outcome]:
-        """What the user's rules say of every resource request like this one but for its name; asked once for each shape. What the rules
-        say of this one, to be awaited, where they are many that nobody has asked for yet."""
+        """Compile the outcomes for all resource requests that differ from this one only in name, and return the row.
+
+        Called once per shape. If many rules must be read first, returns an awaitable of this request's outcome instead.
+        """
         if (pending := self._first(m, a.namespace, self._ordered)) is not None:
             return self._after(a, pending)
         roles, errs = self._all_roles(m, a.namespace)
@@ -597,11 +612,11 @@ class RbacIndex(Decisions):
         length = len(a.verb) + len(a.api_group) + len(a.resource) + len(a.subresource) + len(a.namespace)
         if self._keeps(length, 2 + len(row) + held):
             m.shapes[a.verb, a.api_group, a.resource, a.subresource, a.namespace] = done
-            m.scopes.setdefault(a.namespace, None)  # has asked about it, whether its roles are remembered or not
+            m.scopes.setdefault(a.namespace, None)  # mark the namespace as used, even if its roles are not cached
         return done
 
     def compile_path(self, m: Matcher, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """What the user's rules say of a non-resource path; asked once for each path, and to be awaited as in ``compile_shape``."""
+        """Compile the outcome for a non-resource path. Called once per path; returns an awaitable as ``compile_shape`` does."""
         if (pending := self._first(m, a.namespace, self._ordered)) is not None:
             return self._after(a, pending)
         roles, errs = self._all_roles(m, a.namespace)

@@ -1,4 +1,4 @@
-"""The RBAC index over the store."""
+"""Keeps the RBAC index in step with the store."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
 
 
 def reflectors(index: RbacIndex, source: Source, prefixes: Mapping[str, str]) -> list[Reflector]:
-    """One for each of ``RESOURCES``, by their key ``prefixes``; the index decides rightly once all of them are started."""
+    """Return a reflector for each of ``RESOURCES``, by key prefix. The index is complete once all of them have started."""
     return [Reflector(source, prefixes[resource], _Part(index, resource, prefixes[resource])) for resource in RESOURCES]
 
 
 class _Part:
-    """One resource of the index, as a reflector's target."""
+    """The target of one resource's reflector."""
 
     def __init__(self, index: RbacIndex, resource: str, prefix: str) -> None:
         self._index, self._resource, self._prefix = index, resource, prefix

@@ -1,7 +1,8 @@
-"""The server's authorizer, made of a configuration, and made again when ``--authorization-config`` changes.
+"""The server's authorizer, built from a configuration and rebuilt when ``--authorization-config`` changes.
 
-Node, RBAC and ABAC follow the store or were read when the server started; they persist, and must be in every later configuration that
-the first one had them in. A file that cannot be used changes nothing. Upstream: ``pkg/kubeapiserver/authorizer/reload.go``.
+The Node, RBAC and ABAC authorizers keep their state: they follow the store, or were read when the server started. Every later
+configuration must contain those of them that the first one had. A file that cannot be used changes nothing. Upstream:
+``pkg/kubeapiserver/authorizer/reload.go``.
 """
 
 from __future__ import annotations
@@ -31,30 +32,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kas.auth")
 
-BACKOFF_S = 0.5  # of webhooks, before the second try (``DefaultAuthWebhookRetryBackoff``)
+BACKOFF_S = 0.5  # of webhooks, before the second attempt (``DefaultAuthWebhookRetryBackoff``)
 LOOK_EVERY_S = 1.0
 KEPT = ("Node", "RBAC", "ABAC")
 
 
 class Parts(NamedTuple):
-    """What of a webhook takes long to make, and may be made in any thread: where it is and who is shown to it, and its conditions."""
+    """The parts of a webhook authorizer that take long to build and may be built in any thread: its kubeconfig and its compiled
+    conditions."""
 
     kubeconfig: Backend
     conditions: MatchConditions | None
 
 
 def parts_of(authorizers: Authorizers) -> list[Parts]:
-    """Those of the webhooks, in their order. Raises ValueError for a file that cannot be used."""
+    """Return the parts of the webhooks, in order. Raises ValueError for a file that cannot be used."""
     hooks = [s.webhook for s in authorizers if s.webhook is not None and s.type == WEBHOOK]
     if not hooks:
         return []
-    from kas.client.kubeconfig import load as load_kubeconfig  # few servers have one
+    from kas.client.kubeconfig import load as load_kubeconfig  # few servers have a webhook
 
     return [Parts(load_kubeconfig(hook.kubeconfig), conditions_of(hook)) for hook in hooks]
 
 
 class Builder:
-    """Makes an authorizer of a configuration, with these parts of it that last. ``via`` is the way to webhooks."""
+    """Builds an authorizer from a configuration and the given long-lived authorizers. ``via`` is the route to webhooks."""
 
     def __init__(
         self, metrics: Registry, rbac: Authorizer, node: Authorizer, abac: Authorizer | None = None, via: Via | None = None
@@ -67,18 +69,19 @@ class Builder:
         )
 
     def build(self, authorizers: Authorizers, parts: Sequence[Parts] | None = None) -> Union:
-        """Raises ValueError for what there cannot be. ``parts`` are what ``parts_of`` the same authorizers says, where that is known."""
+        """Build the authorizer. ``parts`` is the result of ``parts_of(authorizers)`` if it is known. Raises ValueError for a
+        configuration that is not valid."""
         webhooks = [s for s in authorizers if s.type == WEBHOOK]
         made = zip(webhooks, parts_of(authorizers) if parts is None else parts, strict=True)
         hooks = [(s.name, self._webhook(s, part)) for s, part in made]
         return build([s.type for s in authorizers], self._rbac, self._node, self._abac, hooks, decisions=self._decisions)
 
     def _webhook(self, settings: AuthorizerSettings, part: Parts) -> Authorizer:
-        from kas.auth.authz.webhook import Metrics, WebhookAuthorizer  # with the HTTP client; few servers have one
+        from kas.auth.authz.webhook import Metrics, WebhookAuthorizer  # imports the HTTP client; few servers have a webhook
         from kas.client.webhook import Webhook
 
         hook = settings.webhook
-        assert hook is not None  # the configuration says so
+        assert hook is not None  # guaranteed by validation
         webhook = Webhook(part.kubeconfig, BACKOFF_S, hook.timeout / SECOND, via=self._via)
         ttls = (hook.authorized_ttl / SECOND, hook.unauthorized_ttl / SECOND)
         on_error = DENY if hook.deny_on_error else NO_OPINION
@@ -86,12 +89,12 @@ class Builder:
 
 
 class Reloading:
-    """The authorizer of the file at ``path``. ``look`` is called now and then. That it begins counts as a reload, as
+    """The authorizer of the file at ``path``, reloaded by ``look``, which is called periodically. The initial load counts as a reload, as
     upstream. Raises ValueError for a file that cannot be used."""
 
     def __init__(self, path: str, builder: Builder, reloads: Reloads) -> None:
         self._path, self._builder, self._reloads = path, builder, reloads
-        self._wrong = ""  # what was said last of a file that cannot be used
+        self._wrong = ""  # the last error logged about the file
         self._stamp = self._stat()
         self._data = read_file(path)
         self._loaded = load(self._data)
@@ -100,19 +103,19 @@ class Reloading:
         self._done(True)
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """As the newest configuration that can be used says."""
+        """Decide by the newest valid configuration."""
         return self._current.authorize(a)
 
     def ready(self, user: UserInfo, namespace: str) -> Awaitable[None] | None:
-        """Those of all authorizers that can list their rules."""
+        """Return what to await before ``rules_for``, or None."""
         return self._current.ready(user, namespace)
 
     def rules_for(self, user: UserInfo, namespace: str) -> Rules | Awaitable[Rules]:
-        """Those of all authorizers that can list their rules."""
+        """Return the rules of all authorizers that can list theirs."""
         return self._current.rules_for(user, namespace)
 
     def look(self) -> Awaitable[None] | None:
-        """Read the file again if it changed; it counts from now on, or changes nothing and is logged."""
+        """Reload the file if it changed. A valid file takes effect; an invalid one changes nothing and is logged."""
         try:
             stamp = self._stat()
         except ValueError as e:
@@ -128,7 +131,7 @@ class Reloading:
             if data == self._data:
                 return
             self._data = data
-            # In a thread: its conditions may be many, and others' requests are judged meanwhile.
+            # In a thread: it may have many conditions to compile, while requests are being authorized.
             loaded, parts = await asyncio.to_thread(self._read, data)
             if parts is not None:
                 built = self._builder.build(loaded, parts)
@@ -149,7 +152,7 @@ class Reloading:
             self._done(False)
 
     def _read(self, data: bytes) -> tuple[Authorizers, list[Parts] | None]:
-        """What it says; without parts where that is what is in force. Raises ValueError."""
+        """Return the configuration and its parts, or None instead of parts if it equals the current one. Raises ValueError."""
         loaded = load(data, self._needed)
         if loaded == self._loaded:
             return loaded, None
@@ -174,8 +177,11 @@ class Reloading:
 def authorizer_of(
     o: Options, metrics: Registry, rbac: Authorizer, node: Authorizer, server: str, via: Via | None = None
 ) -> Union | Reloading:
-    """The authorizer that the flags ask for. ``server`` is the name of a server whose reloads are counted here, "" for none, ``via`` the
-    way to webhooks. Raises ValueError for files that cannot be used, OSError for a policy file that cannot be read."""
+    """Return the authorizer that the flags configure.
+
+    ``server`` is the server's name in the metrics of reloads, "" if this process does not count them. ``via`` is the route to webhooks.
+    Raises ValueError for files that cannot be used, OSError for a policy file that cannot be read.
+    """
     abac = None
     if o.authorization_policy_file:
         from kas.auth.authz.abac import load_policy_file

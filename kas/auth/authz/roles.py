@@ -1,7 +1,7 @@
-"""A role as decisions look at it: its rules, found by what they are about.
+"""A role prepared for decisions: its rules, indexed by resource and path.
 
-``pkg/registry/rbac/validation/rule.go``. All rules of a role give the same reason, so what a role says of a kind of request is which names
-it allows; the order of its rules does not matter.
+``pkg/registry/rbac/validation/rule.go``. All rules of a role give the same reason, so for one kind of request a role reduces to the set
+of names it allows; the order of its rules does not matter.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _OF_RESOURCES, _OF_PATHS = ("verbs", "apiGroups", "resources", "resourceNames"),
 
 
 class _Found(NamedTuple):
-    """A role's rules: all of them; by resource as they are written ("pods", "pods/log", "*/scale", "*"); those about paths, by path and by
-    what stands before a "*"."""
+    """A role's rules: all of them; by resource as written ("pods", "pods/log", "*/scale", "*"); those about paths, by path and by the
+    prefix before a "*"."""
 
     rules: list[Rule]
     resources: dict[str, list[Rule]]
@@ -27,8 +27,8 @@ class _Found(NamedTuple):
 
 
 class Role:
-    """The rules that ``load`` gives, read when they are first asked for: most roles of a cluster are somebody else's. ``length`` is how
-    many bytes these are."""
+    """The rules that ``load`` returns, read on first use: most roles of a cluster do not concern the requester. ``length`` is their size
+    in bytes."""
 
     __slots__ = ("_found", "_length", "_listed", "_load")
 
@@ -39,8 +39,8 @@ class Role:
         self._listed: tuple[list[Rule], list[Rule]] | None = None
 
     def prepare(self) -> _Found:
-        """Reads the rules; any thread may, and what a second one makes is the same."""
-        load, found = self._load, self._found  # in this order: what another thread has made is there before its way is gone
+        """Read the rules. Thread-safe: concurrent calls compute equal results."""
+        load, found = self._load, self._found  # in this order: another thread sets _found before it clears _load
         if found is not None:
             return found
         assert load is not None
@@ -59,27 +59,27 @@ class Role:
 
     @property
     def unread(self) -> int:
-        """How many bytes who asks for its rules has to wait for."""
+        """The size in bytes of the rules if they are still to be read, else 0."""
         return self._length if self._found is None else 0
 
     def parts(self) -> list[Any]:
-        """What was read, in a list of the caller's own; empty when it is less than ``LARGE``."""
+        """Return the parsed data in a new list; empty if the role is smaller than ``LARGE``."""
         found = self._found
         return [] if found is None or self._length < LARGE else [*found, *(self._listed or ())]
 
     @property
     def rules(self) -> list[Rule]:
-        """All of them, as they are stored; not to be changed."""
+        """All rules as stored; do not modify them."""
         return self.prepare().rules
 
     def listed(self) -> tuple[list[Rule], list[Rule]]:
-        """As ``listed`` gives them: made once, however often the role is bound; not to be changed."""
+        """Return the rules as the function ``listed`` does, computed once per role; do not modify them."""
         if self._listed is None:
             self._listed = listed(self.rules)
         return self._listed
 
     def names(self, verb: str, group: str, resource: str, subresource: str) -> frozenset[str] | None:
-        """The names that such requests may be about: None for all, empty for none."""
+        """Return the resource names that such requests may access: None for all, empty for none."""
         by = self.prepare().resources
         wanted = (f"{resource}/{subresource}", f"*/{subresource}", "*") if subresource else (resource, "*")
         found: set[str] = set()
@@ -93,7 +93,7 @@ class Role:
         return frozenset(found)
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Whether a rule is about the path."""
+        """Return whether a rule allows the verb on the path."""
         known = self.prepare()
         if any(_has(rule.get("verbs"), verb) for key in (path, "*") for rule in known.paths.get(key, ())):
             return True
@@ -101,13 +101,13 @@ class Role:
 
 
 def listed(rules: Sequence[Rule]) -> tuple[list[Rule], list[Rule]]:
-    """Rules as a review of somebody's rules shows them: those about resources, and those about paths. A rule may be both."""
+    """Return (resource rules, non-resource rules) as a rules review shows them. A rule may be in both."""
     about_resources = [{f: r[f] for f in _OF_RESOURCES if r.get(f)} for r in rules if r.get("resources")]
     return about_resources, [{f: r[f] for f in _OF_PATHS if r.get(f)} for r in rules if r.get("nonResourceURLs")]
 
 
 def beginnings(prefixes: dict[str, Any], text: str) -> list[str]:
-    """Those of ``prefixes`` that ``text`` begins with: asked by their lengths or one by one, whichever are fewer."""
+    """Return the ``prefixes`` that ``text`` starts with, found by length or one by one, whichever takes fewer steps."""
     if len(prefixes) <= len(text):
         return [p for p in prefixes if text.startswith(p)]
     return [p for n in range(len(text) + 1) if (p := text[:n]) in prefixes]

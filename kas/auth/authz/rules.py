@@ -1,7 +1,7 @@
-"""Policy rules: do some cover others, and what they look like in a message.
+"""Policy rules: whether one set covers another, and their text in messages.
 
-Pure functions over PolicyRule dicts; the behaviour of component-helpers' ``auth/rbac/validation`` (Covers, CompactRules).
-Whether a role allows a request is said in ``roles``.
+Pure functions over PolicyRule dicts; the behaviour of component-helpers' ``auth/rbac/validation`` (Covers, CompactRules). ``roles``
+decides whether a role allows a request.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Rule = dict[str, Any]
 
 # --- does one set of rules cover another -----------------------------------------------------------------------------
 
-MOST_STEPS = 1_000_000  # of looking through what is held, half a second; some thousand for what clusters have
-MOST_MISSING = 10_000  # atoms that are told
+MOST_STEPS = 1_000_000  # steps of the search, about half a second; clusters need some thousand
+MOST_MISSING = 10_000  # missing atoms that are reported
 
 
 class TooManyError(Exception):
-    """It takes too long to find out."""
+    """The comparison takes too long."""
 
 
 class _Held:
-    """Rules that are held, found by what they are about. "*" in what is asked for is an ordinary word: only a held "*" covers it."""
+    """The rules a user holds, indexed. A "*" in the wanted rules is an ordinary value: only a held "*" covers it."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.left = MOST_STEPS
@@ -40,20 +40,20 @@ class _Held:
             for values, by in (("verbs", self._verbs), ("apiGroups", self._groups), ("resources", self._resources)):
                 for value in rule.get(values) or ():
                     by.setdefault(value, set()).add(i)
-            if not rule.get("resourceNames"):  # paths are not narrowed by names
+            if not rule.get("resourceNames"):  # resource names do not apply to paths
                 for url in rule.get("nonResourceURLs") or ():
                     self._urls.setdefault(url, set()).add(i)
                     if url.endswith("*"):
                         self._prefixes.setdefault(url.rstrip("*"), set()).add(i)
 
     def spend(self, steps: int) -> None:
-        """Raises TooManyError when no more steps are left."""
+        """Use up steps. Raises TooManyError if none are left."""
         self.left -= steps
         if self.left < 0:
             raise TooManyError
 
     def names(self, verb: str, group: str, resource: str) -> frozenset[str] | None:
-        """The names that may be granted: None for all and for none in particular, empty when nothing may be."""
+        """Return the names the user may grant: None for all (with or without a name), empty for none."""
         key = (verb, group, resource)
         if key in self._known:
             return self._known[key]
@@ -80,7 +80,7 @@ class _Held:
         return found
 
     def has_path(self, verb: str, url: str) -> bool:
-        """Whether one rule allows the verb on the path."""
+        """Return whether one rule allows the verb on the path."""
         verbs = _sets(self._verbs, verb, "*")
         self.spend(1 + min(len(url), len(self._prefixes)))
         for rules in (*_sets(self._urls, url), *(self._prefixes[p] for p in beginnings(self._prefixes, url))):
@@ -95,8 +95,10 @@ def _sets(by: dict[str, set[int]], *keys: str) -> list[set[int]]:
 
 
 def covers(owner: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """The atoms of ``wanted`` (one verb, one group, one resource and at most one name, or one verb and one path) that no single rule of
-    ``owner`` grants, the first ``MOST_MISSING`` of them; empty when all is covered. Raises TooManyError."""
+    """Return the atoms of ``wanted`` that no single rule of ``owner`` grants, at most ``MOST_MISSING``; empty if all are covered.
+
+    An atom is one verb, one group, one resource and at most one name, or one verb and one path. Raises TooManyError.
+    """
     held = _Held(owner)
     return list(islice(_missing(held, wanted), MOST_MISSING))
 
@@ -121,7 +123,7 @@ def _missing(held: _Held, wanted: Iterable[Rule]) -> Iterator[Rule]:
 
 
 def compact(rules: Iterable[Rule]) -> list[Rule]:
-    """Joins rules that differ only in their verbs; simple ones follow the others."""
+    """Merge simple rules that differ only in their verbs; they follow the other rules."""
     rest: list[Rule] = []
     simple: dict[tuple, Rule] = {}
     for rule in rules:
@@ -139,7 +141,7 @@ def compact(rules: Iterable[Rule]) -> list[Rule]:
 
 
 def describe(rule: Rule) -> str:
-    """``{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}``."""
+    """Return a rule as ``{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}``."""
     parts = []
     for title, field in _DESCRIBED:
         values = rule.get(field)
@@ -155,5 +157,5 @@ _DESCRIBED = (
 
 
 def go_list(values: Iterable[str]) -> str:
-    """Go's ``%q`` of a []string: ``["a" "b"]``."""
+    """Return Go's ``%q`` of a []string: ``["a" "b"]``."""
     return "[" + " ".join(go_quote(v) for v in values) + "]"

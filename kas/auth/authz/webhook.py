@@ -1,8 +1,7 @@
-"""The mode Webhook: somebody else is asked, with a SubjectAccessReview for each question.
+"""The mode Webhook: an external service decides, by a SubjectAccessReview for each request.
 
-Answers are remembered by the question. A webhook that cannot be asked, or gives no answer that can be used, comes to what its failure
-policy says, with the error, which the client gets as a 500 unless another authorizer allows. Upstream:
-``apiserver/plugin/pkg/authorizer/webhook``.
+Answers are cached by the attributes. If the webhook cannot be called or its answer is invalid, its failure policy decides, with an error,
+which the client receives as a 500 unless another authorizer allows. Upstream: ``apiserver/plugin/pkg/authorizer/webhook``.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ log = logging.getLogger("kas.auth")
 TYPE = "Webhook"
 GROUP, KIND = "authorization.k8s.io", "SubjectAccessReview"
 _KNOWN = frozenset(((f"{GROUP}/v1", KIND), (f"{GROUP}/v1beta1", KIND)))
-# A question whose texts a client chose longer than that is asked anew each time.
+# Attributes with more characters than this, chosen by the client, are not cached.
 MAX_REMEMBERED = 10_000
 CACHE_BYTES, LONGEST_REASON = 16 << 20, 4096
 BOTH = "webhook subject access review returned both allow and deny response"
 DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CONDITION_DURATIONS = (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25)
-# In and NotIn are all that a review can say of what selectors compare with; ``<`` and ``>`` are left out, which only widens.
+# A review can only express In and NotIn of a selector's comparisons; ``<`` and ``>`` are left out, which only widens the request.
 _OPERATORS = {"=": "In", "==": "In", "in": "In", "!=": "NotIn", "notin": "NotIn", "exists": "Exists", "!": "DoesNotExist"}
 
 
 class Metrics:
-    """What is counted of webhooks that authorize."""
+    """The metrics of authorization webhooks."""
 
     def __init__(self, registry: Registry) -> None:
         name, by, of = "apiserver_authorization_", ("name", "result"), ("type", "name")
@@ -72,8 +71,11 @@ class Metrics:
 
 
 class WebhookAuthorizer:
-    """One webhook, known as ``name``. ``version`` is that of the review it is sent, v1 or v1beta1; ``ttls`` are how long a yes and any
-    other answer are remembered, in seconds, 0 for not at all; ``on_error`` is DENY or NO_OPINION."""
+    """One webhook, identified by ``name``.
+
+    ``version`` is the version of the review, v1 or v1beta1. ``ttls`` are the seconds for which allowing and other answers are cached, 0
+    for not at all. ``on_error`` is DENY or NO_OPINION.
+    """
 
     def __init__(
         self, name: str, webhook: Webhook, version: str, ttls: tuple[float, float], on_error: int, metrics: Metrics,
@@ -81,27 +83,27 @@ class WebhookAuthorizer:
     ) -> None:  # fmt: skip
         self._name, self._webhook, self._on_error, self._metrics = name, webhook, on_error, metrics
         self._version, self._ttls, self._conditions, self._clock = version, ttls, conditions, clock
-        self._labels, self._told = (TYPE, name), Sparing(log, "%d more webhook authorizer requests failed")
+        self._labels, self._failure_log = (TYPE, name), Sparing(log, "%d more webhook authorizer requests failed")
         webhook.tried = self._tried
         self._answers: caches.Cache[bytes, tuple[float, Outcome]] = caches.Cache(
             "authorization_reviews", "what webhooks that authorize answered", CACHE_BYTES, LONGEST_REASON
         )
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """What the webhook answers, at once when it is remembered or the conditions exclude it."""
+        """Return the webhook's decision: at once if it is cached or the match conditions exclude the request, else an awaitable."""
         return self._read_aside(a) if long_selectors(a) else self._judged(a, spec_of(a))
 
     async def _read_aside(self, a: Attributes) -> Outcome:
         return await awaited(self._judged(a, await POOL.run(spec_of, a)))
 
     def _judged(self, a: Attributes, spec: dict[str, Any]) -> Outcome | Awaitable[Outcome]:
-        """What the conditions say, and else the webhook."""
+        """Evaluate the match conditions, then the webhook."""
         if not self._conditions:
             return self._answered(a, spec)
         began = time.perf_counter()
         try:
             verdict = TURN.within(self._conditions.match, spec)
-        except BudgetSpentError:  # expressions over lists that a client may make as long as a request
+        except BudgetSpentError:  # expressions over lists, which a client may make as long as a request
             return self._matched_aside(a, spec, self._conditions, began)
         excluded = self._excluded(verdict, began)
         return self._answered(a, spec) if excluded is None else excluded
@@ -111,7 +113,7 @@ class WebhookAuthorizer:
         return await awaited(self._answered(a, spec)) if excluded is None else excluded
 
     def _answered(self, a: Attributes, spec: dict[str, Any]) -> Outcome | Awaitable[Outcome]:
-        """The answer that is remembered, or what the webhook says."""
+        """Return the cached answer, or call the webhook."""
         body = orjson.dumps(spec)
         key = hashlib.sha256(body).digest() if _length(a) < MAX_REMEMBERED else None
         if key is not None:
@@ -121,15 +123,15 @@ class WebhookAuthorizer:
         return self._ask(spec, key)
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        """No rules; incomplete, with the reason."""
+        """Return no rules; the answer is incomplete, with the reason."""
         return [], [], True, "webhook authorizer does not support user rule resolution"
 
     def close(self) -> None:
-        """Let go of the connections nobody uses."""
+        """Close idle connections."""
         self._webhook.close()
 
     def _excluded(self, verdict: Verdict, began: float) -> Outcome | None:
-        """What a verdict, looked for since ``began``, decides by itself."""
+        """Return the outcome if the verdict of the conditions decides, else None. The evaluation started at ``began``."""
         self._metrics.condition_durations.observe(self._labels, time.perf_counter() - began)
         if verdict.error:
             self._metrics.condition_errors.inc(self._labels)
@@ -145,7 +147,7 @@ class WebhookAuthorizer:
         try:
             status = await self._webhook.send(orjson.dumps(review), self._read)
         except WebhookError as e:
-            if self._told.one(self._clock()):
+            if self._failure_log.one(self._clock()):
                 log.error("Failed to make webhook authorizer request: %s: %s", self._name, e)
             if self._on_error == NO_OPINION:
                 self._metrics.failed_open.inc((self._name, "timeout" if e.timed_out else "error"))
@@ -157,11 +159,11 @@ class WebhookAuthorizer:
         return outcome
 
     def _read(self, answer: bytes) -> dict[str, Any]:
-        """The status in an answer. Raises WebhookError."""
+        """Return the status in an answer. Raises WebhookError."""
         if not answer:
             raise WebhookError("0-length response with status code: 200 and content type: ")
         wanted = (f"{GROUP}/{self._version}", KIND)
-        # Of v1beta1 only the status is read, which is v1's.
+        # Of a v1beta1 answer only the status is read, which equals v1's.
         try:
             review = read_review(answer, wanted, _KNOWN, builtin_kind(GROUP, "v1", KIND).type)
         except HookError as e:
@@ -182,19 +184,19 @@ def _outcome(status: dict[str, Any]) -> Outcome:
 
 
 def _length(a: Attributes) -> int:
-    """Characters of the texts that the client chose."""
+    """Return the number of characters in the attributes that the client chose."""
     return sum(map(len, (a.namespace, a.verb, a.api_group, a.api_version, a.resource, a.subresource, a.name, a.path)))
 
 
 def _as(spec: dict[str, Any], version: str) -> dict[str, Any]:
-    """The spec as that version of the review has it."""
+    """Return the spec in that version of the review."""
     if version == "v1" or "groups" not in spec:
         return spec
     return {"group" if key == "groups" else key: value for key, value in spec.items()}
 
 
 def spec_of(a: Attributes) -> dict[str, Any]:
-    """The spec of the SubjectAccessReview (v1) that asks this; what is empty is left out."""
+    """Return the spec of the SubjectAccessReview (v1) for these attributes, without empty fields."""
     spec: dict[str, Any] = {}
     if a.resource_request:
         named = (("namespace", a.namespace), ("verb", a.verb), ("group", a.api_group), ("version", a.api_version),

@@ -1,1 +1,1 @@
-"""The Pod Security Standards: which pods a level of a version allows (``k8s.io/pod-security-admission``)."""
+"""The Pod Security Standards: which pods a level allows in a version (``k8s.io/pod-security-admission``)."""

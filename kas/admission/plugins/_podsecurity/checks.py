@@ -1,6 +1,6 @@
-"""The checks of the baseline and restricted levels, each in its versions (``pod-security-admission/policy/check_*.go``).
+"""The checks of the baseline and restricted levels, by version (``pod-security-admission/policy/check_*.go``).
 
-A check gets the pod's metadata and spec and returns None, or (reason, detail) of what it forbids.
+A check receives the pod's metadata and spec, and returns None or (reason, detail) of the violation.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ RESTRICTED_VOLUMES = (
 )  # fmt: skip
 
 
-# --- how findings are worded
+# --- texts of violations
 
 
 def quoted(items: Iterable[str]) -> str:
-    """Each item in double quotes, with commas between them."""
+    """Return the items in double quotes, separated by commas."""
     return ", ".join(f'"{i}"' for i in items)
 
 
 def plural(one: str, many: str, count: int) -> str:
-    """The word that goes with this count."""
+    """Return the singular or plural form for a count."""
     return one if count == 1 else many
 
 
@@ -60,24 +60,24 @@ def named(containers: list[str]) -> str:
 
 
 def containers(spec: Obj) -> Iterator[tuple[str, Obj, Obj]]:
-    """(name, container, its security context) of all kinds of containers."""
+    """Yield (name, container, security context) for all kinds of containers."""
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         for c in spec.get(kind) or ():
             yield c.get("name") or "", c, c.get("securityContext") or {}
 
 
 def pod_context(spec: Obj) -> Obj:
-    """The pod's securityContext; an empty one when it has none."""
+    """Return the pod's securityContext, or an empty one."""
     return spec.get("securityContext") or {}
 
 
 def setters(pod: bool, bad: list[str]) -> list[str]:
-    """Who sets a field, in words: the pod, some containers, both or nobody."""
+    """Return descriptions of who sets a field: the pod, some containers, both or neither."""
     return (["pod"] if pod else []) + ([named(bad)] if bad else [])
 
 
 def in_user_namespace(spec: Obj) -> bool:
-    """Whether the pod has a user namespace of its own (KEP-127)."""
+    """Return whether the pod has its own user namespace (KEP-127)."""
     return spec.get("hostUsers") is False
 
 
@@ -85,7 +85,7 @@ def in_user_namespace(spec: Obj) -> bool:
 
 
 def app_armor_annotations(meta: Obj) -> list[str]:
-    """The annotations that ask for a profile neither the runtime's default nor local, as ``key="value"``."""
+    """Return the annotations with a profile that is neither the runtime's default nor local, as ``key="value"``."""
     return [
         f"{key}={go_quote(value)}"
         for key, value in (meta.get("annotations") or {}).items()
@@ -94,7 +94,7 @@ def app_armor_annotations(meta: Obj) -> list[str]:
 
 
 def _wrong_profile(spec: Obj, key: str) -> tuple[list[str], set[str]]:
-    """Who sets an AppArmor or seccomp profile of a type that is not allowed, and these types."""
+    """Return who sets an AppArmor or seccomp profile of a forbidden type, and these types."""
     allowed, values = ("RuntimeDefault", "Localhost"), set()
     profile: Any = pod_context(spec).get(key)
     pod = profile is not None and profile.get("type") not in allowed
@@ -110,7 +110,7 @@ def _wrong_profile(spec: Obj, key: str) -> tuple[list[str], set[str]]:
 
 
 def app_armor(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: only AppArmor profiles of the runtime or the node, by field and by annotation."""
+    """Baseline: only AppArmor profiles of the runtime or the node, in fields and annotations."""
     who, values = _wrong_profile(spec, "appArmorProfile")
     shown = sorted(values)
     annotations = sorted(app_armor_annotations(meta))
@@ -124,7 +124,7 @@ def app_armor(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def capabilities_baseline(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: containers add only capabilities the runtimes give anyway."""
+    """Baseline: containers may only add capabilities that runtimes grant by default."""
     bad, forbidden = [], set()
     for name, _, context in containers(spec):
         extra = set((context.get("capabilities") or {}).get("add") or ()) - DEFAULT_CAPABILITIES
@@ -137,19 +137,19 @@ def capabilities_baseline(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def host_namespaces(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: none of the node's network, PID and IPC namespaces."""
+    """Baseline: no use of the node's network, PID and IPC namespaces."""
     found = [f"{name}=true" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
     return ("host namespaces", ", ".join(found)) if found else None
 
 
 def host_path_volumes(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: no volume is a directory of the node."""
+    """Baseline: no hostPath volumes."""
     found = [v.get("name") or "" for v in spec.get("volumes") or () if v.get("hostPath") is not None]
     return ("hostPath volumes", f"{plural('volume', 'volumes', len(found))} {quoted(found)}") if found else None
 
 
 def host_ports(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: no container takes a port of the node."""
+    """Baseline: no host ports."""
     bad, ports = [], set()
     for name, c, _ in containers(spec):
         own = {str(p["hostPort"]) for p in c.get("ports") or () if p.get("hostPort")}
@@ -163,7 +163,7 @@ def host_ports(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def host_probes(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: probes and lifecycle handlers name no host of their own."""
+    """Baseline: probes and lifecycle handlers must not set a host."""
     bad, hosts = [], set()
     for name, c, _ in containers(spec):
         lifecycle = c.get("lifecycle") or {}
@@ -187,13 +187,13 @@ def host_probes(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def privileged(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: no container is privileged."""
+    """Baseline: no privileged containers."""
     bad = [name for name, _, context in containers(spec) if context.get("privileged")]
     return ("privileged", f"{named(bad)} must not set securityContext.privileged=true") if bad else None
 
 
 def proc_mount(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: /proc is masked as by default."""
+    """Baseline: only the default masking of /proc."""
     bad, values = [], set()
     for name, _, context in containers(spec):
         value = context.get("procMount")
@@ -206,12 +206,12 @@ def proc_mount(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def relaxed(check: Check) -> Check:
-    """A pod in a user namespace of its own is root of nothing else."""
+    """Skip the check for a pod with its own user namespace, whose root user has no rights outside it."""
     return lambda meta, spec: None if in_user_namespace(spec) else check(meta, spec)
 
 
 def se_linux(types: frozenset[str]) -> Check:
-    """The check that SELinux types are among ``types`` and no user or role is set."""
+    """Return the check that SELinux types are in ``types`` and that user and role are not set."""
     def check(meta: Obj, spec: Obj) -> Finding | None:
         bad_types: set[str] = set()
         user = role = False
@@ -248,7 +248,7 @@ def _seccomp_annotation_ok(value: str) -> bool:
 
 
 def seccomp_annotations(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline of old versions: the annotations ask for no forbidden seccomp profile."""
+    """Baseline in old versions: no annotations with a forbidden seccomp profile."""
     annotations = meta.get("annotations") or {}
     keys = [SECCOMP_POD, *(SECCOMP_CONTAINER + name for name, _, _ in containers(spec))]
     found = sorted({f"{k}={go_quote(annotations[k])}" for k in keys if k in annotations and not _seccomp_annotation_ok(annotations[k])})
@@ -258,7 +258,7 @@ def seccomp_annotations(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def seccomp_baseline(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: nobody sets a forbidden seccomp profile."""
+    """Baseline: no forbidden seccomp profiles."""
     who, values = _wrong_profile(spec, "seccompProfile")
     if not who:
         return None
@@ -266,7 +266,7 @@ def seccomp_baseline(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def sysctls(allowed: frozenset[str]) -> Check:
-    """The check that a pod sets only kernel parameters in ``allowed``."""
+    """Return the check that a pod only sets sysctls in ``allowed``."""
     def check(meta: Obj, spec: Obj) -> Finding | None:
         found = [s.get("name") or "" for s in pod_context(spec).get("sysctls") or () if s.get("name") not in allowed]
         return ("forbidden sysctls", ", ".join(found)) if found else None
@@ -275,7 +275,7 @@ def sysctls(allowed: frozenset[str]) -> Check:
 
 
 def windows_host_process(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: no host process of Windows, for the pod or for a container."""
+    """Baseline: no Windows host processes, in the pod or in a container."""
     def asks(context: Obj) -> bool:
         return bool((context.get("windowsOptions") or {}).get("hostProcess"))
 
@@ -287,7 +287,7 @@ def windows_host_process(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def allow_privilege_escalation(meta: Obj, spec: Obj) -> Finding | None:
-    """Restricted: every container says that it cannot gain privileges."""
+    """Restricted: every container must disallow privilege escalation."""
     bad = [name for name, _, context in containers(spec) if context.get("allowPrivilegeEscalation") is not False]
     if not bad:
         return None
@@ -295,7 +295,7 @@ def allow_privilege_escalation(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def capabilities_restricted(meta: Obj, spec: Obj) -> Finding | None:
-    """Restricted: every container drops all capabilities and adds none but NET_BIND_SERVICE."""
+    """Restricted: every container must drop all capabilities and may only add NET_BIND_SERVICE."""
     undropped, adding, forbidden = [], [], set()
     for name, _, context in containers(spec):
         capabilities = context.get("capabilities") or {}
@@ -314,7 +314,7 @@ def capabilities_restricted(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def restricted_volumes(meta: Obj, spec: Obj) -> Finding | None:
-    """Restricted: only the kinds of volumes that do not reach beyond the pod's own."""
+    """Restricted: only volume types without access beyond the pod."""
     bad: list[str] = []
     kinds: set[str] = set()
     for volume in spec.get("volumes") or ():
@@ -331,7 +331,7 @@ def restricted_volumes(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def run_as_non_root(meta: Obj, spec: Obj) -> Finding | None:
-    """Restricted: pod or every container says that it does not run as root; nobody says the opposite."""
+    """Restricted: the pod or every container must set runAsNonRoot to true, and none may set it to false."""
     pod = pod_context(spec).get("runAsNonRoot")
     said, silent = [], []
     for name, _, context in containers(spec):
@@ -347,13 +347,13 @@ def run_as_non_root(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def run_as_user(meta: Obj, spec: Obj) -> Finding | None:
-    """Restricted: nobody asks for user 0."""
+    """Restricted: user 0 must not be requested."""
     who = setters(pod_context(spec).get("runAsUser") == 0, [name for name, _, context in containers(spec) if context.get("runAsUser") == 0])
     return ("runAsUser=0", f"{' and '.join(who)} must not set runAsUser=0") if who else None
 
 
 def seccomp_restricted(meta: Obj, spec: Obj) -> Finding | None:
-    """Restricted: pod or every container asks for a seccomp profile that is allowed."""
+    """Restricted: the pod or every container must set an allowed seccomp profile."""
     found = seccomp_baseline(meta, spec)
     if found:
         return found
@@ -367,13 +367,13 @@ def seccomp_restricted(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def unless_windows(check: Check) -> Check:
-    """What Linux alone knows is not asked of a pod that says it is for Windows."""
+    """Skip the check, which is specific to Linux, for a pod that declares Windows as its OS."""
     return lambda meta, spec: None if (spec.get("os") or {}).get("name") == "windows" else check(meta, spec)
 
 
 # --- the standard
 
-# In the order the findings are listed: by name within a level. (first minor version, check), oldest first.
+# In the order in which violations are listed: by name within a level. (first minor version, check), oldest first.
 BASELINE_CHECKS: tuple[tuple[tuple[int, Check], ...], ...] = (
     ((0, app_armor),),
     ((0, capabilities_baseline),),
@@ -396,7 +396,7 @@ RESTRICTED_CHECKS: tuple[tuple[tuple[int, Check], ...], ...] = (
     ((23, run_as_user), (35, relaxed(run_as_user))),
     ((19, seccomp_restricted), (25, unless_windows(seccomp_restricted))),
 )
-# A restricted check says everything its baseline twin would, so that one is left out at that level.
+# From these versions on, a restricted check covers its baseline counterpart, which is skipped at that level.
 OVERRIDES = {0: (2, 3), 19: (5, 9), 22: (1, 1)}
 
 
@@ -409,7 +409,7 @@ def _at(versions: tuple[tuple[int, Check], ...], minor: int) -> Check | None:
 
 
 def checks_of(policy: LevelVersion) -> list[Check]:
-    """The checks of a level in a version, in order."""
+    """Return the checks of a level in a version, in order."""
     if policy.level == PRIVILEGED:
         return []
     hidden = {twin for since, (_, twin) in OVERRIDES.items() if policy.level == RESTRICTED and since <= policy.version}
@@ -420,15 +420,15 @@ def checks_of(policy: LevelVersion) -> list[Check]:
 
 
 def evaluate(policy: LevelVersion, meta: Obj, spec: Obj) -> list[Finding]:
-    """What the policy forbids of a pod; empty when it is allowed."""
+    """Return the violations of the policy by a pod; empty if it is allowed."""
     return found_by(checks_of(policy), meta, spec)
 
 
 def found_by(checks: Sequence[Check], meta: Obj, spec: Obj) -> list[Finding]:
-    """What a policy's checks forbid of a pod."""
+    """Return the violations of the checks by a pod."""
     return [found for check in checks if (found := check(meta, spec)) is not None]
 
 
 def detail(found: list[Finding]) -> str:
-    """All findings in one line: each reason, what more there is to say of it in parentheses."""
+    """Return all violations in one line: each reason, with the detail in parentheses."""
     return ", ".join(f"{reason} ({more})" if more else reason for reason, more in found)

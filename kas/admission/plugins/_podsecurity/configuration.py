@@ -1,4 +1,4 @@
-"""PodSecurityConfiguration: what counts for namespaces without labels, and who is exempt (``pod-security-admission/admission/api``)."""
+"""PodSecurityConfiguration: the defaults for namespaces without labels, and the exemptions (``pod-security-admission/admission/api``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 class Settings(NamedTuple):
-    """What the configuration says: levels of namespaces without labels, and who and what is exempt."""
+    """The configuration: levels for namespaces without labels, and exemptions."""
 
     defaults: Policy = Policy()
     usernames: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
 
 
 def load(section: Section | None) -> Settings:
-    """Raises ConfigurationError."""
+    """Decode and validate the section. Raises ConfigurationError."""
     config = versioned(section, KINDS)
     given, exempt = config.get("defaults") or {}, config.get("exemptions") or {}
     found: list[FieldError] = []
@@ -68,7 +68,7 @@ def _names(path: str, given: list[str], rule: Any) -> Iterable[FieldError]:
 
 
 def ignored_warning(namespace: str, policy: Policy, defaults: Policy, labels: dict[str, str]) -> str:
-    """What to say of an exempt namespace that asks for a policy by its labels; "" when there is nothing to say."""
+    """Return the warning for an exempt namespace with policy labels; "" if none is needed."""
     if policy.open or all(_equivalent(*pair) for pair in zip(policy, defaults, strict=True)):
         return ""
     shown = [

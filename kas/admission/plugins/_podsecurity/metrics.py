@@ -1,4 +1,4 @@
-"""Counts what was judged, who was exempt and what could not be judged, under upstream's names (``pod-security-admission/metrics``)."""
+"""Metrics of evaluations, exemptions and errors, under upstream's names (``pod-security-admission/metrics``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kas.admission.plugins._podsecurity.policy import LATEST, PRIVILEGED, LevelV
 from kas.observe.metrics import Registry
 
 _OF = ("request_operation", "resource", "subresource")
-_NEWEST = int(KUBERNETES_VERSION.split(".")[1])  # of the minor versions that checks may know of
+_NEWEST = int(KUBERNETES_VERSION.split(".")[1])  # the newest minor version known to the checks
 
 
 def _of(a: Attributes) -> tuple[str, str, str]:
@@ -17,14 +17,14 @@ def _of(a: Attributes) -> tuple[str, str, str]:
 
 
 def _version(policy: LevelVersion) -> str:
-    """Users choose it, and may not make series."""
+    """Return the version label. Users choose the version, so unknown ones are mapped to a fixed value, to bound the number of series."""
     if policy.version == LATEST or policy.level == PRIVILEGED:
         return "latest"
     return f"v1.{policy.version}" if policy.version <= _NEWEST else "future"
 
 
 class PodSecurityMetrics:
-    """What is most common begins at 0."""
+    """The most common series are initialized with 0."""
 
     def __init__(self, metrics: Registry) -> None:
         self._evaluations = metrics.counter(
@@ -47,20 +47,20 @@ class PodSecurityMetrics:
                 self._exemptions.inc((operation, resource, ""), 0)
 
     def evaluated(self, a: Attributes, policy: LevelVersion, mode: str, allowed: bool) -> None:
-        """A policy was held against a pod; of warnings and audits only what they found is counted."""
+        """Count the evaluation of a policy; for warn and audit only violations are counted."""
         self._evaluations.inc(("allow" if allowed else "deny", policy.level, _version(policy), mode, *_of(a)))
 
     def open(self, operation: str, subresource: str) -> None:
-        """A pod of a namespace where nothing is asked for, as most are."""
+        """Count a pod in a namespace without restrictions, the most common case."""
         labels = self._open.get((operation, subresource))
         if labels is None:
             labels = self._open[operation, subresource] = ("allow", PRIVILEGED, "latest", "enforce", operation.lower(), "pod", subresource)
         self._evaluations.inc(labels)
 
     def exempt(self, a: Attributes) -> None:
-        """The configuration exempts the request."""
+        """Count a request that the configuration exempts."""
         self._exemptions.inc(_of(a))
 
     def error(self, a: Attributes, fatal: bool) -> None:
-        """There was no policy to judge by; or one that was misread, if not ``fatal``."""
+        """Count a missing policy (``fatal``) or an invalid one."""
         self._errors.inc(("true" if fatal else "false", *_of(a)))

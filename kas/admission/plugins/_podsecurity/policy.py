@@ -1,4 +1,4 @@
-"""Levels, versions and the policy that a namespace's labels ask for (``pod-security-admission/api/helpers.go``)."""
+"""Levels, versions, and the policy in a namespace's labels (``pod-security-admission/api/helpers.go``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERSION = re.compile(r"v1\.([0-9]|[1-9][0-9]*)\Z")
 
 
 class LevelVersion(NamedTuple):
-    """``version`` is the minor of 1.x, or LATEST."""
+    """``version`` is the minor version of 1.x, or LATEST."""
 
     level: str = PRIVILEGED
     version: int = LATEST
@@ -27,7 +27,7 @@ class LevelVersion(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Level and version for each of the three modes; privileged where a namespace says nothing."""
+    """Level and version of each of the three modes; privileged if a namespace specifies none."""
 
     enforce: LevelVersion = LevelVersion()
     audit: LevelVersion = LevelVersion()
@@ -35,7 +35,7 @@ class Policy(NamedTuple):
 
     @property
     def open(self) -> bool:
-        """Whether there is nothing to check, ever."""
+        """Whether there is never anything to check."""
         return self.enforce.level == self.audit.level == self.warn.level == PRIVILEGED
 
 
@@ -43,7 +43,7 @@ NO_DEFAULTS = Policy()
 
 
 def parse_version(text: str) -> int | None:
-    """The minor version that ``latest`` or ``v1.x`` stands for; None for anything else."""
+    """Return the minor version of ``latest`` or ``v1.x``; None for anything else."""
     if text == "latest":
         return LATEST
     match = _VERSION.match(text)
@@ -51,10 +51,10 @@ def parse_version(text: str) -> int | None:
 
 
 def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) -> tuple[Policy, list[FieldError]]:
-    """The policy and what is wrong with the labels; ``defaults`` are for those that are not there.
+    """Return the policy in the labels, and the errors in them; ``defaults`` apply to missing labels.
 
-    A wrong level enforces the strictest one, audits and warns none; a wrong version is the latest. Without a level of its own, warn
-    is as strict as enforce.
+    An invalid level enforces the strictest one but audits and warns nothing; an invalid version is the latest. Without a level of its
+    own, warn is as strict as enforce.
     """
     if not labels or not any(key.startswith(PREFIX) for key in labels):
         return defaults, []
@@ -75,7 +75,7 @@ def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) 
             version = LATEST if said is None else said
         parts.append(LevelVersion(level, version))
     enforce, audit, warn = parts
-    # Who says only what is enforced is warned of it, too: of a workload nothing else would tell that its pods will be refused.
+    # A namespace with only an enforce level also warns: for a workload, nothing else would say that its pods will be refused.
     if PREFIX + "enforce" in labels and PREFIX + "warn" not in labels and LEVELS[enforce.level] > LEVELS[warn.level]:
         warn = LevelVersion(enforce.level, warn.version if PREFIX + "warn-version" in labels else enforce.version)
     return Policy(enforce, audit, warn), found

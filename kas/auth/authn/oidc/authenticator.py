@@ -1,4 +1,4 @@
-"""The token authenticator of all trusted issuers; which they are may change while it serves."""
+"""The token authenticator of all trusted issuers, which may change while the server runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """Of all issuers; labels name an issuer by a digest of its URL, and this server by one of its name, ``identity``. Each worker fetches
-    keys for itself: what is told is the last time that any did, and every set that one has."""
+    """Metrics of all issuers. Labels identify an issuer by a digest of its URL, and this server by a digest of its name, ``identity``.
+    Each worker fetches keys itself: reported are the last time any worker did, and every key set a worker has."""
 
     def __init__(self, registry: Registry, identity: str = "") -> None:
         self._identity = _hash(identity.encode())
@@ -51,7 +51,7 @@ class Metrics:
         )  # fmt: skip
 
     def fetched(self, issuer: str, document: bytes | None) -> None:
-        """The keys of the issuer with this digest were fetched just now; None: in vain."""
+        """Record a fetch of the keys of the issuer with this digest; ``document`` is None if it failed."""
         if not features.DEFAULT.enabled("StructuredAuthenticationConfigurationJWKSMetrics"):
             return
         self._when.set(("failure" if document is None else "success", issuer, self._identity), time())
@@ -60,7 +60,7 @@ class Metrics:
             self._what.set((issuer, self._identity, _hash(document)), 1)
 
     def forget(self, issuer: str) -> None:
-        """Nobody asks this issuer any more."""
+        """Remove the series of an issuer that is no longer configured."""
         self._drop(self._when, 1, issuer)
         self._drop(self._what, 0, issuer)
 
@@ -74,7 +74,7 @@ def _hash(data: bytes) -> str:
 
 
 class JWTAuthenticator:
-    """Tokens of one issuer."""
+    """Authenticates tokens of one issuer."""
 
     def __init__(self, issuer: Issuer, metrics: Metrics, egress: Egress = DIRECT) -> None:
         self._metrics, self.label = metrics, _hash(issuer.url.encode())
@@ -85,7 +85,7 @@ class JWTAuthenticator:
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
-        """The user of a token that says it is of this issuer. Raises AuthenticationError for one that is not, or not good."""
+        """Return the user of a token that claims this issuer. Raises AuthenticationError for an invalid token."""
         began, result = perf_counter(), "failure"
         try:
             user = await self._user(token)
@@ -106,23 +106,24 @@ class JWTAuthenticator:
             claims = await awaited(self._distributed.expand(claims))
         try:
             return TURN.within(user_of, claims, self._mapper)
-        except BudgetSpentError:  # expressions over what a token may list by the thousand
+        except BudgetSpentError:  # expressions over lists of thousands in a token
             return await awaited(POOL.run(user_of, claims, self._mapper))
 
 
 class JWTAuthenticators:
-    """Asks the authenticator of the issuer that a token claims. ``use`` says which there are."""
+    """Passes a token to the authenticator of the issuer it claims. ``use`` sets the authenticators."""
 
     def __init__(self, registry: Registry, egress: Egress = DIRECT, identity: str = "") -> None:
         self._metrics, self._egress = Metrics(registry, identity), egress
         self._by_issuer: dict[str, JWTAuthenticator] = {}
 
     def made(self, issuers: Sequence[Issuer]) -> dict[str, JWTAuthenticator]:
-        """Authenticators of these issuers, for ``use`` once they are started. Reads authorities, so it may run beside the loop."""
+        """Create authenticators for these issuers, to be passed to ``use`` once they are started. Loads CAs, so it may run in a
+        thread."""
         return {issuer.url: JWTAuthenticator(issuer, self._metrics, self._egress) for issuer in issuers}
 
     def use(self, authenticators: dict[str, JWTAuthenticator]) -> None:
-        """From now on these are asked, and no others."""
+        """Replace the authenticators."""
         before, self._by_issuer = self._by_issuer, authenticators
         for url, authenticator in before.items():
             authenticator.provider.close()
@@ -130,6 +131,6 @@ class JWTAuthenticators:
                 self._metrics.forget(authenticator.label)
 
     def authenticate_token(self, token: str) -> Authentication:
-        """The user; None for a token of none of the issuers."""
+        """Return the user; None for a token of none of the issuers."""
         authenticator = self._by_issuer.get(claimed_issuer(token)) if has_three_parts(token) else None
         return None if authenticator is None else authenticator.authenticate_token(token)

@@ -1,6 +1,7 @@
-"""Which issuers are trusted, and how: an AuthenticationConfiguration file, or the flags ``--oidc-*`` as one with a single issuer.
+"""The configuration of trusted issuers: an AuthenticationConfiguration file, or the flags ``--oidc-*`` as one with a single issuer.
 
-Upstream: ``pkg/kubeapiserver/options/authentication.go``. What cannot be used is an ``AuthenticationConfigurationError`` in its words.
+Upstream: ``pkg/kubeapiserver/options/authentication.go``. An invalid configuration raises ``AuthenticationConfigurationError`` with
+upstream's text.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 DEFAULT_ALGORITHMS = ("RS256",)
-NO_PREFIX = "-"  # of --oidc-username-prefix
+NO_PREFIX = "-"  # value of --oidc-username-prefix
 MAX_FILE = 16 << 20
 
 _MAPPING = Struct("PrefixedClaimOrExpression", {"claim": STRING, "prefix": STRING, "expression": STRING})
@@ -46,14 +47,14 @@ KINDS: Kinds = {
 
 
 class AuthenticationConfigurationError(ValueError):
-    """Why a configuration cannot be used; several reasons stand in brackets. May have several lines: expressions are shown with what is
-    wrong in them."""
+    """Why a configuration is invalid; several reasons are in brackets. May have several lines, since errors in expressions show the
+    source."""
 
 
 @dataclass(frozen=True)
 class Issuer:
-    """One issuer that is trusted. ``algorithms`` are those its tokens may be signed with, ``ca`` PEM ("" for the system's authorities),
-    ``egress`` the name of the way to it ("" for the direct one): controlplane or cluster."""
+    """A trusted issuer. ``algorithms`` are the allowed signature algorithms; ``ca`` is PEM ("" for the system's CAs); ``egress`` is the
+    name of the route to it, controlplane or cluster ("" for a direct connection)."""
 
     url: str
     discovery_url: str
@@ -66,7 +67,7 @@ class Issuer:
 
 @dataclass(frozen=True)
 class Anonymous:
-    """Whether requests without a credential are let in; ``paths`` are the only ones, None for all."""
+    """Whether requests without a credential are allowed; ``paths`` are the only allowed ones, None for all."""
 
     enabled: bool = True
     paths: tuple[str, ...] | None = None
@@ -74,7 +75,7 @@ class Anonymous:
 
 @dataclass(frozen=True)
 class AuthenticationConfiguration:
-    """``anonymous`` is None where the flag decides; ``data`` is what the file held, b"" for flags."""
+    """``anonymous`` is None if the flag decides; ``data`` is the content of the file, b"" for flags."""
 
     issuers: tuple[Issuer, ...] = ()
     anonymous: Anonymous | None = None
@@ -82,7 +83,7 @@ class AuthenticationConfiguration:
 
 
 def load(o: Options) -> AuthenticationConfiguration:
-    """What the flags, or the file they name, ask for. Raises AuthenticationConfigurationError."""
+    """Return the configuration of the flags, or of the file they name. Raises AuthenticationConfigurationError."""
     if o.authentication_config:
         return load_file(o)
     if not (o.oidc_issuer_url and o.oidc_client_id):
@@ -93,7 +94,8 @@ def load(o: Options) -> AuthenticationConfiguration:
 
 
 def load_file(o: Options, data: bytes | None = None) -> AuthenticationConfiguration:
-    """The file of ``--authentication-config``; ``data`` is what it holds, if that was read already."""
+    """Load the file of ``--authentication-config``; ``data`` is its content if it was read already. Raises
+    AuthenticationConfigurationError."""
     path = o.authentication_config
     try:
         data = read_file(path) if data is None else data
@@ -130,7 +132,7 @@ def _check(document: Obj) -> None:
 
 
 def _issuers(documents: Sequence[Obj], o: Options, algorithms: tuple[str, ...]) -> tuple[Issuer, ...]:
-    """The issuers of service-account tokens are nobody else's."""
+    """Return the issuers. The issuers of service-account tokens must not be among them."""
     out = []
     for document in documents:
         mapper, found = compiled_authenticator(document, "", frozenset(filter(None, o.service_account_issuer)))

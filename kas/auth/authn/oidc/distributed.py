@@ -1,4 +1,5 @@
-"""Distributed claims (OpenID Connect Core 5.6.2): a token's groups may be in another one, which is fetched from where the first says."""
+"""Distributed claims (OpenID Connect Core 5.6.2): the groups of a token may be in another token, fetched from an endpoint that the first
+one names."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ MAX_WAITING = 64
 
 
 class DistributedClaim:
-    """Looks up the claim ``name`` of tokens of ``issuer``. The token that is fetched has to be signed by whoever it says it is of, for the
-    same audiences. So many lookups at once."""
+    """Resolves the claim ``name`` of tokens of ``issuer``. The fetched token must be signed by the issuer it claims, for the same
+    audiences. At most ``MAX_WAITING`` lookups run at once."""
 
     def __init__(self, name: str, issuer: Issuer, tls: ssl.SSLContext, via: Via | None = None) -> None:
         self._name, self._issuer, self._tls, self._via, self._get = name, issuer, tls, via, getter(tls, via)
@@ -32,7 +33,7 @@ class DistributedClaim:
         self._running = 0
 
     def expand(self, claims: Claims) -> Awaitable[Claims] | Claims:
-        """The claims with this one among them, where it is to be had. Raises AuthenticationError."""
+        """Return the claims with the distributed claim added, if there is one. Raises AuthenticationError."""
         if self._name in claims or "_claim_names" not in claims:
             return claims
         names, sources = claims["_claim_names"], claims.get("_claim_sources")

@@ -1,4 +1,4 @@
-"""CEL in an AuthenticationConfiguration (``apiserver/pkg/authentication/cel``): what expressions may name, and what they come to."""
+"""CEL in an AuthenticationConfiguration (``apiserver/pkg/authentication/cel``): variables, compilation and evaluation."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ class Expression:
         self.text, self.program = text, program
 
     def evaluate(self, variables: dict[str, Any]) -> Any:
-        """Its value. Raises ``cel.EvaluationError``, and TurnOverError where a turn of the loop is bounded and does not do."""
+        """Return the value. Raises ``cel.EvaluationError``, and BudgetSpentError if the cost budget of the event loop's turn does not
+        suffice."""
         value, _ = self.program.run_in_turn(variables)
         if isinstance(value, cel.EvaluationError):
             raise value
         return value
 
     def uses(self, claim: str) -> bool:
-        """Whether it looks at ``claims.<claim>``, by name."""
+        """Return whether the expression accesses ``claims.<claim>`` by name."""
         return _selects(self.program.root, claim)
 
 
 def compiled(text: str, env: cel.Environment, path: str, wanted: Type | None = None) -> tuple[Expression | None, FieldError | None]:
-    """The expression, or why it is none. ``wanted`` is the type it must be known to have; None for any, which is looked at later."""
+    """Return the compiled expression, or an error. ``wanted`` is the type it must have; None allows any, to be checked at evaluation."""
     try:
         program = cel.compile(text, env)
     except cel.CompileError as e:
@@ -53,12 +54,12 @@ def compiled(text: str, env: cel.Environment, path: str, wanted: Type | None = N
 
 
 def rule(text: str, env: cel.Environment, path: str) -> tuple[Expression | None, FieldError | None]:
-    """As ``compiled``, of a rule that says yes or no."""
+    """Compile a rule, which must be a boolean."""
     return compiled(text, env, path, BOOL)
 
 
 class Escaped(dict[str, Any]):
-    """A JSON object whose members may be named as properties are in expressions: ``claims.kubernetes__dot__io`` is ``kubernetes.io``."""
+    """A JSON object whose members are accessible by escaped names: ``claims.kubernetes__dot__io`` is ``kubernetes.io``."""
 
     __slots__ = ()
 
@@ -74,7 +75,7 @@ class Escaped(dict[str, Any]):
 
 
 class EscapedClaims(Escaped):
-    """All claims: here a name that is no escaped one names nothing."""
+    """All claims; here, a name that is not a valid escaped name matches nothing."""
 
     __slots__ = ()
 
@@ -83,12 +84,12 @@ class EscapedClaims(Escaped):
 
 
 def claim_variables(claims: dict[str, Any]) -> dict[str, Any]:
-    """What expressions about claims see."""
+    """Return the variables of expressions about claims."""
     return {"claims": EscapedClaims({k: _seen(v) for k, v in claims.items()})}
 
 
 def _seen(value: Any) -> Any:
-    """What expressions see of a JSON value: every number is a double, as Go reads JSON."""
+    """Convert a JSON value for expressions: every number is a double, as in Go's JSON decoding."""
     if isinstance(value, dict):
         return Escaped({k: _seen(v) for k, v in value.items()})
     if isinstance(value, list):
@@ -97,7 +98,7 @@ def _seen(value: Any) -> Any:
 
 
 def user_variables(user: UserInfo) -> dict[str, Any]:
-    """What a rule about users sees: all fields are there."""
+    """Return the variables of rules about users, with all fields present."""
     return {"user": {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": Escaped(user.extra)}}
 
 

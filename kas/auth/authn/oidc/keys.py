@@ -1,8 +1,8 @@
-"""The keys of an issuer: a JSON Web Key Set (RFC 7517), fetched when a token comes that none of the known ones signed (go-oidc's
+"""The keys of an issuer: a JSON Web Key Set (RFC 7517), fetched when a token arrives that none of the known keys signed (go-oidc's
 ``RemoteKeySet``).
 
-Fetching is bounded: one at a time, shared by all who wait for it, at most one a second, so many waiting, so many bytes and keys. Nothing
-but what a key's kind can do is tried with it, whatever a token's header says.
+Fetches are bounded: one at a time, shared by all waiting requests, at most one a second, with limits on waiting requests, bytes and keys.
+A key is only used with algorithms for its type, whatever the token's header says.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MAX_WAITING = 256
 EVERY_S = 1.0  # between the starts of two fetches
 # Gets the document at a URL. Raises BackendError.
 Get = Callable[[str], Awaitable[Fetched]]
-# Told of each fetch: the document that gave keys, or None.
+# Called after each fetch with the document, or None if it gave no keys.
 Note = Callable[[bytes | None], None]
 
 
 def parse(document: bytes) -> list[Key]:
-    """The keys of a set that can verify tokens; others are passed over. Raises ValueError for what is no set."""
+    """Return the keys of a set that can verify tokens; others are skipped. Raises ValueError for an invalid set."""
     try:
         value = json.loads(document)
     except RecursionError:
@@ -55,7 +55,7 @@ def _key(jwk: Any) -> Key | None:
 
     if not isinstance(jwk, dict):
         return None
-    # Of a private key, which has no place here, the public half is taken.
+    # Of a private key, which does not belong here, the public half is used.
     public = {name: jwk[name] for name in ("kty", "n", "e", "crv", "x", "y") if isinstance(jwk.get(name), str)}
     readers: dict[str, Callable[[Any], Any]] = {"RSA": RSAAlgorithm.from_jwk, "EC": ECAlgorithm.from_jwk}
     read, kid = readers.get(public.get("kty", "")), jwk.get("kid")
@@ -69,7 +69,7 @@ def _key(jwk: Any) -> Key | None:
 
 
 class RemoteKeys:
-    """The keys at ``url``."""
+    """The key set at ``url``."""
 
     def __init__(self, url: str, get: Get, note: Note = lambda document: None, clock: Callable[[], float] = monotonic) -> None:
         self._url, self._get, self._note, self._clock = url, get, note, clock
@@ -80,7 +80,7 @@ class RemoteKeys:
 
     @eager
     async def payload(self, token: str, allowed: tuple[str, ...]) -> bytes:
-        """The payload of a token that was signed with one of the keys. Raises AuthenticationError."""
+        """Return the payload of a token signed with one of the keys. Raises AuthenticationError."""
         found = self._verified(token, allowed)
         if found is None:
             why = await awaited(self._refresh())
@@ -101,7 +101,7 @@ class RemoteKeys:
             raise AuthenticationError(f"oidc: malformed jwt: {e}") from None
 
     def _refresh(self) -> str | Awaitable[str]:
-        """Why there are no newer keys, "" when there may be."""
+        """Fetch the keys unless that was done just now. Return an error text, "" if there may be newer keys."""
         if self._running is None:
             if self._clock() - self._began < EVERY_S:
                 return ""
@@ -135,5 +135,5 @@ class RemoteKeys:
             self._running = None
 
     def close(self) -> None:
-        """Nobody is told any more. Who waits for keys still gets them, which takes no longer than ``Get``."""
+        """Stop reporting fetches. Waiting requests still get the keys, which takes no longer than ``Get``."""
         self._note = lambda document: None

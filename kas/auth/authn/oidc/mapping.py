@@ -1,4 +1,5 @@
-"""From claims to a user: each part by a claim or by an expression, then the rules (``oidc.go``: ``AuthenticateToken``)."""
+"""Mapping of claims to a user: each attribute by a claim or an expression, then the validation rules (``oidc.go``:
+``AuthenticateToken``)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ MAX_SHOWN = 200
 
 
 def user_of(claims: Claims, mapper: Mapper) -> UserInfo:
-    """The user of verified claims. Raises AuthenticationError."""
+    """Return the user of verified claims. Raises AuthenticationError."""
     variables = claim_variables(claims) if mapper.has_expressions else {}
     name = _username(claims, mapper.username, variables)
     groups = _groups(claims, mapper.groups, variables)
@@ -31,7 +32,7 @@ def user_of(claims: Claims, mapper: Mapper) -> UserInfo:
 
 
 def _text(claims: Claims, name: str, what: str) -> str:
-    """A claim that is a string; null is an empty one, as Go reads it."""
+    """Return a string claim; null is the empty string, as in Go. Raises AuthenticationError."""
     if name not in claims:
         raise AuthenticationError(f"oidc: parse {what}: claim not present")
     value = claims[name]
@@ -102,7 +103,7 @@ def _extra(claims: Claims, mapper: Mapper, variables: dict[str, Any]) -> dict[st
 
 
 def _texts(value: Any, what: str) -> list[str]:
-    """A string or a list of strings; empty ones, and null, are as if they were not there."""
+    """Return the values of a string or list of strings; empty strings and null are dropped. Raises AuthenticationError."""
     found = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(v, str) for v in found):
         raise AuthenticationError(f"oidc: error evaluating {what}: expression must return a string or a list of strings")

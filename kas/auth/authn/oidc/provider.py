@@ -1,4 +1,4 @@
-"""What an issuer says of itself: its discovery document, asked for until it answers (go-oidc's ``NewProvider``)."""
+"""An issuer's discovery document, requested until the issuer answers (go-oidc's ``NewProvider``)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ log = logging.getLogger("kas.authn")
 TIMEOUT_S = 30.0
 AGAIN_S = 10.0  # after a failure
 WELL_KNOWN = "/.well-known/openid-configuration"
-MAX_QUOTED = 200  # of an answer in the log
+MAX_QUOTED = 200  # characters of a response in errors
 HEADERS = [(b"accept", b"application/json, */*"), (b"user-agent", f"kas/{__version__}".encode())]
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """A context that believes whom ``ca`` (PEM; the system's authorities without) vouches for. Reads those, which takes a while."""
+    """Return a context that trusts the CAs in ``ca`` (PEM; the system's if empty). Loads them, which takes a while."""
     return client_tls(ca.encode())
 
 
 def getter(tls: ssl.SSLContext, via: Via | None) -> Get:
-    """Gets documents of issuers, by this way."""
+    """Return a function that gets an issuer's documents by this route."""
     return partial(fetch.get, tls=tls, headers=HEADERS, limit=MAX_DOCUMENT, timeout_s=TIMEOUT_S, via=via)
 
 
 async def discovered(get: Get, issuer: str, url: str = "") -> str:
-    """Where the keys of ``issuer`` are; ``url`` is that of its document, if it is not where every issuer has it. Raises BackendError and
-    ValueError."""
+    """Return the URL of the keys of ``issuer``; ``url`` is its discovery document, "" for the well-known location. Raises BackendError
+    and ValueError."""
     said = await get(url or issuer.removesuffix("/") + WELL_KNOWN)
     if said.status != 200:
         raise ValueError(f"{said.status} {said.reason}: {said.body[:MAX_QUOTED].decode('utf-8', 'replace')!r}")
@@ -57,7 +57,7 @@ async def discovered(get: Get, issuer: str, url: str = "") -> str:
 
 
 class Provider:
-    """One issuer, asked every ten seconds until it has answered; ``verifier`` is there from then on. ``error`` says why it is not yet."""
+    """One issuer, queried every ten seconds until it answers; ``verifier`` is set from then on. ``error`` says why it is not set yet."""
 
     def __init__(
         self, issuer: Issuer, note: Note = lambda document: None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -73,7 +73,7 @@ class Provider:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to ask; needs a running loop."""
+        """Begin to query the issuer; requires a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._ask())
 
     async def _ask(self) -> None:
@@ -91,7 +91,7 @@ class Provider:
             return
 
     def close(self) -> None:
-        """Ask no more for where the keys are, and tell nobody of them; who waits for one is served."""
+        """Stop querying the issuer and reporting fetches; requests in progress are still served."""
         if self._task is not None:
             self._task.cancel()
         if self._keys is not None:

@@ -1,5 +1,5 @@
-"""Follows the file of ``--authentication-config``: what changes in ``jwt`` counts once all issuers have answered. ``anonymous`` counts when
-the server starts, as upstream.
+"""Follows the file of ``--authentication-config``: changes of ``jwt`` take effect once all issuers have answered. As upstream,
+``anonymous`` is only read when the server starts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kas.types.configfile import ConfigurationError, read_file
 log = logging.getLogger("kas.authn")
 
 LOOK_EVERY_S = 1.0
-AGAIN_S = 60.0  # a file that could not be used is tried again, as upstream
-READY_S = 60.0  # that issuers of a new file have to answer
+AGAIN_S = 60.0  # an invalid file is retried, as upstream
+READY_S = 60.0  # time that issuers in a new file have to answer
 POLL_S = 0.1
 
 
 class Reload:
-    """``look`` is called every ``LOOK_EVERY_S``. ``changed`` is called when other issuers count. A file that cannot be used, or whose
+    """``look`` is called every ``LOOK_EVERY_S``. ``changed`` is called when the issuers were replaced. An invalid file, or one whose
     issuers do not answer, changes nothing."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Reload:
         reloads.applied(current.data)
 
     async def look(self) -> None:
-        """Use the file if it changed."""
+        """Load the file if it changed."""
         stamp = self._stat()
         if stamp == self._stamp and monotonic() - self._tried < AGAIN_S:
             return
@@ -81,7 +81,7 @@ class Reload:
 
 
 async def _ready(made: dict[str, JWTAuthenticator]) -> None:
-    """Returns once every issuer has answered. Raises AuthenticationConfigurationError when one does not in time."""
+    """Return once every issuer has answered. Raises AuthenticationConfigurationError if one does not in time."""
     until = monotonic() + READY_S
     while waiting := [a.provider for a in made.values() if a.provider.verifier is None]:
         if monotonic() > until:

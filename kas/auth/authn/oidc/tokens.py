@@ -1,4 +1,4 @@
-"""What every ID token says: who issued it to whom, and when it is valid (go-oidc's ``IDTokenVerifier``)."""
+"""Verification of the standard claims of ID tokens: issuer, audience and validity period (go-oidc's ``IDTokenVerifier``)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3
 
 
 class KeySet(Protocol):
-    """Whose signatures count."""
+    """The keys whose signatures are accepted."""
 
     def payload(self, token: str, allowed: tuple[str, ...]) -> bytes | Awaitable[bytes]:
-        """The payload of a signed token. Raises AuthenticationError."""
+        """Return the payload of a signed token. Raises AuthenticationError."""
 
 
 class Verifier:
@@ -38,7 +38,7 @@ class Verifier:
 
     @eager
     async def claims(self, token: str) -> Claims:
-        """The claims of a good token. What needs no key is looked at first. Raises AuthenticationError."""
+        """Return the claims of a valid token. Checks that need no key come first. Raises AuthenticationError."""
         payload = _payload(token)
         self._check(_claims(payload))
         signed = await awaited(self._keys.payload(token, self._algorithms))
@@ -69,12 +69,12 @@ class Verifier:
 
 
 def claimed_issuer(token: str) -> str:
-    """The issuer a token says it is of, without believing it; "" where it says none."""
+    """Return the issuer that a token claims, unverified; "" if there is none."""
     return _proper(issuer_of(token) or "")
 
 
 def _proper(issuer: str) -> str:
-    # Google's tokens may leave out the scheme (OpenID Connect Core, 15.6.2).
+    # Google's tokens may omit the scheme (OpenID Connect Core, 15.6.2).
     return f"https://{issuer}" if issuer == "accounts.google.com" else issuer
 
 
@@ -106,7 +106,7 @@ def _text(claims: Claims, name: str) -> str:
 
 
 def _sources(claims: Claims) -> None:
-    """Of distributed claims each has to say where it is, whether anybody wants it or not."""
+    """Check that each distributed claim names its source, whether the claim is used or not. Raises AuthenticationError."""
     names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
     if names is not None and (not isinstance(names, dict) or not all(v is None or isinstance(v, str) for v in names.values())):
         raise AuthenticationError("oidc: failed to unmarshal claims: _claim_names is no map of strings")
@@ -133,7 +133,8 @@ def _audiences(value: Any) -> list[str]:
 
 
 def _moment(claims: Claims, name: str) -> float | None:
-    """Seconds since the epoch, whole as Go takes them; None without one. A number may be written as a string."""
+    """Return a time in seconds since the epoch, truncated as in Go; None if it is missing. Numbers may be strings. Raises
+    AuthenticationError."""
     value = claims.get(name)
     if isinstance(value, str) and _NUMBER.match(value):
         value = json.loads(value)

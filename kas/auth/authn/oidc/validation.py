@@ -1,4 +1,4 @@
-"""What an AuthenticationConfiguration may say (``pkg/apis/apiserver/validation``), and its expressions, compiled."""
+"""Validation of an AuthenticationConfiguration (``pkg/apis/apiserver/validation``), and compilation of its expressions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNVERIFIED = (
 
 @dataclass
 class Mapping:
-    """What a part of the user is made of: a claim with something before it, or an expression; nothing for neither."""
+    """The source of a user attribute: a claim with a prefix, or an expression; empty if neither is configured."""
 
     claim: str = ""
     prefix: str = ""
@@ -39,7 +39,7 @@ class Mapping:
 
 @dataclass
 class Mapper:
-    """How claims become a user. ``required`` are claims with the text they must be; rules are expressions with their messages."""
+    """The mapping of claims to a user. ``required`` are claims with their required values; rules are expressions with messages."""
 
     username: Mapping = field_of(default_factory=Mapping)
     groups: Mapping = field_of(default_factory=Mapping)
@@ -51,12 +51,12 @@ class Mapper:
 
     @property
     def has_expressions(self) -> bool:
-        """Whether any expression looks at the claims."""
+        """Whether any expression uses the claims."""
         return bool(self.username.expression or self.groups.expression or self.uid.expression or self.extra or self.claim_rules)
 
 
 def validate(document: Obj) -> Errors:
-    """Everything that is wrong with a decoded AuthenticationConfiguration; who else issues tokens here is not looked at."""
+    """Return all errors in a decoded AuthenticationConfiguration; issuers of other authenticators are not considered."""
     jwt = document.get("jwt") or []
     if len(jwt) > MAX_AUTHENTICATORS:
         return [field.too_many("jwt", len(jwt), MAX_AUTHENTICATORS)]
@@ -81,7 +81,7 @@ def validate(document: Obj) -> Errors:
 
 
 def compiled_authenticator(authenticator: Obj, path: str, own: Set[str]) -> tuple[Mapper, Errors]:
-    """One entry of ``jwt`` with its expressions, and what is wrong with it. ``own`` are issuers it may not claim to be."""
+    """Compile one entry of ``jwt``; return the mapper and the errors. ``own`` are issuers it must not name."""
     mapper = Mapper()
     errs = _issuer(authenticator.get("issuer") or {}, child(path, "issuer"), own)
     errs += _claim_rules(mapper, authenticator.get("claimValidationRules") or [], child(path, "claimValidationRules"))
@@ -211,7 +211,7 @@ def _mapping(said: Obj, path: str, required: bool) -> tuple[Mapping, Errors]:
             errs.append(field.invalid(child(path, "prefix"), prefix, "may not be specified when expression is set"))
         expression, err = compiled(text, CLAIMS, child(path, "expression"))
         errs += [err] if err is not None else []
-        # What has any fault is not looked at for the claims it uses, as upstream.
+        # As upstream, an expression with any error is not checked for the claims it uses.
         return Mapping(expression=expression if not errs else None), errs
     if claim and prefix is None:
         why = "prefix is required when claim is set. It can be set to an empty string to disable prefixing"
