@@ -138,7 +138,7 @@ cdef extern from "Python.h":
 
 include "fastpath/codecs/utf8.pxi"
 include "fastpath/codecs/buffer.pxi"
-include "fastpath/codecs/turns.pxi"
+include "fastpath/codecs/yieldgil.pxi"
 include "fastpath/codecs/sorting.pxi"
 include "fastpath/codecs/desc.pxi"
 include "fastpath/codecs/tape.pxi"

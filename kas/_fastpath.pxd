@@ -1,22 +1,21 @@
 # The hot path of a request, in the order in which a request meets it. What is declared here is all that other compiled
 # units may rely on, and the page to read first; the rules and their sources are told where the functions are.
 #
-#   Request       the record the edge makes of a request's head; filters fill it in            fastpath/record.pxi
-#   Response      what is answered                                                            fastpath/record.pxi
-#   RequestInfo   what the request line means to the API: parse()                               _fastpath.pyx
-#   audit_id(), new_uid()   the id of a request, of an object                                   fastpath/identity.pxi
-#   keyed_digest  what remembered credentials are found by                                      fastpath/digest.pxi
-#   Attributes    what authorizers are asked: attributes_of()                                   fastpath/attributes.pxi
-#   forbidden_message(), plain_failure(), go_quote()   what a refusal says                   fastpath/status.pxi
-#   Rule, Matcher, Decisions   RBAC: does a rule match; what was compiled for a user            fastpath/rbac.pxi
-#   PathTable     who answers a path that is no resource's                                      fastpath/mux.pxi
-#   Tally         what was answered, counted                                                    fastpath/tally.pxi
-#   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
-#   Informing, Recall, Directing, Straight, PlainGet, Timer   stretches of it: what a request is about, remembered credentials,
-#                 whose it is, its handler, stored bytes, durations                             fastpath/way.pxi
-#   whole(), sent()   the answer, sent                                                          fastpath/way.pxi
-#   FreshRead, PutDown   a read that waits, at a filter and at the edge               fastpath/parked.pxi
-#   Rounds, Sharers   what such reads wait for, which they share                                fastpath/parked.pxi
+#   Request, Response                 a request's head, which filters complete; its answer    fastpath/record.pxi
+#   RequestInfo, parse()              what the request line means to the API                  _fastpath.pyx
+#   audit_id(), new_uid()             IDs of requests and of objects                          fastpath/identity.pxi
+#   keyed_digest()                    key of a cached credential                              fastpath/digest.pxi
+#   Attributes, attributes_of()       what authorizers decide about                           fastpath/attributes.pxi
+#   forbidden_message(), plain_failure(), go_quote()   texts and bodies of failures           fastpath/status.pxi
+#   Rule, Matcher, Decisions          RBAC: matching rules, and decisions compiled per user   fastpath/rbac.pxi
+#   PathTable                         handlers of non-resource paths                          fastpath/mux.pxi
+#   RequestMetrics                    request counts and durations                            fastpath/requestmetrics.pxi
+#   FilterChain                       runs a request through filters to its endpoint          fastpath/filterchain.pxi
+#   RequestInfoFilter, CredentialLookup, ResourceRouter, HandlerCache, PlainGet, Timer        fastpath/filterchain.pxi
+#                                     steps of that: RequestInfo, cached credentials, routing, handlers, stored bytes, durations
+#   whole(), sent()                   send an answer                                          fastpath/filterchain.pxi
+#   FreshRead, ParkedRequest          a waiting read, at its filter and at the edge           fastpath/consistentread.pxi
+#   FreshnessBase, RoundBase          the rounds in which such reads share one call to etcd   fastpath/consistentread.pxi
 #
 # Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
 # where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
@@ -143,7 +142,7 @@ cdef class PathTable:
     cdef Py_ssize_t _longest
 
 
-cdef class TallyRow:
+cdef class RequestMetricsRow:
     """Counts of one combination of labels. Buckets are not cumulative; the last is what is above all bounds. The row owns all of them,
     which lie one after the other."""
 
@@ -158,17 +157,17 @@ cdef class TallyRow:
     cdef long *sizes
 
 
-cdef class Tally:
-    cdef dict _rows                     # labels -> TallyRow
-    cdef dict _sending                  # requests whose streams have not ended -> (TallyRow, Response)
+cdef class RequestMetrics:
+    cdef dict _rows                     # labels -> RequestMetricsRow
+    cdef dict _sending                  # requests whose streams have not ended -> (RequestMetricsRow, Response)
     cdef int _n, _m
     cdef array _bounds                  # doubles
     cdef array _sizes
 
-    cdef void _measure(self, TallyRow row, double started, double aside, Py_ssize_t size)
+    cdef void _measure(self, RequestMetricsRow row, double started, double aside, Py_ssize_t size)
 
 
-cdef class Way:
+cdef class FilterChain:
     cdef public tuple _before
     cdef public tuple _after
     cdef public tuple _release
@@ -190,18 +189,18 @@ cdef class Timer:
     cpdef add(self, double seconds)
 
 
-cdef class InTurn:
+cdef class PluginChain:
     cpdef _run(self, tuple steps, str what, a)
 
 
-cdef class Straight:
+cdef class HandlerCache:
     cdef set _acceptable
     cdef int _types
     cdef object _read_first
     cdef dict _known                    # (group, version, resource, verb) -> (served, handler, whether namespaced, whether named)
 
 
-cdef class Directing:
+cdef class ResourceRouter:
     cdef readonly object _rest
     cdef readonly object _versions      # (group, version) of what is served as resources
     cdef readonly object _claims        # (group, version) -> who answers all of it
@@ -218,7 +217,7 @@ cdef class FreshRead:
     cdef readonly object part
     cdef readonly object beside
     cdef object _passing
-    cdef readonly Way way
+    cdef readonly FilterChain chain
     cdef readonly Py_ssize_t at
 
 
@@ -229,7 +228,7 @@ cdef class ConsistentRead:
     cdef object _rest
 
 
-cdef class PutDown:
+cdef class ParkedRequest:
     cdef readonly object app            # kas.edge.asgi.App
     cdef readonly Request req
     cdef readonly FreshRead waiting
@@ -241,11 +240,11 @@ cdef class PutDown:
     cdef int _go_on(self) except -1
 
 
-cdef class Rounds
+cdef class FreshnessBase
 
 
-cdef class Sharers:
-    cdef readonly Rounds _rounds
+cdef class RoundBase:
+    cdef readonly FreshnessBase _rounds
     cdef public list parked
     cdef public list readers
     cdef public list until              # when each of the readers has waited for too long
@@ -260,15 +259,15 @@ cdef class Sharers:
     cdef int _reached(self) except -1
 
 
-cdef class Rounds:
+cdef class FreshnessBase:
     cdef readonly object _loop
     cdef object _call_soon
     cdef object _wait
-    cdef object _round                  # the class of rounds, of Sharers
+    cdef object _round                  # the class of rounds, of RoundBase
     cdef readonly object _question      # kas.store.etcd.sharedcall.SharedCall
     cdef object _replica, _hub          # have a revision: what is here, what was dispatched here
-    cdef public Sharers _next           # has not asked yet
-    cdef public Sharers _asking
+    cdef public RoundBase _next           # has not asked yet
+    cdef public RoundBase _asking
     cdef public bint _due               # the next one asks at the end of the loop's turn
     cdef public bint _closed
     cdef object _ready                  # a deque of those who may go on
@@ -277,5 +276,5 @@ cdef class Rounds:
     cdef double _stint_s
 
     cdef int _ask_soon(self) except -1
-    cdef int _tell(self, Sharers asking, long long revision) except -1
+    cdef int _tell(self, RoundBase asking, long long revision) except -1
     cdef int _go_on(self, list parked) except -1

@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 TIME_SLICE_S = 0.005
-WOKEN = 32  # of those who wait at a passage, in a turn of the loop: those for whom there is no time wait again
+WOKEN = 32  # of those who wait at a throttle, in a turn of the loop: those for whom there is no time wait again
 
 
 class TimeSlice:
@@ -78,8 +78,8 @@ class _Line:
 _LINE = _Line()
 
 
-class Passage:
-    """Where many come at once, each of whom then keeps the loop for as long as it needs: ``if passage.full: await passage.passed()`` lets
+class Throttle:
+    """Where many come at once, each of whom then keeps the loop for as long as it needs: ``if throttle.exhausted: await throttle.wait()`` lets
     them go on for ``TIME_SLICE_S`` of a turn of the loop together, and one of them at least. Who waits goes on by turns of clients, of one
     client who came first. One loop's."""
 
@@ -95,7 +95,7 @@ class Passage:
         self._order = count()
 
     @property
-    def full(self) -> bool:
+    def exhausted(self) -> bool:
         """Whether this turn has no time left; where it has, who asks goes on in it."""
         now = self._clock()
         if not self._due:
@@ -105,14 +105,14 @@ class Passage:
         self._until = now + TIME_SLICE_S
         return False
 
-    async def passed(self) -> None:
-        """Goes on in a later turn. To be awaited when this one is ``full``, before anything else is."""
+    async def wait(self) -> None:
+        """Goes on in a later turn. To be awaited when this one is ``exhausted``, before anything else is."""
         (client, request), loop, waits = whose(), asyncio.get_running_loop(), True
         while waits:
             mine = loop.create_future()
             heappush(self._waiting.setdefault(client, []), (request, next(self._order), mine))
             await mine
-            waits = self.full
+            waits = self.exhausted
         if client in self._waiting:
             self._waiting.move_to_end(client)
 
@@ -145,20 +145,20 @@ class Passage:
         return False
 
 
-class Gate:
-    """A ``Passage`` of whichever loop runs. There is one at a time."""
+class LoopThrottle:
+    """A ``Throttle`` of whichever loop runs. There is one at a time."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._passage = Passage()
+        self._throttle = Throttle()
 
     @property
-    def passage(self) -> Passage:
+    def throttle(self) -> Throttle:
         """The running loop's."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._passage = loop, Passage()
-        return self._passage
+            self._loop, self._throttle = loop, Throttle()
+        return self._throttle
 
 
 @types.coroutine

@@ -81,7 +81,7 @@ cdef int cbor_count(Octets* o) except -1:
     o.left -= 1
     if o.left == 0:
         o.left = CBOR_TURN
-        rest()
+        yield_gil_if_due()
     return 0
 
 

@@ -242,7 +242,7 @@ cdef list decode_strings(_Walk w, TypeDesc owner, list v, Path* p):
         elif not isinstance(item, str):
             raise mismatch(w, p, owner, json_kind(item, False), "string")
         out.append(item)
-        let_others(1)
+        yield_gil(1)
     return out
 
 
@@ -294,11 +294,11 @@ cdef object decode_list(_Walk w, Field f, TypeDesc owner, list v, Path* p, int d
                     raise wrong(w, p, owner, f, item, False)
                 item = ""
             out.append(item)
-            let_others(1)
+            yield_gil(1)
         return out
     for i in range(n):
         here.index = i
-        let_others(1)
+        yield_gil(1)
         out.append(decode_element(w, f, owner, v[i], &here, depth + 1, False))
     return out
 
@@ -320,11 +320,11 @@ cdef object decode_map(_Walk w, Field f, TypeDesc owner, dict v, Path* p, int de
                 PyDict_SetItem(out, <object>key, "")
             else:
                 PyDict_SetItem(out, <object>key, <object>val)
-            let_others(1)
+            yield_gil(1)
         return out
     while PyDict_Next(v, &pos, &key, &val):
         here.key = key
-        let_others(1)
+        yield_gil(1)
         PyDict_SetItem(out, <object>key, decode_element(w, f, owner, <object>val, &here, depth + 1, False))
     return out
 

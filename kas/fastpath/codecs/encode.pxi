@@ -110,11 +110,11 @@ cdef int put_map(Buf* b, TypeDesc owner, Field f, dict v, Split* s, int depth) e
     if keys_sorted(v):
         while PyDict_Next(v, &pos, &key, &val):
             put_key(b, <object>key, s, start)
-            let_others(1)
+            yield_gil(1)
             put_element(b, owner, f, <object>val, s, depth + 1)
     else:
         for k in sort_in_turns(list(v)):
-            let_others(1)
+            yield_gil(1)
             put_key(b, k, s, start)
             put_element(b, owner, f, v[k], s, depth + 1)
     put_c(b, 125)
@@ -145,7 +145,7 @@ cdef int put_list(Buf* b, TypeDesc owner, Field f, list v, Split* s, int depth) 
         if i:
             put_c(b, 44)
         item = v[i]
-        let_others(1)
+        yield_gil(1)
         put_element(b, owner, f, item, s, depth + 1)
     put_c(b, 93)
     if at >= 0:

@@ -36,7 +36,7 @@ cdef object _taken(Field field, object value):
         for i in range(PyList_GET_SIZE(value)):
             given = <object>PyList_GET_ITEM(value, i)
             taken = _number(field, given)
-            let_others(1)
+            yield_gil(1)
             if taken is not given:
                 if items is None:
                     items = (<list>value).copy()
@@ -45,7 +45,7 @@ cdef object _taken(Field field, object value):
     if field.c_card == C_MAP and isinstance(value, dict):
         for name, given in (<dict>value).items():
             taken = _number(field, given)
-            let_others(1)
+            yield_gil(1)
             if taken is not given:
                 if members is None:
                     members = (<dict>value).copy()

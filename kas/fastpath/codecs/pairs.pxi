@@ -31,7 +31,7 @@ cdef object pairs_value(Cursor* c, int depth):
     cdef bint first = True
     if depth > PAIRS_DEPTH:
         raise RecursionError
-    let_others(1)
+    yield_gil(1)
     if c.at[0] == 123:
         c.at += 1
         out = Pairs()

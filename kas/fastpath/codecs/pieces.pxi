@@ -71,7 +71,7 @@ cdef class _Cut:
         to[0], to[stop - start + 1] = <char>opens, <char>(opens + 2)
         memcpy(to + 1, self.p + start, stop - start)
         found = self.parse(piece)
-        rest()
+        yield_gil_if_due()
         return found
 
     cdef int take(self, object out, Py_ssize_t start, Py_ssize_t stop) except -1:

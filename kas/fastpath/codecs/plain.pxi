@@ -213,7 +213,7 @@ cdef object anything(Cursor* c, int depth):
             key = plain_key(c)
             take_c(c, 58)
             skip_space(c)
-            let_others(1)
+            yield_gil(1)
             if PyDict_GetItem(members, key) != NULL:
                 raise GIVE_UP
             PyDict_SetItem(members, key, anything(c, depth + 1))
@@ -223,7 +223,7 @@ cdef object anything(Cursor* c, int depth):
         items = []
         while more(c, 93, first):
             first = False
-            let_others(1)
+            yield_gil(1)
             items.append(anything(c, depth + 1))
         return items
     if c.at[0] == 116:
@@ -278,7 +278,7 @@ cdef list plain_list(Cursor* c, Field f, int depth):
     take_c(c, 91)
     while more(c, 93, first):
         first = False
-        let_others(1)
+        yield_gil(1)
         out.append(plain_value(c, f, depth + 1))
     return out
 
@@ -293,7 +293,7 @@ cdef dict plain_map(Cursor* c, Field f, int depth):
         key = plain_key(c)
         take_c(c, 58)
         skip_space(c)
-        let_others(1)
+        yield_gil(1)
         if PyDict_GetItem(out, key) != NULL:
             raise GIVE_UP
         PyDict_SetItem(out, key, plain_value(c, f, depth + 1))

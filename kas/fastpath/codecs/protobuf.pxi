@@ -169,7 +169,7 @@ cdef int back_map(Back* b, TypeDesc owner, Field f, dict v, int depth) except -1
     for i in range(PyList_GET_SIZE(keys) - 1, -1, -1):
         key = keys[i]
         value = v[key]
-        let_others(1)
+        yield_gil(1)
         entry = b.cap - b.at
         if f.kind > K_BYTES:
             mark = b.cap - b.at
@@ -227,7 +227,7 @@ cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1
             if not isinstance(v, list):
                 raise bad_value(t, f, v)
             for j in range(PyList_GET_SIZE(v) - 1, -1, -1):
-                let_others(1)
+                yield_gil(1)
                 if f.kind <= K_BYTES:
                     back_scalar(b, t, f, (<list>v)[j])
                 else:

@@ -8,7 +8,7 @@ cdef list merged_in_turns(list a, list b):
     cdef list out = []
     cdef Py_ssize_t i = 0, k = 0, n = PyList_GET_SIZE(a), m = PyList_GET_SIZE(b)
     while i < n and k < m:
-        let_others(1)
+        yield_gil(1)
         if b[k] < a[i]:
             out.append(b[k])
             k += 1
@@ -32,7 +32,7 @@ cdef list sort_in_turns(list keys, object key=None):
     pieces = [keys[i:i + SORTED_AT_ONCE] for i in range(0, len(keys), SORTED_AT_ONCE)]
     for piece in pieces:
         piece.sort()
-        rest()
+        yield_gil_if_due()
     while len(pieces) > 1:
         merged = []
         for i in range(0, len(pieces), 2):

@@ -259,7 +259,7 @@ cdef class _Scan:
                 continue
             i += 1
             if i >= pause:  # whoever waits for the interpreter's lock gets it
-                rest()
+                yield_gil_if_due()
                 pause = i + SCAN_BYTES
             if c == 44:
                 if self.depth and self.stack[self.depth - 1].object:

@@ -150,7 +150,7 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
         put_c(b, 123)
         if form >= SORTED and not keys_sorted(<dict>v):
             for k in sort_in_turns(list(<dict>v)):
-                let_others(1)
+                yield_gil(1)
                 if not first:
                     put_c(b, 44)
                 first = False
@@ -159,7 +159,7 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
                 put_value(b, (<dict>v)[k], form, depth + 1)
         else:
             while PyDict_Next(v, &pos, &key, &val):
-                let_others(1)
+                yield_gil(1)
                 if not first:
                     put_c(b, 44)
                 first = False
@@ -193,7 +193,7 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
             if not first:
                 put_c(b, 44)
             first = False
-            let_others(1)
+            yield_gil(1)
             put_value(b, item, form, depth + 1)
         return put_c(b, 93)
     if isinstance(v, str):

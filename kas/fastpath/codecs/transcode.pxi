@@ -349,7 +349,7 @@ cdef int tape_repeat(Back* b, Tape* tape, Field f, int32_t at, int32_t stop, int
         k = tape.t[k].next
     for i in range(count - 1, -1, -1):
         k = tape.slots[base + i]
-        let_others(1)
+        yield_gil(1)
         if strings:
             tape_string(b, tape, tape.t + k)
             back_byte(b, 0x0A)
@@ -400,7 +400,7 @@ cdef int tape_map(Back* b, Tape* tape, Field f, int32_t at, int depth) except -1
         k = tape.t[k + 1].next
     for i in range(count - 1, -1, -1):
         k = tape.slots[base + i]
-        let_others(1)
+        yield_gil(1)
         v = tape.t + k + 1
         entry = b.cap - b.at
         if f.kind > K_BYTES:

@@ -24,7 +24,7 @@ cdef class PartOf:
 @cython.freelist(64)
 cdef class FreshRead:
     """A read that waits for ``part`` (``kas.request.parking.Wait``). ``passing(read, passed)`` is a coroutine of what its filter answers
-    once ``passed`` is over. ``way`` is None until the request waits as a whole, at that filter: those from ``at`` on are behind it."""
+    once ``passed`` is over. ``chain`` is None until the request waits as a whole, at that filter: those from ``at`` on are behind it."""
 
     def __cinit__(self, Request req not None, part, beside, passing):
         self.req, self.part, self.beside, self._passing = req, part, beside, passing
@@ -35,12 +35,12 @@ cdef class FreshRead:
 
     def go_on(self):
         """See ``Wait``."""
-        return self.way._go_on(self.req, self.at)
+        return self.chain._go_on(self.req, self.at)
 
     def after(self, passed):
         """See ``Wait``."""
         found = self._passing(self, passed)
-        return found if self.way is None else self.way._later(self.req, found, self.at)
+        return found if self.chain is None else self.chain._later(self.req, found, self.at)
 
     def __await__(self):
         return self.after(self.part.fresh()).__await__()
@@ -66,7 +66,7 @@ cdef class ConsistentRead:
 
 @cython.final
 @cython.freelist(64)
-cdef class PutDown:
+cdef class ParkedRequest:
     """Who is told that a parked request may go on (``kas.request.parking.Parked``). It is answered out of no task when that can be done at
     once; ``app`` sees to the rest."""
 
@@ -83,7 +83,7 @@ cdef class PutDown:
         cdef FreshRead waiting = self.waiting
         cdef object result, left
         try:
-            result = waiting.way._go_on(self.req, waiting.at)
+            result = waiting.chain._go_on(self.req, waiting.at)
             left = _sent(self.req, result, self.send)
             if left is None:
                 self.app.answer_later(self, result)
@@ -102,11 +102,11 @@ cdef class PutDown:
         self.app.answer_later(self, self.waiting.after(passed))
 
 
-cdef class Sharers:
+cdef class RoundBase:
     """Those who share a question; ``kas.store.etcd.freshness.Round`` is that, and what happens to who waits long or in vain. ``parked`` were
     put down, ``readers`` are futures of others."""
 
-    def __cinit__(self, Rounds rounds not None):
+    def __cinit__(self, FreshnessBase rounds not None):
         self._rounds, self.parked, self.readers = rounds, [], []
 
     def done(self) -> bool:
@@ -152,7 +152,7 @@ cdef class Sharers:
             self._rounds._tell(self, revision)
 
 
-cdef class Rounds:
+cdef class FreshnessBase:
     """Whose question leaves when, and who goes on when it is answered; ``kas.store.etcd.freshness.Freshness`` is that, and what happens where
     nothing is answered, or the replica is behind."""
 
@@ -163,7 +163,7 @@ cdef class Rounds:
 
     def park(self, parked not None):
         """As ``join``, for who needs no task while etcd answers soon."""
-        cdef Sharers next_ = self._next
+        cdef RoundBase next_ = self._next
         next_.parked.append(parked)
         if len(next_.parked) == 1:
             next_.since = _now_s()
@@ -182,7 +182,7 @@ cdef class Rounds:
             self._call_soon(self._ask)
 
     def _ask(self):
-        cdef Sharers asking = self._next
+        cdef RoundBase asking = self._next
         self._due = False
         if self._closed or asking._done():
             return
@@ -192,11 +192,11 @@ cdef class Rounds:
         if not self._question.ask(asking):
             self._find(asking)
 
-    def _told(self, Sharers asking not None, long long revision):
+    def _told(self, RoundBase asking not None, long long revision):
         """etcd's revision is as new as any acknowledged write; the replica has it, or will be told of it."""
         self._tell(asking, revision)
 
-    cdef int _tell(self, Sharers asking, long long revision) except -1:
+    cdef int _tell(self, RoundBase asking, long long revision) except -1:
         asking.told = True
         try:
             if revision < asking.had:
@@ -226,8 +226,8 @@ cdef class Rounds:
         cdef double until = _now_s() + self._stint_s
         while self._ready:
             parked = self._ready.popleft()
-            if isinstance(parked, PutDown):
-                (<PutDown>parked)._go_on()
+            if isinstance(parked, ParkedRequest):
+                (<ParkedRequest>parked)._go_on()
             else:
                 parked.go_on()
             if _now_s() > until:

@@ -22,7 +22,7 @@ cdef str _dry_run(Request req):
     return "" if not asked else "All" if set(asked) == {"All"} else "invalid"
 
 
-cdef class TallyRow:
+cdef class RequestMetricsRow:
     """Counts of one combination of labels. ``buckets`` are not cumulative; the last is what is above all bounds."""
 
     def __cinit__(self, int n, int m):
@@ -46,7 +46,7 @@ cdef class TallyRow:
         return [self.sizes[i] for i in range(n)]
 
 
-cdef class Tally:
+cdef class RequestMetrics:
     """``add(request, response)`` counts an answer, ``ended(request)`` one that is sent in pieces once they are, and what takes as long as it
     likes is counted when it has ended: upstream counts when the handler has returned. ``rows()`` gives what was counted;
     ``forget(gone)`` drops what is no more.
@@ -67,7 +67,7 @@ cdef class Tally:
         # Only what exists becomes a label: a client must not be able to make series.
         cdef bint exists = info is not None and info.is_resource_request and (req.known or status not in (401, 403, 404, 405))
         cdef tuple key
-        cdef TallyRow row
+        cdef RequestMetricsRow row
         cdef str dry = _dry_run(req) if req.query != "" and "dryRun" in req.query else ""
         if not exists:
             verb = req.method if req.method in _METHODS else "other"
@@ -87,11 +87,11 @@ cdef class Tally:
             )
         found = self._rows.get(key)
         if found is None:
-            row = TallyRow.__new__(TallyRow, self._n, self._m)
+            row = RequestMetricsRow.__new__(RequestMetricsRow, self._n, self._m)
             row.labels = key
             self._rows[key] = row
         else:
-            row = <TallyRow>found
+            row = <RequestMetricsRow>found
         if req.long_running and (resp.stream is not None or status == 101):
             resp.finish = _Counted.__new__(_Counted, self, row, req.started, req.aside, resp.finish)
         elif resp.stream is None:
@@ -102,9 +102,9 @@ cdef class Tally:
     def ended(self, Request req not None):
         """Whatever was to be sent to it has been, or its client is gone."""
         if self._sending and (found := self._sending.pop(req, None)) is not None:
-            self._measure(<TallyRow>found[0], req.started, req.aside, (<Response>found[1]).sent)
+            self._measure(<RequestMetricsRow>found[0], req.started, req.aside, (<Response>found[1]).sent)
 
-    cdef void _measure(self, TallyRow row, double started, double aside, Py_ssize_t size):
+    cdef void _measure(self, RequestMetricsRow row, double started, double aside, Py_ssize_t size):
         cdef int i
         cdef double took = _monotonic() - started
         cdef str verb = row.labels[1]
@@ -143,19 +143,19 @@ cdef class Tally:
 cdef class _Counted:
     """To be called once what takes as long as it likes has ended; calls what others wanted to be called then."""
 
-    cdef Tally _tally
-    cdef TallyRow _row
+    cdef RequestMetrics _metrics
+    cdef RequestMetricsRow _row
     cdef double _started
     cdef double _aside
     cdef object _then
 
-    def __cinit__(self, Tally tally, TallyRow row, double started, double aside, object then):
-        self._tally, self._row, self._started, self._aside, self._then = tally, row, started, aside, then
+    def __cinit__(self, RequestMetrics metrics, RequestMetricsRow row, double started, double aside, object then):
+        self._metrics, self._row, self._started, self._aside, self._then = metrics, row, started, aside, then
 
     def __call__(self):
-        cdef TallyRow row = self._row
+        cdef RequestMetricsRow row = self._row
         if row is not None:
             self._row = None
-            self._tally._measure(row, self._started, self._aside, 0)
+            self._metrics._measure(row, self._started, self._aside, 0)
         if self._then is not None:
             self._then()

@@ -19,7 +19,7 @@ cdef inline double _now_s() noexcept:
     return t.tv_sec + t.tv_nsec * 1e-9
 
 
-cdef class Way:
+cdef class FilterChain:
     """What ``kas.filters.handler.Chain`` is while nobody waits. Who inherits it says what becomes of an exception (``_failed``), of an
     endpoint or a filter that waits (``_later``)."""
 
@@ -51,7 +51,7 @@ cdef class Way:
         if isinstance(result, Response):
             return self._answered(req, <Response>result)
         if isinstance(result, FreshRead) and req.deadline - req.started > self._soon_s:
-            (<FreshRead>result).way, (<FreshRead>result).at = self, at
+            (<FreshRead>result).chain, (<FreshRead>result).at = self, at
             return result
         return self._later(req, result, at)
 
@@ -78,14 +78,14 @@ cdef class Way:
 cdef class _Finish:
     """To be called once the stream of an answer has ended."""
 
-    cdef Way _way
+    cdef FilterChain _chain
     cdef Request _req
 
-    def __cinit__(self, Way way, Request req):
-        self._way, self._req = way, req
+    def __cinit__(self, FilterChain chain, Request req):
+        self._chain, self._req = chain, req
 
     def __call__(self):
-        self._way._released(self._req)
+        self._chain._released(self._req)
 
 
 cdef class Timer:
@@ -112,7 +112,7 @@ cdef class Timer:
         row.data.as_doubles[most + 1] += seconds
 
 
-cdef class InTurn:
+cdef class PluginChain:
     """Runs steps one after the other, each counted by its timer, and all of them by another: the plug-ins of an admission chain."""
 
     def _all(self, tuple plan not None, str what, a):
@@ -181,7 +181,7 @@ cdef int _count(object timer, double seconds) except -1:
     return 0
 
 
-cdef class Recall:
+cdef class CredentialLookup:
     """``known(request)``: whether its Authorization header was good a moment ago; then the request has its user, and no such header any
     more. ``entries`` has, by ``keyed_digest`` of headers, (user, until when, the name they are counted under, whether it is a bearer
     token); ``counts`` has requests by that name. What is longer than the ``longest`` of them, as its owner says, is not looked for."""
@@ -258,7 +258,7 @@ cdef class PlainGet:
         return Response(200, [_JSON], body)
 
 
-cdef class Straight:
+cdef class HandlerCache:
     """``answer(request)``: what a handler answers that the long way of ``kas.endpoints.rest`` has found for such a request before; None where
     that has to be gone. ``acceptable`` has pairs of Accept and how many media types there are to choose from, for those that the router
     lets pass; of one object there are ``READ_TYPES``. ``read_first`` is ``kas.request.http.with_body``."""
@@ -301,7 +301,7 @@ cdef class Straight:
         return handler(req, served, info.namespace, info.name)
 
 
-cdef class Directing:
+cdef class ResourceRouter:
     """What ``kas.director.Director`` is for the requests it sends to a resource; ``_elsewhere`` is its way for all others."""
 
     def __init__(self, rest not None, versions not None, claims not None):
@@ -320,7 +320,7 @@ cdef class Directing:
         return self._elsewhere(req)
 
 
-cdef class Informing:
+cdef class RequestInfoFilter:
     """``kas.filters.request_info``: says of a request what it is about. ``usual`` has views of queries that need one for all requests,
     ``query`` makes one, ``long_verbs`` and ``long_subresources`` make a request long-running, ``refused(request, error)`` answers one of
     which it cannot be told."""

@@ -18,33 +18,33 @@ cdef extern from *:
     long long kas_now_ns() noexcept
 
 cdef enum:
-    STEPS_AT_ONCE = 256    # members or items between two looks at the clock: a tenth of a millisecond, or half of one
-    KEPT_NS = 2_500_000
+    STEPS_PER_CHECK = 256    # members or items between two looks at the clock: a tenth of a millisecond, or half of one
+    YIELD_INTERVAL_NS = 2_500_000
 
-cdef int steps_done = 0      # of all threads, as what follows
-cdef long long looks_done = 0
-cdef long long given_at = 0
+cdef int steps_since_check = 0      # of all threads, as what follows
+cdef long long gil_check_count = 0
+cdef long long yielded_at_ns = 0
 
 
-cdef inline void let_others(int steps) noexcept:
+cdef inline void yield_gil(int steps) noexcept:
     """To be called with each member, where shared memory is as it should be."""
-    global steps_done
-    steps_done += steps
-    if steps_done >= STEPS_AT_ONCE:
-        rest()
+    global steps_since_check
+    steps_since_check += steps
+    if steps_since_check >= STEPS_PER_CHECK:
+        yield_gil_if_due()
 
 
-cdef void rest() noexcept:
-    """As ``let_others``, after many steps."""
-    global steps_done, looks_done, given_at
-    steps_done = 0
-    looks_done += 1
-    if kas_now_ns() - given_at >= KEPT_NS:
+cdef void yield_gil_if_due() noexcept:
+    """As ``yield_gil``, after many steps."""
+    global steps_since_check, gil_check_count, yielded_at_ns
+    steps_since_check = 0
+    gil_check_count += 1
+    if kas_now_ns() - yielded_at_ns >= YIELD_INTERVAL_NS:
         with nogil:
             pass
-        given_at = kas_now_ns()
+        yielded_at_ns = kas_now_ns()
 
 
-def looks() -> int:
+def gil_checks() -> int:
     """How often walks of this module have looked whether it is time to let others go first: what tells that a walk does, whoever waits."""
-    return looks_done
+    return gil_check_count
