@@ -1,33 +1,34 @@
-# The hot path of a request, in the order in which a request meets it. What is declared here is all that other compiled
-# units may rely on, and the page to read first; the rules and their sources are told where the functions are.
+# The hot path of a request, in the order in which a request passes it. Other compiled units may rely on what is declared here and on
+# nothing else. Start reading here; the rules and their sources are documented at the functions.
 #
-#   Request, Response                 a request's head, which filters complete; its answer    fastpath/record.pxi
-#   RequestInfo, parse()              what the request line means to the API                  _fastpath.pyx
-#   audit_id(), new_uid()             IDs of requests and of objects                          fastpath/identity.pxi
-#   keyed_digest()                    key of a cached credential                              fastpath/digest.pxi
-#   Attributes, attributes_of()       what authorizers decide about                           fastpath/attributes.pxi
-#   forbidden_message(), plain_failure(), go_quote()   texts and bodies of failures           fastpath/status.pxi
-#   Rule, Matcher, Decisions          RBAC: matching rules, and decisions compiled per user   fastpath/rbac.pxi
-#   PathTable                         handlers of non-resource paths                          fastpath/mux.pxi
-#   RequestMetrics                    request counts and durations                            fastpath/requestmetrics.pxi
-#   FilterChain                       runs a request through filters to its endpoint          fastpath/filterchain.pxi
-#   RequestInfoFilter, CredentialLookup, ResourceRouter, HandlerCache, PlainGet, Timer        fastpath/filterchain.pxi
-#                                     steps of that: RequestInfo, cached credentials, routing, handlers, stored bytes, durations
-#   whole(), sent()                   send an answer                                          fastpath/filterchain.pxi
-#   FreshRead, ParkedRequest          a waiting read, at its filter and at the edge           fastpath/consistentread.pxi
-#   FreshnessBase, RoundBase          the rounds in which such reads share one call to etcd   fastpath/consistentread.pxi
+#     Request, Response                 a request's head, which filters complete; its answer    fastpath/record.pxi
+#     RequestInfo, parse()              what the request line means to the API                  _fastpath.pyx
+#     audit_id(), new_uid()             IDs of requests and of objects                          fastpath/identity.pxi
+#     keyed_digest()                    key of a cached credential                              fastpath/digest.pxi
+#     Attributes, attributes_of()       what authorizers decide about                           fastpath/attributes.pxi
+#     forbidden_message(), plain_failure(), go_quote()   texts and bodies of failures           fastpath/status.pxi
+#     Rule, Matcher, Decisions          RBAC: matching rules, and decisions compiled per user   fastpath/rbac.pxi
+#     PathTable                         handlers of non-resource paths                          fastpath/mux.pxi
+#     RequestMetrics                    request counts and durations                            fastpath/requestmetrics.pxi
+#     FilterChain                       runs a request through filters to its endpoint          fastpath/filterchain.pxi
+#     RequestInfoFilter, CredentialLookup, ResourceRouter, HandlerCache, PlainGet, Timer        fastpath/filterchain.pxi
+#                                       steps of that: RequestInfo, cached credentials, routing, handlers, stored bytes, durations
+#     whole(), sent()                   send an answer                                          fastpath/filterchain.pxi
+#     FreshRead, ParkedRequest          a waiting read, at its filter and at the edge           fastpath/consistentread.pxi
+#     FreshnessBase, RoundBase          the rounds in which such reads share one call to etcd   fastpath/consistentread.pxi
 #
-# Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
-# where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
-# Input is what clients sent: lengths are unbounded, any code point and any byte may come; no function here costs more than a
-# look at each character, and no table grows with it (RBAC's are bounded by their owner).
+# Ownership: every object here is an ordinary Python object, and none keeps a pointer into another. Strings are referenced, not copied,
+# wherever possible. Nothing does I/O or blocks. Nothing is thread-safe: a worker process has one event loop.
+#
+# Input is untrusted: lengths are unbounded, and any code point or byte may occur. No function here costs more than one pass over its
+# characters, and no table grows with the input (the bounds of RBAC's tables are enforced by their owner).
 
 from cpython.array cimport array
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 
 
 cdef class RequestInfo:
-    """upstream's request.RequestInfo, field by field; strings are never None."""
+    """The fields of upstream's request.RequestInfo; strings are never None."""
 
     cdef public bint is_resource_request
     cdef public bint by_prefix          # the deprecated /watch/ and /proxy/ forms
@@ -49,32 +50,32 @@ cdef class Request:
     cdef public str method
     cdef public str path                # percent-decoded
     cdef public str query               # raw
-    cdef public str raw_path            # as it came
+    cdef public str raw_path            # as received
     cdef public str client              # address
     cdef public object peer             # kas.request.http.Connection, or None
     cdef public str scheme
     cdef public str http_version
     cdef public str audit_id
     cdef public object body             # bytes
-    cdef public object incoming         # kas.request.http.Incoming while the body is still to be read, else None
+    cdef public object incoming         # kas.request.http.Incoming while the body has not been read yet, else None
     cdef public object info             # RequestInfo
     cdef public object params           # kas.request.requestinfo.Query
     cdef public object user             # kas.auth.user.UserInfo
-    cdef public object warnings         # dict of texts, each once and in order, or None
+    cdef public object warnings         # dict of texts (each once, in order), or None
     cdef public object annotations      # dict of str, or None
-    cdef public object audit            # kas.request.http.AuditEvent of a request that is recorded, or None
+    cdef public object audit            # kas.request.http.AuditEvent if the request is audited, else None
     cdef public double started          # time.monotonic()
     cdef public double deadline         # likewise
-    cdef public double aside            # seconds that were others': in flow control's queues and with admission webhooks
-    cdef public double authenticating   # seconds it took to find out who asks
+    cdef public double aside            # seconds spent waiting in flow control's queues and for admission webhooks
+    cdef public double authenticating   # seconds that authentication took
     cdef public bint long_running
-    cdef public bint known              # the resource is one that is served
+    cdef public bint known              # the resource is served
     cdef public bint read_only_port
-    cdef public int in_flight           # what the max-in-flight filter counted it as
-    cdef public object ticket           # what flow control has given it (kas.flowcontrol), or None
-    cdef public object initialized      # to be called once a watch has sent what was there when it began, or None
+    cdef public int in_flight           # the class in which the max-in-flight filter counted it
+    cdef public object ticket           # flow control's ticket (kas.flowcontrol), or None
+    cdef public object initialized      # called once a watch has sent its initial events, or None
     cdef list _raw                      # header pairs as received
-    cdef dict _map                      # name -> joined values, made on first use
+    cdef dict _map                      # name -> joined values, built on first use
     cdef bint _dropped
     cdef bint _impersonates
     cdef bint _vouches
@@ -88,7 +89,7 @@ cdef class Response:
     cdef public object body             # bytes
     cdef public object stream           # kas.request.http.Stream, or None
     cdef public Py_ssize_t sent         # bytes of a stream that have been written
-    cdef public object finish           # called once a stream, or what an upgrade leads to, has ended; or None
+    cdef public object finish           # called once a stream, or the connection after an upgrade, has ended; or None
 
 
 cdef class Attributes:
@@ -109,7 +110,7 @@ cdef class Attributes:
 
 
 cdef class Rule:
-    """A PolicyRule; None instead of a set means "all"."""
+    """A PolicyRule; None in place of a set means "all"."""
 
     cdef readonly dict source
     cdef readonly frozenset verbs
@@ -125,9 +126,10 @@ cdef class Rule:
 
 
 cdef class Matcher:
-    cdef readonly dict keys             # of the subjects that the user is; the values are nothing
+    cdef readonly dict keys             # keys of the subjects that match the user; the values are unused
     cdef public object epoch
-    cdef readonly dict scopes           # namespace -> ([(role, reason)], [error]), or None: asked about; ("ClusterRole", its name) -> None
+    # namespace -> ([(role, reason)], [error]), or None while being looked up; ("ClusterRole", its name) -> None
+    cdef readonly dict scopes
     cdef readonly dict shapes           # (verb, group, resource, subresource, namespace) -> ((names or None, outcome), ...)
     cdef readonly dict paths            # (verb, path, namespace) -> outcome
 
@@ -143,13 +145,14 @@ cdef class PathTable:
 
 
 cdef class RequestMetricsRow:
-    """Counts of one combination of labels. Buckets are not cumulative; the last is what is above all bounds. The row owns all of them,
-    which lie one after the other."""
+    """Counts of one combination of labels. Buckets are not cumulative; the last one counts values above all bounds. The row owns all
+    buckets, in one block of memory.
+    """
 
     cdef readonly tuple labels
     cdef readonly long count
     cdef readonly double seconds
-    cdef readonly double own_seconds    # without what was others', of what is no dry run
+    cdef readonly double own_seconds    # without the time spent waiting (Request.aside), and without dry runs
     cdef readonly double bytes_sent
     cdef readonly long sized
     cdef long *durations
@@ -172,7 +175,7 @@ cdef class FilterChain:
     cdef public tuple _after
     cdef public tuple _release
     cdef public object _endpoint
-    cdef public double _soon_s          # a deadline that near holds for who is parked, too
+    cdef public double _soon_s          # a request whose deadline is nearer than this is not parked
 
     cpdef _go_on(self, Request req, Py_ssize_t at)
     cpdef _answered(self, Request req, Response resp)
@@ -181,7 +184,7 @@ cdef class FilterChain:
 
 cdef class Timer:
     cdef public double quick_s
-    cdef public array row               # the histogram's; None until there is something to show
+    cdef public array row               # the histogram's row; None until the first observation
     cdef object _histogram
     cdef tuple _labels
     cdef tuple _bounds
@@ -202,14 +205,14 @@ cdef class HandlerCache:
 
 cdef class ResourceRouter:
     cdef readonly object _rest
-    cdef readonly object _versions      # (group, version) of what is served as resources
-    cdef readonly object _claims        # (group, version) -> who answers all of it
-    cdef public object peers            # other API servers of the cluster; None from it: answered here
+    cdef readonly object _versions      # the (group, version) pairs that are served as resources
+    cdef readonly object _claims        # (group, version) -> handler of all its requests
+    cdef public object peers            # proxies to other API servers of the cluster; when it returns None the request is answered here
 
 
 cdef class PartOf:
     cdef object _main
-    cdef dict _others                   # (group, resource) -> what keeps it
+    cdef dict _others                   # (group, resource) -> the store that keeps it
 
 
 cdef class FreshRead:
@@ -247,12 +250,12 @@ cdef class RoundBase:
     cdef readonly FreshnessBase _rounds
     cdef public list parked
     cdef public list readers
-    cdef public list until              # when each of the readers has waited for too long
-    cdef public object timer            # of who has waited longest
-    cdef public bint told               # the question has been answered
-    cdef public long long had           # the revision here before it was asked
-    cdef public double asked            # when it was
-    cdef public double since            # when the first was put down
+    cdef public list until              # the deadline of each reader
+    cdef public object timer            # timer of the reader that has waited longest
+    cdef public bint told               # etcd has answered
+    cdef public long long had           # the replica's revision before the call
+    cdef public double asked            # when the call started
+    cdef public double since            # when the first request was parked
 
     cdef bint _done(self) except -1
     cdef list _take(self)
@@ -263,16 +266,16 @@ cdef class FreshnessBase:
     cdef readonly object _loop
     cdef object _call_soon
     cdef object _wait
-    cdef object _round                  # the class of rounds, of RoundBase
+    cdef object _round                  # the class of rounds, a subclass of RoundBase
     cdef readonly object _question      # kas.store.etcd.sharedcall.SharedCall
-    cdef object _replica, _hub          # have a revision: what is here, what was dispatched here
-    cdef public RoundBase _next           # has not asked yet
+    cdef object _replica, _hub          # have a revision: the replica's, and the last one that the hub dispatched
+    cdef public RoundBase _next           # the round that has not called etcd yet
     cdef public RoundBase _asking
-    cdef public bint _due               # the next one asks at the end of the loop's turn
+    cdef public bint _due               # the next call is scheduled for the end of this loop iteration
     cdef public bint _closed
-    cdef object _ready                  # a deque of those who may go on
-    cdef public object _open            # a deque of rounds in which somebody was put down
-    cdef public object _timer           # looks at these
+    cdef object _ready                  # deque of parked requests that may continue
+    cdef public object _open            # deque of rounds that have had parked requests
+    cdef public object _timer           # checks those rounds
     cdef double _stint_s
 
     cdef int _ask_soon(self) except -1

@@ -1,4 +1,4 @@
-"""What mypy sees of the compiled unit; ``_fastpath.pxd`` is the page to read."""
+"""Type stubs of the compiled unit; read ``_fastpath.pxd`` for its design."""
 
 import asyncio
 from array import array
@@ -52,7 +52,7 @@ class Request:
     audit_id: str
     body: bytes
     incoming: Incoming | None
-    # Set by the filters request_info and authentication, before whoever asks for them.
+    # Set by the filters request_info and authentication, before anything reads them.
     info: RequestInfo
     params: Query
     user: UserInfo

@@ -1,8 +1,9 @@
-# Long walks let other threads have the interpreter's lock every now and then. What is large is walked beside the event loop, and compiled
-# code keeps the lock for as long as it takes: 3 MB of small values half a second.
+# Long walks release the GIL now and then so that other threads can run. Large documents are processed outside the event loop, and compiled
+# code holds the GIL for as long as it runs: half a second for 3 MB of small values.
 #
-# Not more often than somebody who waits asks for it, which is after SWITCH_S (observe/process.py): who is only woken finds the lock taken
-# again, and begins to wait anew. Given away each half millisecond it was had by nobody else for hundreds of them.
+# The GIL is not released more often than a waiting thread requests it, which is after SWITCH_S (observe/process.py). A thread that is
+# merely woken finds the GIL taken again and starts to wait anew: when it was released every half millisecond, no other thread got it for
+# hundreds of releases.
 
 cdef extern from *:
     """
@@ -18,16 +19,18 @@ cdef extern from *:
     long long kas_now_ns() noexcept
 
 cdef enum:
-    STEPS_PER_CHECK = 256    # members or items between two looks at the clock: a tenth of a millisecond, or half of one
+    STEPS_PER_CHECK = 256    # members or items between two checks of the clock: a tenth to half a millisecond
     YIELD_INTERVAL_NS = 2_500_000
 
-cdef int steps_since_check = 0      # of all threads, as what follows
+cdef int steps_since_check = 0      # shared by all threads, like the variables below
 cdef long long gil_check_count = 0
 cdef long long yielded_at_ns = 0
 
 
 cdef inline void yield_gil(int steps) noexcept:
-    """To be called with each member, where shared memory is as it should be."""
+    """Counts ``steps`` and checks the clock every ``STEPS_PER_CHECK``. Call it per member or item, only where shared memory is in a
+    consistent state.
+    """
     global steps_since_check
     steps_since_check += steps
     if steps_since_check >= STEPS_PER_CHECK:
@@ -35,7 +38,7 @@ cdef inline void yield_gil(int steps) noexcept:
 
 
 cdef void yield_gil_if_due() noexcept:
-    """As ``yield_gil``, after many steps."""
+    """Releases the GIL if ``YIELD_INTERVAL_NS`` have passed since the last release. For callers that have just done many steps."""
     global steps_since_check, gil_check_count, yielded_at_ns
     steps_since_check = 0
     gil_check_count += 1
@@ -46,5 +49,7 @@ cdef void yield_gil_if_due() noexcept:
 
 
 def gil_checks() -> int:
-    """How often walks of this module have looked whether it is time to let others go first: what tells that a walk does, whoever waits."""
+    """How often this module has checked whether to release the GIL. For tests: it shows that a walk checks, whether or not a thread is
+    waiting.
+    """
     return gil_check_count
