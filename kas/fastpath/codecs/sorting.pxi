@@ -1,7 +1,7 @@
-# Sorting of what may be much.
+# Sorting of lists that may be long.
 
 cdef enum:
-    SORTED_AT_ONCE = 4096   # a millisecond
+    SORTED_AT_ONCE = 4096   # about a millisecond
 
 
 cdef list merged_in_turns(list a, list b):
@@ -21,7 +21,9 @@ cdef list merged_in_turns(list a, list b):
 
 
 cdef list sort_in_turns(list keys, object key=None):
-    """``sorted(keys, key=key)``, of many in pieces which are then made one, two and two. The list itself may be sorted."""
+    """``sorted(keys, key=key)``; a long list is sorted in pieces that are merged pairwise, with GIL checks in between. ``keys`` itself may
+    be modified.
+    """
     cdef list pieces, merged, piece
     cdef Py_ssize_t i
     if len(keys) <= SORTED_AT_ONCE:
