@@ -42,7 +42,7 @@ class FairQueue(Generic[T]):
     """
 
     def __init__(self, places: int) -> None:
-        self._most = max(1, places - 1)
+        self._max_held = max(1, places - 1)
         self.free = places
         # Client -> heap of (request, order, what, whether it had a slot before). The client whose turn is next comes first.
         self._waiting: dict[Hashable, list[tuple[int, int, T, bool]]] = {}
@@ -62,17 +62,17 @@ class FairQueue(Generic[T]):
         """Assigns a slot to the next waiter, to be returned with ``rest``. None when no slot is free or no client may take one."""
         if not self.free:
             return None
-        found = had_one = None
+        found = yielded = None
         for client, waiting in self._waiting.items():  # passes over at most the clients that hold a slot or had one
-            if self._held.get(client, 0) >= self._most:
+            if self._held.get(client, 0) >= self._max_held:
                 continue
             if not waiting[0][3]:
                 found = client, waiting
                 break
-            had_one = had_one or (client, waiting)
-        if found is None or (had_one is not None and self._passed_over >= PASSED_OVER):
-            found, self._passed_over = had_one, 0
-        elif had_one is not None:
+            yielded = yielded or (client, waiting)
+        if found is None or (yielded is not None and self._passed_over >= PASSED_OVER):
+            found, self._passed_over = yielded, 0
+        elif yielded is not None:
             self._passed_over += 1
         if found is None:
             return None
@@ -97,39 +97,39 @@ class FairSemaphore:
     """An async context manager: a semaphore whose slots are handed out by ``FairQueue``. An instance belongs to one event loop."""
 
     def __init__(self, places: int) -> None:
-        self._rota = FairQueue[asyncio.Future[None]](places)
+        self._queue = FairQueue[asyncio.Future[None]](places)
 
     @property
     def free(self) -> int:
         """The number of free slots."""
-        return self._rota.free
+        return self._queue.free
 
     async def take(self) -> Hashable:
         """Waits for a slot. Returns the client to pass to ``give_back``. When cancelled, it holds no slot."""
         client, request = whose()
-        mine = asyncio.get_running_loop().create_future()
-        self._rota.wait(client, request, mine)
-        self._hand_out()
+        future = asyncio.get_running_loop().create_future()
+        self._queue.wait(client, request, future)
+        self._dispatch()
         try:
-            await mine
+            await future
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():
+            if future.done() and not future.cancelled():
                 self.give_back(client)
             raise
         return client
 
     def give_back(self, client: Hashable) -> None:
         """Returns a slot of ``client``."""
-        self._rota.rest(client)
-        self._hand_out()
+        self._queue.rest(client)
+        self._dispatch()
 
-    def _hand_out(self) -> None:
-        while (found := self._rota.next()) is not None:
-            client, mine = found
-            if mine.done():  # the waiter was cancelled
-                self._rota.rest(client)
+    def _dispatch(self) -> None:
+        while (found := self._queue.next()) is not None:
+            client, future = found
+            if future.done():  # the waiter was cancelled
+                self._queue.rest(client)
             else:
-                mine.set_result(None)
+                future.set_result(None)
 
     async def __aenter__(self) -> None:
         await self.take()

@@ -42,7 +42,7 @@ THREADS = 2
 STACK_BYTES = 16 << 20  # the deepest allowed nesting is walked recursively
 SLICE_S = 0.03  # after which a job yields
 # jobs that may be suspended in favour of others, each of which keeps its thread; beyond that, running jobs are not suspended
-MOST_HELD_UP = 32
+MAX_SUSPENDED = 32
 
 LOOP_BUDGET_UNITS = 5000  # budget of work that runs on the loop: some milliseconds
 
@@ -82,10 +82,10 @@ TURN = _LoopBudget()
 class _Job:
     """One job: the work, the future that waits for it and its loop, the client it belongs to, and its outcome."""
 
-    __slots__ = ("aside", "error", "future", "loop", "result", "since", "whose", "work")
+    __slots__ = ("error", "future", "loop", "pool", "result", "since", "whose", "work")
 
-    def __init__(self, work: Callable[[], Any], aside: OffloadPool) -> None:
-        self.aside, self.since = aside, 0.0
+    def __init__(self, work: Callable[[], Any], pool: OffloadPool) -> None:
+        self.pool, self.since = pool, 0.0
         self.work, self.loop = work, asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.whose = whose()
@@ -95,18 +95,18 @@ class _Job:
     def run(self) -> None:
         """Runs the work in this thread."""
         if not self.future.cancelled():
-            _DOING.job = self
+            _CURRENT.job = self
             self.since = time.monotonic()
             try:
                 self.result = self.work()
             except BaseException as e:  # the job's root: the error is passed to the waiting future
                 self.error = e
                 if isinstance(e, ApiError):
-                    _let_go(e)
+                    _clear_error_frames(e)
             finally:
-                _DOING.job = None
+                _CURRENT.job = None
 
-    def tell(self) -> None:
+    def resolve(self) -> None:
         """Resolves the future, on the loop's thread, and drops all references: the frames of an error lead here."""
         future, result, error = self.future, self.result, self.error
         del self.future, self.result, self.error, self.work
@@ -118,7 +118,7 @@ class _Job:
             future.set_result(result)
 
 
-def _let_go(refusal: BaseException) -> None:
+def _clear_error_frames(refusal: BaseException) -> None:
     """Clears the frames of an error and of its contexts, so that large objects are not freed on the loop in one step."""
     error: BaseException | None = refusal
     while error is not None:
@@ -126,13 +126,13 @@ def _let_go(refusal: BaseException) -> None:
         error = error.__context__
 
 
-class _Doing(threading.local):
+class _Current(threading.local):
     """The job that this thread runs; None in threads outside a pool."""
 
     job: _Job | None = None
 
 
-_DOING = _Doing()
+_CURRENT = _Current()
 
 
 def abandoned() -> bool:
@@ -140,11 +140,11 @@ def abandoned() -> bool:
 
     Callers must hold no lock: the job may be suspended here in favour of other clients once it has run for ``SLICE_S``.
     """
-    job = _DOING.job
+    job = _CURRENT.job
     if job is None:
         return False
     if time.monotonic() - job.since >= SLICE_S and not job.future.cancelled():
-        job.aside.give_way(job)
+        job.pool.suspend(job)
     return job.future.cancelled()
 
 
@@ -163,10 +163,10 @@ class OffloadPool:
         """Resets the pool; a forked process has none of the threads."""
         # For idle threads: the next job, or the event of a suspended job that continues in place of this thread.
         self._jobs: SimpleQueue[_Job | threading.Event] = SimpleQueue()
-        self._held_up = 0
-        self._wanted = self._threads
+        self._suspended = 0
+        self._missing = self._threads
         self._lock = threading.Lock()
-        self._rota = FairQueue[_Job | threading.Event](self._threads)
+        self._queue = FairQueue[_Job | threading.Event](self._threads)
         self.done = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -191,72 +191,72 @@ class OffloadPool:
     def _begin(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         job = _Job(work, self)
         with self._lock:
-            if self._wanted:
+            if self._missing:
                 try:
                     self._start()
                 except RuntimeError:  # no more threads from the system: existing ones do the work, if there are any
-                    if self._wanted >= self._threads:
+                    if self._missing >= self._threads:
                         raise no_thread() from None
-            self._rota.wait(*job.whose, job)
-            self._hand_out()
+            self._queue.wait(*job.whose, job)
+            self._dispatch()
         return job.future
 
-    def _hand_out(self) -> None:
+    def _dispatch(self) -> None:
         """Assigns queued jobs to free threads. The caller holds the lock."""
-        while (found := self._rota.next()) is not None:
+        while (found := self._queue.next()) is not None:
             self._jobs.put(found[1])
 
-    def give_way(self, job: _Job) -> None:
+    def suspend(self, job: _Job) -> None:
         """Suspends ``job`` in favour of clients that have no thread. The thread of ``job`` blocks until it may continue."""
-        goes_on = threading.Event()
+        resumed = threading.Event()
         with self._lock:
-            if self._held_up >= MOST_HELD_UP or not self._rota.others_wait(job.whose[0]):
+            if self._suspended >= MAX_SUSPENDED or not self._queue.others_wait(job.whose[0]):
                 return
-            self._wanted += 1
+            self._missing += 1
             try:
                 self._start()
             except RuntimeError:  # no more threads from the system
-                self._wanted -= 1
+                self._missing -= 1
                 return
-            self._held_up += 1
-            self._rota.rest(job.whose[0])
-            self._rota.wait(*job.whose, goes_on, again=True)
-            self._hand_out()
-        goes_on.wait()
+            self._suspended += 1
+            self._queue.rest(job.whose[0])
+            self._queue.wait(*job.whose, resumed, again=True)
+            self._dispatch()
+        resumed.wait()
         job.since = time.monotonic()
 
     def _start(self) -> None:
-        """Starts the missing threads. The caller holds the lock. Raises RuntimeError when the system refuses; ``_wanted`` still counts
+        """Starts the missing threads. The caller holds the lock. Raises RuntimeError when the system refuses; ``_missing`` still counts
         those.
         """
         before = threading.stack_size(STACK_BYTES)
         try:
-            while self._wanted:
+            while self._missing:
                 threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
-                self._wanted -= 1
+                self._missing -= 1
         finally:
             threading.stack_size(before)
 
-    def _rest(self, job: _Job) -> None:
+    def _release(self, job: _Job) -> None:
         """Returns the slot of a finished job."""
         with self._lock:
-            self._rota.rest(job.whose[0])
-            self._hand_out()
+            self._queue.rest(job.whose[0])
+            self._dispatch()
 
     def _ended(self, job: _Job) -> None:
         self.done += 1
-        job.tell()
+        job.resolve()
 
     def _serve(self) -> None:
         while True:
             job = self._jobs.get()
             if isinstance(job, threading.Event):
                 with self._lock:
-                    self._held_up -= 1
+                    self._suspended -= 1
                 job.set()
                 return
             job.run()
-            self._rest(job)
+            self._release(job)
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the result
                 job.loop.call_soon_threadsafe(self._ended, job)
             del job  # an idle thread keeps no references

@@ -33,7 +33,7 @@ def open_standard_streams() -> None:
             # open() returns the lowest free number, which is this one, and then dup2 does nothing
             os.dup2(os.open(os.devnull, os.O_RDWR), fd)
             os.set_inheritable(fd, True)
-            setattr(sys, name, open(fd, mode, closefd=False))  # open for the life of the process
+            setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115 — open for the life of the process
 
 
 class Named(io.FileIO):

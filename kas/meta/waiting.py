@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 TIME_SLICE_S = 0.005
-WOKEN = 32  # waiters that a throttle wakes per loop iteration; those for which no time is left wait again
+MAX_WOKEN = 32  # waiters that a throttle wakes per loop iteration; those for which no time is left wait again
 
 
 class TimeSlice:
@@ -42,42 +42,42 @@ class TimeSlice:
     async def pause(self) -> None:
         """Suspends until it is this coroutine's turn, then starts a new time slice."""
         await _pause()
-        await _LINE.turn()
+        await _PAUSED.turn()
         self._until = perf_counter() + TIME_SLICE_S
 
 
-class _Line:
+class _PauseQueue:
     """The queue of paused coroutines. It serves one running loop at a time; waiters of a previous loop are dropped."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rota = FairQueue[asyncio.Future[None]](1)
-        self._moves = False
+        self._queue = FairQueue[asyncio.Future[None]](1)
+        self._scheduled = False
 
     def turn(self) -> asyncio.Future[None]:
         """A future that is resolved when it is the caller's turn to continue."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._rota, self._moves = loop, FairQueue(1), False
-        mine = loop.create_future()
-        self._rota.wait(whose()[0], 0, mine)  # FIFO within a client: a turn does not end with the work of a request
-        if not self._moves:
-            self._moves = True
-            loop.call_soon(self._move)
-        return mine
+            self._loop, self._queue, self._scheduled = loop, FairQueue(1), False
+        future = loop.create_future()
+        self._queue.wait(whose()[0], 0, future)  # FIFO within a client: a turn does not end with the work of a request
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._resume_next)
+        return future
 
-    def _move(self) -> None:
-        while (found := self._rota.next()) is not None:
-            self._rota.rest(found[0])
+    def _resume_next(self) -> None:
+        while (found := self._queue.next()) is not None:
+            self._queue.rest(found[0])
             if not found[1].done():  # otherwise the waiter was cancelled
                 found[1].set_result(None)
                 assert self._loop is not None
-                self._loop.call_soon(self._move)  # runs after the coroutine that was just resumed
+                self._loop.call_soon(self._resume_next)  # runs after the coroutine that was just resumed
                 return
-        self._moves = False
+        self._scheduled = False
 
 
-_LINE = _Line()
+_PAUSED = _PauseQueue()
 
 
 class Throttle:
@@ -88,11 +88,11 @@ class Throttle:
     loop.
     """
 
-    __slots__ = ("_clock", "_due", "_order", "_until", "_waiting", "_woken")
+    __slots__ = ("_clock", "_end_scheduled", "_order", "_until", "_waiting", "_woken")
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
-        self._due = False  # whether _over is scheduled for the end of this iteration
+        self._end_scheduled = False  # whether _next_iteration is scheduled for the end of this iteration
         self._until = 0.0  # when this iteration's time is used up; 0 while nothing was admitted in it
         # Client -> heap of (request, order, future). The client whose turn is next comes first.
         self._waiting: OrderedDict[Hashable, list[tuple[int, int, asyncio.Future[None]]]] = OrderedDict()
@@ -103,8 +103,8 @@ class Throttle:
     def exhausted(self) -> bool:
         """Whether this iteration has no time left. If False, the caller is admitted and is expected to start its work now."""
         now = self._clock()
-        if not self._due:
-            self._note_its_end()
+        if not self._end_scheduled:
+            self._schedule_end()
         elif self._until:
             return now >= self._until
         self._until = now + TIME_SLICE_S
@@ -116,40 +116,40 @@ class Throttle:
         """
         (client, request), loop, waits = whose(), asyncio.get_running_loop(), True
         while waits:
-            mine = loop.create_future()
-            heappush(self._waiting.setdefault(client, []), (request, next(self._order), mine))
-            await mine
+            future = loop.create_future()
+            heappush(self._waiting.setdefault(client, []), (request, next(self._order), future))
+            await future
             waits = self.exhausted
         if client in self._waiting:
             self._waiting.move_to_end(client)
 
-    def _note_its_end(self) -> None:
-        self._due = True
-        asyncio.get_running_loop().call_soon(self._over)
+    def _schedule_end(self) -> None:
+        self._end_scheduled = True
+        asyncio.get_running_loop().call_soon(self._next_iteration)
 
-    def _over(self) -> None:
-        """Starts a new iteration: wakes one waiter of each client, then another of each, up to ``WOKEN``. Those for which no time is left
-        wait again and keep their place.
+    def _next_iteration(self) -> None:
+        """Starts a new iteration: wakes one waiter of each client, then another of each, up to ``MAX_WOKEN``. Those for which no time is
+        left wait again and keep their place.
         """
-        self._due, self._until = False, 0.0
+        self._end_scheduled, self._until = False, 0.0
         for client in self._woken:
             if not self._waiting.get(client, True):
                 del self._waiting[client]  # all of its waiters were admitted or cancelled
-        self._woken = clients = list(islice(self._waiting, WOKEN))
-        left = WOKEN
+        self._woken = clients = list(islice(self._waiting, MAX_WOKEN))
+        left = MAX_WOKEN
         while left and clients:
             for client in clients[:left]:
-                left -= self._wakes(self._waiting[client])
+                left -= self._wake_one(self._waiting[client])
             clients = [client for client in clients if self._waiting[client]]
         if self._waiting:
-            self._note_its_end()
+            self._schedule_end()
 
     @staticmethod
-    def _wakes(waiting: list[tuple[int, int, asyncio.Future[None]]]) -> bool:
+    def _wake_one(waiting: list[tuple[int, int, asyncio.Future[None]]]) -> bool:
         while waiting:
-            mine = heappop(waiting)[2]
-            if not mine.done():  # otherwise the waiter was cancelled
-                mine.set_result(None)
+            future = heappop(waiting)[2]
+            if not future.done():  # otherwise the waiter was cancelled
+                future.set_result(None)
                 return True
         return False
 
