@@ -30,21 +30,21 @@ class Hooks:
     def __init__(self, steps: Sequence[str], loops: dict[str, str], path: Path, upkeep: Mapping[str, str] | None = None) -> None:
         self._upkeep = upkeep or {}
         self.names = tuple(dict.fromkeys((*steps, *loops.values(), *self._upkeep.values())))
-        self._stuck: dict[str, str] = {}  # periodic work -> why its last run failed
-        self._open = set(steps)
+        self._failed_work: dict[str, str] = {}  # periodic work -> why its last run failed
+        self._pending = set(steps)
         self._loops, self._path = loops, path
         self._failed: dict[str, str] = {}  # controller -> why it failed
-        self._led = self._runs = self._untold = False
+        self._leads = self._started = self._unwritten = False
         self._hindered = ""
         self._read_at = 0
 
     def done(self, *names: str) -> None:
         """Marks start-up steps as finished."""
-        self._open.difference_update(names)
+        self._pending.difference_update(names)
 
     def begin(self) -> None:
         """The worker now runs its controllers, or waits to become the leader."""
-        self._runs = True
+        self._started = True
 
     def hindered(self, why: str) -> None:
         """This worker cannot find out whether it leads. Unless another worker does, no controller runs."""
@@ -52,7 +52,7 @@ class Hooks:
 
     def lead(self) -> None:
         """This worker is the leader from now on."""
-        self._led = True
+        self._leads = True
         self._failed = {}
         self._write()
 
@@ -70,25 +70,25 @@ class Hooks:
     def kept(self, work: str, why: str = "") -> None:
         """Reports a run of this worker's periodic work: ``why`` it failed, or "" when it succeeded."""
         if why:
-            self._stuck[work] = why
+            self._failed_work[work] = why
         else:
-            self._stuck.pop(work, None)
+            self._failed_work.pop(work, None)
 
     def why(self, name: str) -> str:
         """What is wrong with a hook, "" when it is healthy."""
         controllers = [controller for controller, hook in self._loops.items() if hook == name]
         work = [each for each, hook in self._upkeep.items() if hook == name]
-        if name in self._open or ((controllers or work) and not self._runs):
+        if name in self._pending or ((controllers or work) and not self._started):
             return NOT_FINISHED
-        if stuck := next((self._stuck[each] for each in work if each in self._stuck), ""):
+        if stuck := next((self._failed_work[each] for each in work if each in self._failed_work), ""):
             return stuck
-        if controllers and not self._led and not self._read() and self._hindered:
+        if controllers and not self._leads and not self._read() and self._hindered:
             return self._hindered
         return next((self._failed[controller] for controller in controllers if controller in self._failed), "")
 
     def tell(self) -> None:
         """Retries a report to the other workers that could not be written; to be called periodically."""
-        if self._untold:
+        if self._unwritten:
             self._write()
 
     def _write(self) -> None:
@@ -97,11 +97,11 @@ class Hooks:
             new.write_text(json.dumps(self._failed))
             os.replace(new, self._path)
         except OSError as e:  # a full disk must not end the controllers that are reported on
-            if not self._untold:
+            if not self._unwritten:
                 log.warning("the other workers do not know yet of a controller that failed or runs again: %s", e)
-            self._untold = True
+            self._unwritten = True
         else:
-            self._untold = False
+            self._unwritten = False
 
     def _read(self) -> bool:
         """Reads the leader's report; False when no worker has led yet."""

@@ -78,7 +78,7 @@ class LoopTime:
             self._schedstat = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         loop = asyncio.get_running_loop()
         self._arm(loop, time.monotonic(), self._now())
-        threading.Thread(target=self._look_on, args=(loop,), name="kas-loop-time", daemon=True).start()
+        threading.Thread(target=self._watch, args=(loop,), name="kas-loop-time", daemon=True).start()
 
     def _now(self) -> Used:
         queued = 0.0
@@ -89,9 +89,9 @@ class LoopTime:
 
     def _arm(self, loop: asyncio.AbstractEventLoop, now: float, used: Used) -> None:
         self._due, self._used = now + TICK_S, used
-        loop.call_later(TICK_S, self._turn, loop)
+        loop.call_later(TICK_S, self._tick, loop)
 
-    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         now, used = time.monotonic(), self._now()
         late = max(0.0, now - self._due)
         caller = sys._getframe().f_back
@@ -107,16 +107,16 @@ class LoopTime:
             tick()
         self._arm(loop, now, used)
 
-    def _look_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        said = 0.0
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        warned_due = 0.0
         while not loop.is_closed():
             time.sleep(HELD_S / 4)
             due, late = self._due, time.monotonic() - self._due
             if late < HELD_S / 2:
                 continue
             self._seen = self._describe() or self._seen
-            if late > 5 * HELD_S and due != said:
-                said = due  # in case it never ends
+            if late > 5 * HELD_S and due != warned_due:
+                warned_due = due  # in case it never ends
                 log.warning("the loop has been held for %.1f s%s", late, f" by {self._seen}" if self._seen else "")
 
     def _describe(self) -> str:

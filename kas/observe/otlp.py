@@ -38,10 +38,10 @@ def _attribute(number: int, key: str, value: Attribute) -> bytes:
     # The value is a oneof: its field must be written even if it is empty.
     if isinstance(value, str):
         text = value[:MAX_TEXT].encode()
-        said = b"\x0a" + varint(len(text)) + text
+        encoded = b"\x0a" + varint(len(text)) + text
     else:
-        said = b"\x18" + varint(value)
-    return put_bytes(number, put_text(1, key) + put_bytes(2, said))
+        encoded = b"\x18" + varint(value)
+    return put_bytes(number, put_text(1, key) + put_bytes(2, encoded))
 
 
 def message(span: Span) -> bytes:
@@ -105,15 +105,15 @@ class OTLPExporter:
 
         channel = grpc.insecure_channel(self._endpoint, options=[("grpc.enable_http_proxy", 0)])
         export = channel.unary_unary(METHOD)
-        told, told_s = 0, 0.0
+        logged, logged_s = 0, 0.0
         while not self._closed or self._queue:
             if len(self._queue) < BATCH and not self._closed:
                 self._wake.wait(EVERY_S)
             self._wake.clear()
             self._send(export)
-            if self.dropped > told and monotonic() - told_s > 60:
+            if self.dropped > logged and monotonic() - logged_s > 60:
                 log.warning('Spans were dropped dropped=%d endpoint="%s"', self.dropped, self._endpoint)
-                told, told_s = self.dropped, monotonic()
+                logged, logged_s = self.dropped, monotonic()
         channel.close()
 
     def _send(self, export: Any) -> None:

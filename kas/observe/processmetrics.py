@@ -11,7 +11,7 @@ from kas.observe.process import age_s
 
 PAGE = os.sysconf("SC_PAGESIZE")
 NETWORK = "/proc/self/net/netstat"  # of the whole network namespace: the kernel does not count per process
-_BOUNDLESS = float(1 << 64)  # as the Go client reports "unlimited"
+_UNLIMITED = float(1 << 64)  # as the Go client reports "unlimited"
 
 
 class ProcessMetrics:
@@ -25,7 +25,7 @@ class ProcessMetrics:
         self._virtual = registry.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
         bound = registry.gauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", same=True)
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        bound.set((), _BOUNDLESS if limit == resource.RLIM_INFINITY else limit)
+        bound.set((), _UNLIMITED if limit == resource.RLIM_INFINITY else limit)
         self._open = registry.gauge("process_open_fds", "Number of open file descriptors.")
         self._most = registry.gauge("process_max_fds", "Maximum number of open file descriptors.")
         self._began = registry.gauge(
@@ -67,6 +67,6 @@ def octets(netstat: str) -> tuple[int, int] | None:
     lines = netstat.splitlines()
     for names, numbers in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith("IpExt:"):
-            told = dict(zip(names.split(), numbers.split(), strict=False))
-            return (int(told["InOctets"]), int(told["OutOctets"])) if "InOctets" in told and "OutOctets" in told else None
+            values = dict(zip(names.split(), numbers.split(), strict=False))
+            return (int(values["InOctets"]), int(values["OutOctets"])) if "InOctets" in values and "OutOctets" in values else None
     return None
