@@ -252,7 +252,7 @@ def pretty_json(bytes data):
     buf_init(&b, n * 2 + 64)
     try:
         while i < n:
-            if i >= pause:  # whoever waits for the interpreter's lock gets it
+            if i >= pause:  # GIL check
                 with nogil:
                     pass
                 pause = i + PRETTY_BYTES
