@@ -1,17 +1,18 @@
-# The design of the codecs: what a type is while it is walked, and the buffers that walks read and write.
+# The design of the codecs: types, and the buffers that walks read and write.
 #
 #     tables / schema -> TypeDesc, Field -> decode (JSON -> dict) -> encode, protobuf (dict -> bytes)
 #                                        -> prune, nulls, defaults (objects of schemas, in place)
 #                                        -> transcode (stored JSON -> protobuf, by tape)
 #
-# A TypeDesc is built from a row of tables or from a schema, compiled once under a lock and never changed. Walks keep borrowed pointers
-# into it (FieldInfo, WireInfo), so it must be referred to while they run. What belongs to one walk alone stands in its part (.pxi).
+# A TypeDesc is built from a row of the tables or from a schema, compiled once under a lock and immutable afterwards. Walks keep borrowed
+# pointers into it (FieldInfo, WireInfo), so it must be referenced while they run. State that belongs to one walk alone is in that walk's
+# part (.pxi).
 
 cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, uint32_t, uint64_t
 
-# What a field's element is.
+# The kind of a field's element.
 cdef enum:
     K_STRING = 0
     K_INT32 = 1
@@ -32,7 +33,7 @@ cdef enum:
     K_SCHEMA_STRINGS = 16
     K_UNKNOWN = 17
 
-# How many of them.
+# The cardinality of a field.
 cdef enum:
     C_SINGLE = 0
     C_LIST = 1
@@ -44,12 +45,13 @@ cdef enum:
     A_NULL = 1
     A_ZERO = 2
 
-# No built-in type has more flattened fields; compiling one that has raises, so typed walks may keep one slot per field on the C stack.
+# The most flattened fields of a built-in type; compiling one with more raises, so typed walks may keep one slot per field on the C stack.
 # Types made from schemas have no typed walks and no such limit.
 cdef enum:
     MAX_FIELDS = 128
 
-# What the walks need of a Field, without reference counting. The pointers are borrowed from the Field objects, which live as long as the type.
+# What the walks need of a Field, without reference counting. The pointers are borrowed from the Field objects, which live as long as the
+# type.
 cdef struct FieldInfo:
     PyObject* field
     PyObject* name
@@ -58,40 +60,40 @@ cdef struct FieldInfo:
     int kind
     int card
     int absent
-    bint drop_zero   # omitempty on a plain scalar: a zero value is not written
-    bint fill        # decode() gives it a zero value
+    bint drop_zero   # omitempty on a plain scalar: a zero value is omitted
+    bint fill        # decode() fills in a zero value
 
 
-# A key looked up before. The str is kept alive, so that the same address means the same text.
+# A cached key lookup. It owns a reference to the str, so that the same address means the same text.
 cdef struct KnownKey:
     PyObject* key
     int32_t place
 
 
-# What protobuf needs of a Field, in the order of the numbers; borrowed as in FieldInfo.
+# What protobuf needs of a Field, in the order of the field numbers; borrowed as in FieldInfo.
 cdef struct WireInfo:
     PyObject* field
     const char* tag
     int32_t tag_n
     int kind
     int card
-    int place     # in the flat list; of embedded messages: where their fields begin in it
+    int place     # index in the flat list; for an embedded message, the index of its first field
     bint embedded
-    bint optional # not written when absent
+    bint optional # omitted when absent
 
 
-# One field of a type; see the class in desc.pxi. What Python may read is readonly.
+# One field of a type; see the class in desc.pxi. Attributes that Python may read are readonly.
 @cython.final
 cdef class Field:
     cdef readonly str name, pb_name, card, type, ref, format
     cdef readonly int pb
     cdef readonly bint ptr, omitempty, omitzero, inline, type_meta, required, has_default
-    cdef str named, key_named  # Go's names of the element's type and of a map's keys, where nothing else gives them
+    cdef str named, key_named  # Go's names for the element's type and for a map's keys, where they cannot be derived
     cdef readonly object default, default_rule, enum, key_enum, list_type, map_type, patch_strategy, patch_merge_key, union_discriminator
     cdef readonly tuple list_map_keys, gates, rules
-    # Of types made from schemas: what a list or map holds, the schema of the value, and what it says of values of any type.
+    # For types made from schemas: the element of a list or map, the schema of the value, and its rules for values of any type.
     cdef readonly Field element
-    cdef Field aside  # what the schema says of values of another type than its own
+    cdef Field aside  # what the schema says about values of a type other than its own
     cdef readonly dict schema
     cdef readonly bint accepts_null, preserve
     cdef readonly bint defaults_below
@@ -99,8 +101,8 @@ cdef class Field:
     cdef bint nullable  # written as null when absent
     cdef bytes key_json  # b',"name":'
     cdef bytes tag  # protobuf tag
-    cdef int offset  # of embedded messages: where their fields begin in the owner's flat list
-    cdef int place   # in the flat list of the type that declares it
+    cdef int offset  # for an embedded message: the index of its first field in the owner's flat list
+    cdef int place   # index in the flat list of the declaring type
     cdef TypeDesc target
     cdef TypeDesc owner
     cdef dict index
@@ -110,12 +112,12 @@ cdef class Field:
     cdef str go_type(self)
 
 
-# A type: its fields as declared (_fields), in JSON order (flat), by number (pb_order), and open-addressed tables to find them in.
+# A type: its fields as declared (_fields), in JSON order (flat), by number (pb_order), and open-addressed hash tables to look them up.
 @cython.final
 cdef class TypeDesc:
     cdef readonly str name, map_type, custom_json
-    # Of types made from schemas: the schema, what it says of further fields, and what upper layers made of it (validator, rules, ...),
-    # which lives as long as the type. ``load`` brings the schema of a type whose fields nobody has asked for yet.
+    # For types made from schemas: the schema, its rule for additional fields, and what upper layers derived from it (validator, rules,
+    # ...), which lives as long as the type. ``load`` returns the schema of a type whose fields have not been used yet.
     cdef dict _schema
     cdef object load
     cdef readonly dict derived
@@ -125,7 +127,7 @@ cdef class TypeDesc:
     cdef readonly bint has_type_meta
     cdef dict index
     cdef bint compiled, defaults_known, defaults_below
-    cdef list defaulted  # fields with a constant default, or with one below them; None: not asked yet
+    cdef list defaulted  # fields with a constant default, or with one below them; None: not computed yet
     cdef int kind
     cdef tuple _fields, flat, fill, pb_order
     cdef dict _by_name
@@ -135,8 +137,8 @@ cdef class TypeDesc:
     cdef WireInfo* wire
     cdef int n_wire
     cdef int n_flat
-    cdef int revision_at  # of ObjectMeta and ListMeta: the place of resourceVersion; else -1
-    cdef int32_t* table  # open addressing, JSON key -> place in flat; -1 is free
+    cdef int revision_at  # for ObjectMeta and ListMeta: the index of resourceVersion; else -1
+    cdef int32_t* table  # open addressing, JSON key -> index in flat; -1 is a free slot
     cdef uint32_t table_mask
     cdef KnownKey* known
     cdef uint32_t known_mask
@@ -151,16 +153,16 @@ cdef class TypeDesc:
     cdef int find_new(self, PyObject* key, KnownKey* known) except -2
 
 
-# Output that grows; writes go through reserve().
+# A growing output buffer; reserve() runs before each write.
 cdef struct Buf:
     char* p
     Py_ssize_t n
     Py_ssize_t cap
-    bint escaped  # set by strings that needed an escape
-    int deepest   # levels of a document beyond which it is refused
+    bint escaped  # set when a string needed an escape
+    int deepest   # the deepest level allowed in a document
 
 
-# Output that grows at the front: protobuf is written from its end, so that lengths are known when they are written.
+# A buffer that grows towards the front: protobuf is written backwards, so that lengths are known when they are written.
 cdef struct Back:
     char* p
     Py_ssize_t at
@@ -173,12 +175,12 @@ cdef struct Wire:
     const unsigned char* end
 
 
-# JSON cut into tokens, with a link over each container.
+# A JSON token. Each links to the token after its value, to skip containers.
 cdef struct Token:
     int32_t start  # strings: after the opening quote
     int32_t stop   # strings: the closing quote; scalars: one past
     int32_t next   # index of the token after this value
-    int16_t place  # of a key, in the flattened fields of its type; -1: not looked up
+    int16_t place  # for a key: index in the flattened fields of its type; -1: not looked up
     char type      # { [ " 0 t f n
     char escaped
 
@@ -194,16 +196,16 @@ cdef struct Tape:
     Py_ssize_t slots_cap
 
 
-# What encode_json_split() and encode_stored() want to know of the text that is being written.
+# State of encode_json_split() and encode_stored() about the text being written.
 cdef struct Split:
     bint on            # looking for metadata.resourceVersion of the root object
-    bint stored        # write the form a protobuf round trip leaves: no empty non-nil lists and maps
+    bint stored        # write the form that a protobuf round trip leaves: no empty non-nil lists and maps
     Py_ssize_t cut     # offset of the cut, -1 while not reached
     Py_ssize_t prefix  # length of the kind/apiVersion part
     Py_ssize_t end     # offset of the end of metadata
-    Tape* tape         # takes notes for the transcoder, or NULL
+    Tape* tape         # records tokens for the transcoder, or NULL
     bint retape        # something was written without its tokens
-    bint differs       # the form that is stored is not the one that is answered, but for its resourceVersion
+    bint differs       # the stored form differs from the one that is sent to clients, besides the resourceVersion
 
 
 @cython.final

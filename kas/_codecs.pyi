@@ -1,4 +1,4 @@
-"""What Python sees of the codecs; ``_codecs.pxd`` is their design."""
+"""Type stubs of the codecs; ``_codecs.pxd`` describes their design."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,20 +13,20 @@ class CBORError(ValueError): ...
 class CBORTooLongError(CBORError): ...
 
 class NotCutError(ValueError):
-    """A text that is no JSON, or is nested deeper than parsers go."""
+    """A text that is not JSON, or is nested too deeply."""
 
 class RawJSON(bytes):
-    """JSON text that is written as it stands."""
+    """JSON text that is written unchanged."""
 
 class SharedFields:
-    """A set of managed fields that several objects have."""
+    """A set of managed fields shared by several objects."""
 
     fields: Obj
     text: bytes
     def __init__(self, fields: Obj, text: bytes) -> None: ...
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object with its keys in order, repeats included."""
+    """A JSON object as a list of (key, value) in order, repeats included."""
 
 class Field:
     """One field of a type. Absent attributes are None, False or empty; see the class in desc.pxi."""
@@ -34,7 +34,7 @@ class Field:
     name: str
     pb_name: str
     card: str  # single, list or map
-    type: str  # string, int32, int64, bool, double, bytes or message; of schemas also intOrString, any, list and map
+    type: str  # for schemas also intOrString, any, list and map
     ref: str | None
     format: str | None
     pb: int
@@ -134,7 +134,7 @@ def prune_value(f: Field, value: Any) -> list[str]: ...
 def drop_nulls(type: TypeDesc, obj: Obj) -> None: ...
 def apply_schema_defaults(type: TypeDesc, obj: Obj) -> None: ...
 
-# --- objects that were maps
+# --- objects converted from maps
 def go_numbers(type: TypeDesc, value: Obj) -> Obj: ...
 
 # --- encoding
@@ -155,7 +155,7 @@ def pretty_json(data: bytes) -> bytes: ...
 
 ENVELOPE_TAIL: bytes
 
-def looks() -> int: ...
+def gil_checks() -> int: ...
 
 # --- texts
 def go_quote(s: str) -> str: ...

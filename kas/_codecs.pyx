@@ -1,11 +1,12 @@
 """Table-driven codecs of typed objects: JSON and Kubernetes protobuf, in both directions, without a class per kind.
 
-A type is a ``TypeDesc`` made from a row of ``kas/types/tables/types.json``; an object is a plain ``dict``. One walk over a decoded
-JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
+A type is a ``TypeDesc`` made from a row of ``kas/types/tables/types.json``; an object is a plain ``dict``. One walk over a decoded JSON
+document checks it against its type, drops unknown fields, canonicalises scalars and returns the form that the encoders expect.
 
-The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``utf8``, ``decode``,
-``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``, ``strict``,
-``pairs``, ``syntax``, ``scan``, ``pieces`` and ``sharing`` (raw JSON), ``cbor``. Bounds checks are off in the whole unit; each part says what makes that safe.
+The parts, in order of dependency: ``utf8``, ``buffer`` (output), ``yieldgil``, ``sorting``, ``desc`` (tables), ``tape`` (tokens),
+``strings`` (JSON text), ``scalar``, ``decode``, ``schema`` (types created at run time), ``plain``, ``encode``, ``unstructured``,
+``numbers``, ``wire``, ``protobuf``, ``pbdecode``, ``transcode``, ``strict``, ``pairs``, ``syntax``, ``scan``, ``pieces`` and ``sharing``
+(raw JSON), ``cbor``, ``weight``. Bounds checks are off in the whole unit; each part states why that is safe.
 """
 
 cimport cython
@@ -138,7 +139,7 @@ cdef extern from "Python.h":
 
 include "fastpath/codecs/utf8.pxi"
 include "fastpath/codecs/buffer.pxi"
-include "fastpath/codecs/turns.pxi"
+include "fastpath/codecs/yieldgil.pxi"
 include "fastpath/codecs/sorting.pxi"
 include "fastpath/codecs/desc.pxi"
 include "fastpath/codecs/tape.pxi"

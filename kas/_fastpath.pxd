@@ -1,34 +1,34 @@
-# The hot path of a request, in the order in which a request meets it. What is declared here is all that other compiled
-# units may rely on, and the page to read first; the rules and their sources are told where the functions are.
+# The hot path of a request, in the order in which a request passes it. Other compiled units may rely on what is declared here and on
+# nothing else. Start reading here; the rules and their sources are documented at the functions.
 #
-#   Request       the record the edge makes of a request's head; filters fill it in            fastpath/record.pxi
-#   Response      what is answered                                                            fastpath/record.pxi
-#   RequestInfo   what the request line means to the API: parse()                               _fastpath.pyx
-#   audit_id(), new_uid()   the id of a request, of an object                                   fastpath/identity.pxi
-#   keyed_digest  what remembered credentials are found by                                      fastpath/digest.pxi
-#   Attributes    what authorizers are asked: attributes_of()                                   fastpath/attributes.pxi
-#   forbidden_message(), plain_failure(), go_quote()   what a refusal says                   fastpath/status.pxi
-#   Rule, Matcher, Decisions   RBAC: does a rule match; what was compiled for a user            fastpath/rbac.pxi
-#   PathTable     who answers a path that is no resource's                                      fastpath/mux.pxi
-#   Tally         what was answered, counted                                                    fastpath/tally.pxi
-#   Way           through filters to the endpoint: the chain while nobody waits                 fastpath/way.pxi
-#   Informing, Recall, Directing, Straight, PlainGet, Timer   stretches of it: what a request is about, remembered credentials,
-#                 whose it is, its handler, stored bytes, durations                             fastpath/way.pxi
-#   whole(), sent()   the answer, sent                                                          fastpath/way.pxi
-#   FreshRead, PutDown   a read that waits, at a filter and at the edge               fastpath/parked.pxi
-#   Rounds, Sharers   what such reads wait for, which they share                                fastpath/parked.pxi
+#     Request, Response                 a request's head, which filters complete; its answer    fastpath/record.pxi
+#     RequestInfo, parse()              what the request line means to the API                  _fastpath.pyx
+#     audit_id(), new_uid()             IDs of requests and of objects                          fastpath/identity.pxi
+#     keyed_digest()                    key of a cached credential                              fastpath/digest.pxi
+#     Attributes, attributes_of()       what authorizers decide about                           fastpath/attributes.pxi
+#     forbidden_message(), plain_failure(), go_quote()   texts and bodies of failures           fastpath/status.pxi
+#     Rule, Matcher, Decisions          RBAC: matching rules, and decisions compiled per user   fastpath/rbac.pxi
+#     PathTable                         handlers of non-resource paths                          fastpath/mux.pxi
+#     RequestMetrics                    request counts and durations                            fastpath/requestmetrics.pxi
+#     FilterChain                       runs a request through filters to its endpoint          fastpath/filterchain.pxi
+#     RequestInfoFilter, CredentialLookup, ResourceRouter, HandlerCache, PlainGet, Timer        fastpath/filterchain.pxi
+#                                       steps of that: RequestInfo, cached credentials, routing, handlers, stored bytes, durations
+#     whole(), sent()                   send an answer                                          fastpath/filterchain.pxi
+#     FreshRead, ParkedRequest          a waiting read, at its filter and at the edge           fastpath/consistentread.pxi
+#     FreshnessBase, RoundBase          the rounds in which such reads share one call to etcd   fastpath/consistentread.pxi
 #
-# Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
-# where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
-# Input is what clients sent: lengths are unbounded, any code point and any byte may come; no function here costs more than a
-# look at each character, and no table grows with it (RBAC's are bounded by their owner).
+# Ownership: every object here is an ordinary Python object, and none keeps a pointer into another. Strings are referenced, not copied,
+# wherever possible. Nothing does I/O or blocks. Nothing is thread-safe: a worker process has one event loop.
+#
+# Input is untrusted: lengths are unbounded, and any code point or byte may occur. No function here costs more than one pass over its
+# characters, and no table grows with the input (the bounds of RBAC's tables are enforced by their owner).
 
 from cpython.array cimport array
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 
 
 cdef class RequestInfo:
-    """upstream's request.RequestInfo, field by field; strings are never None."""
+    """The fields of upstream's request.RequestInfo; strings are never None."""
 
     cdef public bint is_resource_request
     cdef public bint by_prefix          # the deprecated /watch/ and /proxy/ forms
@@ -50,32 +50,32 @@ cdef class Request:
     cdef public str method
     cdef public str path                # percent-decoded
     cdef public str query               # raw
-    cdef public str raw_path            # as it came
+    cdef public str raw_path            # as received
     cdef public str client              # address
     cdef public object peer             # kas.request.http.Connection, or None
     cdef public str scheme
     cdef public str http_version
     cdef public str audit_id
     cdef public object body             # bytes
-    cdef public object incoming         # kas.request.http.Incoming while the body is still to be read, else None
+    cdef public object incoming         # kas.request.http.Incoming while the body has not been read yet, else None
     cdef public object info             # RequestInfo
     cdef public object params           # kas.request.requestinfo.Query
     cdef public object user             # kas.auth.user.UserInfo
-    cdef public object warnings         # dict of texts, each once and in order, or None
+    cdef public object warnings         # dict of texts (each once, in order), or None
     cdef public object annotations      # dict of str, or None
-    cdef public object audit            # kas.request.http.AuditEvent of a request that is recorded, or None
+    cdef public object audit            # kas.request.http.AuditEvent if the request is audited, else None
     cdef public double started          # time.monotonic()
     cdef public double deadline         # likewise
-    cdef public double aside            # seconds that were others': in flow control's queues and with admission webhooks
-    cdef public double authenticating   # seconds it took to find out who asks
+    cdef public double aside            # seconds spent waiting in flow control's queues and for admission webhooks
+    cdef public double authenticating   # seconds that authentication took
     cdef public bint long_running
-    cdef public bint known              # the resource is one that is served
+    cdef public bint known              # the resource is served
     cdef public bint read_only_port
-    cdef public int in_flight           # what the max-in-flight filter counted it as
-    cdef public object ticket           # what flow control has given it (kas.flowcontrol), or None
-    cdef public object initialized      # to be called once a watch has sent what was there when it began, or None
+    cdef public int in_flight           # the class in which the max-in-flight filter counted it
+    cdef public object ticket           # flow control's ticket (kas.flowcontrol), or None
+    cdef public object initialized      # called once a watch has sent its initial events, or None
     cdef list _raw                      # header pairs as received
-    cdef dict _map                      # name -> joined values, made on first use
+    cdef dict _map                      # name -> joined values, built on first use
     cdef bint _dropped
     cdef bint _impersonates
     cdef bint _vouches
@@ -89,7 +89,7 @@ cdef class Response:
     cdef public object body             # bytes
     cdef public object stream           # kas.request.http.Stream, or None
     cdef public Py_ssize_t sent         # bytes of a stream that have been written
-    cdef public object finish           # called once a stream, or what an upgrade leads to, has ended; or None
+    cdef public object finish           # called once a stream, or the connection after an upgrade, has ended; or None
 
 
 cdef class Attributes:
@@ -110,7 +110,7 @@ cdef class Attributes:
 
 
 cdef class Rule:
-    """A PolicyRule; None instead of a set means "all"."""
+    """A PolicyRule; None in place of a set means "all"."""
 
     cdef readonly dict source
     cdef readonly frozenset verbs
@@ -126,9 +126,10 @@ cdef class Rule:
 
 
 cdef class Matcher:
-    cdef readonly dict keys             # of the subjects that the user is; the values are nothing
+    cdef readonly dict keys             # keys of the subjects that match the user; the values are unused
     cdef public object epoch
-    cdef readonly dict scopes           # namespace -> ([(role, reason)], [error]), or None: asked about; ("ClusterRole", its name) -> None
+    # namespace -> ([(role, reason)], [error]), or None while being looked up; ("ClusterRole", its name) -> None
+    cdef readonly dict scopes
     cdef readonly dict shapes           # (verb, group, resource, subresource, namespace) -> ((names or None, outcome), ...)
     cdef readonly dict paths            # (verb, path, namespace) -> outcome
 
@@ -143,14 +144,15 @@ cdef class PathTable:
     cdef Py_ssize_t _longest
 
 
-cdef class TallyRow:
-    """Counts of one combination of labels. Buckets are not cumulative; the last is what is above all bounds. The row owns all of them,
-    which lie one after the other."""
+cdef class RequestMetricsRow:
+    """Counts of one combination of labels. Buckets are not cumulative; the last one counts values above all bounds. The row owns all
+    buckets, in one block of memory.
+    """
 
     cdef readonly tuple labels
     cdef readonly long count
     cdef readonly double seconds
-    cdef readonly double own_seconds    # without what was others', of what is no dry run
+    cdef readonly double own_seconds    # without the time spent waiting (Request.aside), and without dry runs
     cdef readonly double bytes_sent
     cdef readonly long sized
     cdef long *durations
@@ -158,22 +160,22 @@ cdef class TallyRow:
     cdef long *sizes
 
 
-cdef class Tally:
-    cdef dict _rows                     # labels -> TallyRow
-    cdef dict _sending                  # requests whose streams have not ended -> (TallyRow, Response)
+cdef class RequestMetrics:
+    cdef dict _rows                     # labels -> RequestMetricsRow
+    cdef dict _sending                  # requests whose streams have not ended -> (RequestMetricsRow, Response)
     cdef int _n, _m
     cdef array _bounds                  # doubles
     cdef array _sizes
 
-    cdef void _measure(self, TallyRow row, double started, double aside, Py_ssize_t size)
+    cdef void _measure(self, RequestMetricsRow row, double started, double aside, Py_ssize_t size)
 
 
-cdef class Way:
+cdef class FilterChain:
     cdef public tuple _before
     cdef public tuple _after
     cdef public tuple _release
     cdef public object _endpoint
-    cdef public double _soon_s          # a deadline that near holds for who is parked, too
+    cdef public double _soon_s          # a request whose deadline is nearer than this is not parked
 
     cpdef _go_on(self, Request req, Py_ssize_t at)
     cpdef _answered(self, Request req, Response resp)
@@ -182,7 +184,7 @@ cdef class Way:
 
 cdef class Timer:
     cdef public double quick_s
-    cdef public array row               # the histogram's; None until there is something to show
+    cdef public array row               # the histogram's row; None until the first observation
     cdef object _histogram
     cdef tuple _labels
     cdef tuple _bounds
@@ -190,27 +192,27 @@ cdef class Timer:
     cpdef add(self, double seconds)
 
 
-cdef class InTurn:
+cdef class PluginChain:
     cpdef _run(self, tuple steps, str what, a)
 
 
-cdef class Straight:
+cdef class HandlerCache:
     cdef set _acceptable
     cdef int _types
     cdef object _read_first
     cdef dict _known                    # (group, version, resource, verb) -> (served, handler, whether namespaced, whether named)
 
 
-cdef class Directing:
+cdef class ResourceRouter:
     cdef readonly object _rest
-    cdef readonly object _versions      # (group, version) of what is served as resources
-    cdef readonly object _claims        # (group, version) -> who answers all of it
-    cdef public object peers            # other API servers of the cluster; None from it: answered here
+    cdef readonly object _versions      # the (group, version) pairs that are served as resources
+    cdef readonly object _claims        # (group, version) -> handler of all its requests
+    cdef public object peers            # proxies to other API servers of the cluster; when it returns None the request is answered here
 
 
 cdef class PartOf:
     cdef object _main
-    cdef dict _others                   # (group, resource) -> what keeps it
+    cdef dict _others                   # (group, resource) -> the store that keeps it
 
 
 cdef class FreshRead:
@@ -218,7 +220,7 @@ cdef class FreshRead:
     cdef readonly object part
     cdef readonly object beside
     cdef object _passing
-    cdef readonly Way way
+    cdef readonly FilterChain chain
     cdef readonly Py_ssize_t at
 
 
@@ -229,7 +231,7 @@ cdef class ConsistentRead:
     cdef object _rest
 
 
-cdef class PutDown:
+cdef class ParkedRequest:
     cdef readonly object app            # kas.edge.asgi.App
     cdef readonly Request req
     cdef readonly FreshRead waiting
@@ -241,41 +243,41 @@ cdef class PutDown:
     cdef int _go_on(self) except -1
 
 
-cdef class Rounds
+cdef class FreshnessBase
 
 
-cdef class Sharers:
-    cdef readonly Rounds _rounds
+cdef class RoundBase:
+    cdef readonly FreshnessBase _rounds
     cdef public list parked
     cdef public list readers
-    cdef public list until              # when each of the readers has waited for too long
-    cdef public object timer            # of who has waited longest
-    cdef public bint told               # the question has been answered
-    cdef public long long had           # the revision here before it was asked
-    cdef public double asked            # when it was
-    cdef public double since            # when the first was put down
+    cdef public list until              # the deadline of each reader
+    cdef public object timer            # timer of the reader that has waited longest
+    cdef public bint told               # etcd has answered
+    cdef public long long had           # the replica's revision before the call
+    cdef public double asked            # when the call started
+    cdef public double since            # when the first request was parked
 
     cdef bint _done(self) except -1
     cdef list _take(self)
     cdef int _reached(self) except -1
 
 
-cdef class Rounds:
+cdef class FreshnessBase:
     cdef readonly object _loop
     cdef object _call_soon
     cdef object _wait
-    cdef object _round                  # the class of rounds, of Sharers
+    cdef object _round                  # the class of rounds, a subclass of RoundBase
     cdef readonly object _question      # kas.store.etcd.sharedcall.SharedCall
-    cdef object _replica, _hub          # have a revision: what is here, what was dispatched here
-    cdef public Sharers _next           # has not asked yet
-    cdef public Sharers _asking
-    cdef public bint _due               # the next one asks at the end of the loop's turn
+    cdef object _replica, _hub          # have a revision: the replica's, and the last one that the hub dispatched
+    cdef public RoundBase _next           # the round that has not called etcd yet
+    cdef public RoundBase _asking
+    cdef public bint _due               # the next call is scheduled for the end of this loop iteration
     cdef public bint _closed
-    cdef object _ready                  # a deque of those who may go on
-    cdef public object _open            # a deque of rounds in which somebody was put down
-    cdef public object _timer           # looks at these
+    cdef object _ready                  # deque of parked requests that may continue
+    cdef public object _open            # deque of rounds that have had parked requests
+    cdef public object _timer           # checks those rounds
     cdef double _stint_s
 
     cdef int _ask_soon(self) except -1
-    cdef int _tell(self, Sharers asking, long long revision) except -1
+    cdef int _tell(self, RoundBase asking, long long revision) except -1
     cdef int _go_on(self, list parked) except -1

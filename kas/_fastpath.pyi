@@ -1,4 +1,4 @@
-"""What mypy sees of the compiled unit; ``_fastpath.pxd`` is the page to read."""
+"""Type stubs of the compiled unit; read ``_fastpath.pxd`` for its design."""
 
 import asyncio
 from array import array
@@ -52,7 +52,7 @@ class Request:
     audit_id: str
     body: bytes
     incoming: Incoming | None
-    # Set by the filters request_info and authentication, before whoever asks for them.
+    # Set by the filters request_info and authentication, before anything reads them.
     info: RequestInfo
     params: Query
     user: UserInfo
@@ -181,7 +181,7 @@ class PathTable:
     def find(self, path: str) -> Any: ...
     def paths(self) -> list[str]: ...
 
-class TallyRow:
+class RequestMetricsRow:
     labels: tuple[int, str, str, str, str, str, str, str]
     count: int
     seconds: float
@@ -192,14 +192,14 @@ class TallyRow:
     def own_buckets(self, n: int) -> list[int]: ...
     def size_buckets(self, n: int) -> list[int]: ...
 
-class Tally:
+class RequestMetrics:
     def __init__(self, duration_bounds: Iterable[float], size_bounds: Iterable[float]) -> None: ...
     def add(self, req: Request, resp: Response) -> None: ...
     def ended(self, req: Request) -> None: ...
-    def rows(self) -> list[TallyRow]: ...
+    def rows(self) -> list[RequestMetricsRow]: ...
     def forget(self, gone: Set[tuple[str, str]]) -> None: ...
 
-class Way:
+class FilterChain:
     _before: tuple[Callable[[Request], Response | Awaitable[Response | None] | None], ...]
     _after: tuple[Callable[[Request, Response], None], ...]
     _release: tuple[Callable[[Request], None], ...]
@@ -230,12 +230,12 @@ class Timer:
     def __init__(self, histogram: Durations, labels: tuple[str, ...]) -> None: ...
     def add(self, seconds: float) -> None: ...
 
-class InTurn:
+class PluginChain:
     def _all(self, plan: Any, what: str, a: Any) -> Awaitable[None] | None: ...
     def _run(self, steps: Any, what: str, a: Any) -> Any: ...
     async def _rest(self, left: Any, whole: Any, what: str, a: Any, since: float) -> None: ...
 
-class Recall:
+class CredentialLookup:
     longest: int
 
     def __init__(
@@ -251,13 +251,13 @@ class PlainGet:
     def __init__(self, root: str, namespaced: bool, forms: dict[Any, Any], most: int) -> None: ...
     def answer(self, req: Request, registry: Any, namespace: str, name: str) -> Response | None: ...
 
-class Straight:
+class HandlerCache:
     def __init__(self, acceptable: set[tuple[bytes, int]], types: int, read_first: Callable[..., Result]) -> None: ...
     def keep(self, verb: str, served: Any, handler: Callable[..., Result], namespaced: bool, named: bool) -> None: ...
     def clear(self) -> None: ...
     def answer(self, req: Request) -> Result | None: ...
 
-class Directing:
+class ResourceRouter:
     _rest: Callable[[Request], Result]
     _versions: Container[tuple[str, str]]
     _claims: Mapping[tuple[str, str], Handler]
@@ -268,7 +268,7 @@ class Directing:
     def __call__(self, req: Request) -> Result: ...
     def _elsewhere(self, req: Request) -> Result: ...
 
-class Informing:
+class RequestInfoFilter:
     def __init__(
         self, usual: dict[str, Query], query: Callable[[str], Query], long_verbs: frozenset[str], long_subresources: frozenset[str],
         refused: Callable[[Request, RequestInfoError], Response],
@@ -297,7 +297,7 @@ class FreshRead:
     req: Request
     part: Any
     beside: Any
-    way: Way | None
+    chain: FilterChain | None
     at: int
     def __init__(self, req: Request, part: Any, beside: Any, passing: Passing) -> None: ...
     def park(self, parked: Parked) -> None: ...
@@ -315,7 +315,7 @@ class ConsistentRead:
     ) -> None: ...
     def __call__(self, req: Request) -> Awaitable[Response | None] | None: ...
 
-class PutDown:
+class ParkedRequest:
     app: Any
     req: Request
     waiting: FreshRead
@@ -327,7 +327,7 @@ class PutDown:
     def go_on(self) -> None: ...
     def wait(self, passed: Awaitable[None]) -> None: ...
 
-class Sharers:
+class RoundBase:
     _rounds: Any
     parked: list[Parked]
     readers: list[asyncio.Future[None]]
@@ -337,13 +337,13 @@ class Sharers:
     had: int
     asked: float
     since: float
-    def __init__(self, rounds: Rounds) -> None: ...
+    def __init__(self, rounds: FreshnessBase) -> None: ...
     def done(self) -> bool: ...
     def take(self) -> list[Parked]: ...
     def reached(self) -> None: ...
     def __call__(self, over: Any) -> None: ...
 
-class Rounds:
+class FreshnessBase:
     _loop: asyncio.AbstractEventLoop
     _question: Any
     _next: Any

@@ -1,16 +1,17 @@
-"""RequestInfo of a request line: the path is scanned once, the verb follows from method and path.
+"""RequestInfo of a request line: the path is scanned once, and the verb follows from method and path.
 
-Owns nothing; reads the method and the already percent-decoded path as ``str`` and makes only the strings that are asked
-for by every request (``parts`` is cut when somebody looks). The rules and their source are told in
-``kas.request.requestinfo``, which also reads the query string of collection requests and installs itself for that.
-Why C: every request starts here, and cutting the path into a Python list alone costs more than this whole function
+It keeps no state. It reads the method and the percent-decoded path as ``str`` and creates only the strings that every request needs;
+``parts`` is computed on access. The rules and their source are in ``kas.request.requestinfo``, which also parses the query string of
+collection requests and registers itself for that with ``install``.
+
+Why C: every request starts here, and splitting the path into a Python list alone costs more than this whole function
 (``bench/test_api.py``).
 """
 
 cimport cython
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ, PyUnicode_Substring
 
-# No rule looks further than /apis/group/version/watch/namespaces/ns/resource/name/subresource: nine segments.
+# No rule looks past /apis/group/version/watch/namespaces/ns/resource/name/subresource: nine segments.
 cdef enum:
     LOOK = 9
 
@@ -21,8 +22,9 @@ cdef object _describe = None
 
 
 def install(reader, describe):
-    """``reader(info, query)`` completes the RequestInfo of a list or collection delete that has a query;
-    ``describe(path, query)`` words a RequestInfoError."""
+    """Registers the callbacks of ``parse``. ``reader(info, query)`` completes the RequestInfo of a list or deletecollection that has a
+    query; ``describe(path, query)`` returns the message of a RequestInfoError.
+    """
     global _read_query, _describe
     _read_query = reader
     _describe = describe
@@ -30,14 +32,14 @@ def install(reader, describe):
 
 @cython.freelist(64)
 cdef class RequestInfo:
-    """What a path means to the API, field by field as upstream's ``request.RequestInfo``.
+    """What a request path means to the API, with the fields of upstream's ``request.RequestInfo``.
 
-    ``by_prefix`` tells the deprecated ``/watch/`` and ``/proxy/`` forms.
+    ``by_prefix`` is True for the deprecated ``/watch/`` and ``/proxy/`` forms.
     """
 
     @property
     def parts(self):
-        """The segments from the resource on; None for a non-resource request."""
+        """The path's segments from the resource on; None for a non-resource request."""
         if self.first_part < 0:
             return None
         return self.path.strip("/").split("/")[self.first_part:]
@@ -50,7 +52,7 @@ cdef class RequestInfo:
 
 
 class RequestInfoError(ValueError):
-    """A path below /watch or /proxy that names no resource; ``info`` is what was understood so far."""
+    """A path below /watch or /proxy that names no resource. ``info`` holds what was parsed before the error."""
 
     def __init__(self, message, info):
         super().__init__(message)
@@ -58,7 +60,7 @@ class RequestInfoError(ValueError):
 
 
 def parse(str method not None, str path not None, query=b""):
-    """The RequestInfo of ``method`` on ``path``; see ``kas.request.requestinfo``."""
+    """Returns the RequestInfo of ``method`` on ``path``; see ``kas.request.requestinfo``. Raises RequestInfoError."""
     cdef RequestInfo info = RequestInfo.__new__(RequestInfo)
     cdef int kind = PyUnicode_KIND(path)
     cdef void *data = PyUnicode_DATA(path)
@@ -74,7 +76,7 @@ def parse(str method not None, str path not None, query=b""):
         begin += 1
     while end > begin and PyUnicode_READ(kind, data, end - 1) == c"/":
         end -= 1
-    # start/stop hold the first LOOK segments, n how many those are; every index below is checked against n first.
+    # start/stop hold the first LOOK segments, n their number; every index below is checked against n first.
     start[0] = begin
     for at in range(begin, end):
         if PyUnicode_READ(kind, data, at) == c"/":
@@ -112,7 +114,7 @@ def parse(str method not None, str path not None, query=b""):
     else:
         info.api_version = PyUnicode_Substring(path, at, stop[i])
     i += 1
-    # n >= 3 without and n >= 4 with a group: segment i exists.
+    # Segment i exists: n >= 3 without a group and n >= 4 with one.
     info.resource = PyUnicode_Substring(path, start[i], stop[i])
     if info.resource == "watch" or info.resource == "proxy":
         if n - i < 2:
@@ -162,7 +164,7 @@ def parse(str method not None, str path not None, query=b""):
 
 
 cdef str _lower(str method):
-    # The common methods without making a string: health checks and discovery are asked often.
+    # The common methods without creating a string: health checks and discovery are frequent.
     if method == "GET":
         return "get"
     if method == "HEAD":
@@ -178,6 +180,6 @@ include "fastpath/attributes.pxi"
 include "fastpath/status.pxi"
 include "fastpath/rbac.pxi"
 include "fastpath/mux.pxi"
-include "fastpath/tally.pxi"
-include "fastpath/way.pxi"
-include "fastpath/parked.pxi"
+include "fastpath/requestmetrics.pxi"
+include "fastpath/filterchain.pxi"
+include "fastpath/consistentread.pxi"

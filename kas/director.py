@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from kas._fastpath import Directing, PathTable
+from kas._fastpath import PathTable, ResourceRouter
 from kas.endpoints.respond import not_found
 from kas.request.http import Handler, Request, Result
 
 
-class Director(Directing):
+class Director(ResourceRouter):
     """``rest`` handles resource requests of the group ``versions``; ``exact`` and ``prefixes`` are the rest. ``claims`` has the group
     versions that other servers answer, with everything below their paths; it may change at any time."""
 

@@ -13,7 +13,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Protocol
 
-from kas._fastpath import InTurn
+from kas._fastpath import PluginChain
 from kas.auth.user import UserInfo
 from kas.meta import errors
 from kas.meta.field import FieldError
@@ -148,7 +148,7 @@ Left = tuple[Steps, Awaitable[None], float]  # remaining steps, the awaitable of
 PLANS = 10_000
 
 
-class Chain(InTurn):
+class Chain(PluginChain):
     """The enabled plug-ins, in order. ``timers`` feeds the metrics."""
 
     def __init__(self, plugins: Sequence[Plugin], timers: Timers | None = None) -> None:

@@ -30,9 +30,9 @@ class WebhookBackend:
         self._webhook = webhook
 
     async def process(self, entries: Sequence[Entry]) -> None:
-        """Return when the backend has accepted the list. Raises AuditError."""
-        if sum(len(entry.line) for entry in entries) >= LARGE and (passage := sending.passage).full:
-            await passage.passed()
+        """Returns when the backend has taken the list. Raises AuditError."""
+        if sum(len(entry.line) for entry in entries) >= LARGE and (throttle := sending.throttle).exhausted:
+            await throttle.wait()
         try:
             await self._webhook.send(_event_list(entries), len)
         except WebhookError as e:

@@ -6,7 +6,7 @@ below their counts.
 
 from kas.meta.offload import TURN, abandoned
 
-include "../fastpath/codecs/turns.pxi"
+include "../fastpath/codecs/yieldgil.pxi"
 include "engine/texts.pxi"
 include "engine/walk.pxi"
 include "engine/build.pxi"

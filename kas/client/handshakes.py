@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.meta.offload import POOL
-from kas.meta.waiting import Gate
+from kas.meta.waiting import LoopThrottle
 
 # Of what a peer says until it is known, in however many pieces: all certificates are verified when the last one has come. Those of a usual
 # chain have 2 to 3 KB, and three of the costly ones that fit in take 20 ms.
@@ -33,20 +33,20 @@ def shake(tls: Any) -> ssl.SSLError | None:
     return None
 
 
-_gate = Gate()
+_gate = LoopThrottle()
 
 
 def goes_on(heard: int) -> bool:
     """Whether the next step is made now: it is no longer than usual, of ``heard`` bytes, and this turn has time for it."""
-    return heard <= USUAL_BYTES and not (heard and _gate.passage.full)
+    return heard <= USUAL_BYTES and not (heard and _gate.throttle.exhausted)
 
 
 async def step(tls: Any, heard: int) -> ssl.SSLError | None:
     """``shake``, of what does not go on now."""
     if heard > USUAL_BYTES:
         return await POOL.run(shake, tls)
-    if (passage := _gate.passage).full:  # by now another turn
-        await passage.passed()
+    if (throttle := _gate.throttle).exhausted:  # by now another turn
+        await throttle.wait()
     return shake(tls)
 
 

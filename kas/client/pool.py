@@ -14,14 +14,14 @@ from kas.client._exchange import Kept
 from kas.client.exchange import Exchange, exchange
 from kas.client.http import CONNECTION_BYTES, Target
 from kas.meta.records import NamedTuple
-from kas.meta.waiting import Gate
+from kas.meta.waiting import LoopThrottle
 
 MAX_IDLE = 25
 IDLE_S = 90.0
 LARGE = 64 << 10  # bytes of a question that are put together and sealed in a turn of the loop of their own
 
 # Where large questions pass, whoever asks them: 4 MiB of audit events take some 10 ms each, and 256 MiB may wait.
-sending = Gate()
+sending = LoopThrottle()
 
 # Where to connect to, found out anew for each connection. Raises BackendError.
 Dial = Callable[[], Awaitable[tuple[str, int]]]
@@ -55,15 +55,15 @@ class Pool(Kept):
         """The answer to a request whose head ``request_head`` made, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling
         it closes the connection, and is how it ends when it takes too long."""
         generation, large = self.generation, len(body) >= LARGE
-        if large and (passage := sending.passage).full:
-            await passage.passed()  # before a connection is taken, which may end meanwhile
+        if large and (throttle := sending.throttle).exhausted:
+            await throttle.wait()  # before a connection is taken, which may end meanwhile
         connection = self.take()
         made = connection is None
         if connection is None:
             connection = await exchange(target, address=await self._dial() if self._dial is not None else None)
         try:
-            if made and large and (passage := sending.passage).full:  # by now another turn
-                await passage.passed()
+            if made and large and (throttle := sending.throttle).exhausted:  # by now another turn
+                await throttle.wait()
             found: bytes = await connection.post(head, body, limit + 1)
         except BaseException:
             connection.close()

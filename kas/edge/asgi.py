@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kas._fastpath import FreshRead, PutDown, request_of, send_at_once, sent, whole
+from kas._fastpath import FreshRead, ParkedRequest, request_of, send_at_once, sent, whole
 from kas.auth.user import tenant
 from kas.edge.body import Bounds, Departures, Inlet, Leaving, inlet
 from kas.edge.largeresponses import LARGE_BYTES, UNCONVERTED_BYTES, bounded
@@ -102,20 +102,20 @@ class App:
         left = None if tunnel else sent(req, resp, send)
         if left is None:
             if spawn is not None and source is None and isinstance(resp, FreshRead):
-                resp.park(PutDown(self, req, resp, receive, send, watcher, spawn))
+                resp.park(ParkedRequest(self, req, resp, receive, send, watcher, spawn))
                 return PARKED
             return self._later(req, resp, source or Inlet(receive), send)
         if source is not None and not source.ended and not req.has_header(b"expect"):
             return _all((*left, source.drain()))
         return _all(left) if left else None
 
-    def answer_later(self, put_down: PutDown, result: Result) -> None:
+    def answer_later(self, parked: ParkedRequest, result: Result) -> None:
         """Has a task answer a request that was put down."""
-        put_down.spawn(self._later(put_down.req, result, Inlet(put_down.receive), put_down.send), put_down.watcher)
+        parked.spawn(self._later(parked.req, result, Inlet(parked.receive), parked.send), parked.watcher)
 
-    def send_later(self, put_down: PutDown, left: Iterable[Awaitable[None]]) -> None:
+    def send_later(self, parked: ParkedRequest, left: Iterable[Awaitable[None]]) -> None:
         """Has a task await what is left of its answer."""
-        put_down.spawn(_all(left), put_down.watcher)
+        parked.spawn(_all(left), parked.watcher)
 
     @staticmethod
     def refuse(send) -> Coroutine[Any, Any, None] | None:

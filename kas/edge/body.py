@@ -17,7 +17,7 @@ from kas.auth.user import UserInfo
 from kas.edge.budget import FREE_BYTES, Budget, Pace, too_slow
 from kas.edge.messagelimit import MessageLimit
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
-from kas.meta.waiting import Passage
+from kas.meta.waiting import Throttle
 from kas.request.http import MAX_BODY_BYTES, Request, Response
 
 DRAIN_BYTES, DRAIN_S = 16 << 20, 5.0
@@ -35,7 +35,7 @@ class Bounds:
     that is small is done on the loop, and bodies come by the hundred at once."""
 
     def __init__(self) -> None:
-        self.onward = Passage()
+        self.onward = Throttle()
         self.budget, self.pace, self.answers, self.written, self.gathered = Budget(), Pace(), Budget(), Budget(), MessageLimit()
         self.leaving = set[Response]()
 
@@ -102,8 +102,8 @@ class Inlet:
             bounds.pace.drop(task)
             raise
         bounds.pace.drop(task)
-        if bounds.onward.full:
-            await bounds.onward.passed()
+        if bounds.onward.exhausted:
+            await bounds.onward.wait()
         return body
 
     async def _read(self) -> bytes:

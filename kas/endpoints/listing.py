@@ -315,8 +315,8 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[s
                 async with collecting:
                     result, body = await asyncio.to_thread(made)
             else:
-                if (passage := making.passage).full:
-                    await passage.passed()
+                if (throttle := making.throttle).exhausted:
+                    await throttle.wait()
                 result, body = made()
         sent += result.count
 

@@ -15,7 +15,7 @@ from kas.meta import errors
 from kas.meta.fairqueue import FairSemaphore
 from kas.meta.offload import LARGE, POOL
 from kas.meta.records import NamedTuple
-from kas.meta.waiting import Gate, TimeSlice
+from kas.meta.waiting import LoopThrottle, TimeSlice
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response, Write, taken
 from kas.request.negotiation import JSON
@@ -79,7 +79,7 @@ underway = Underway()
 
 # Where pages pass that are made on the loop, which for a Table takes some milliseconds: all of a turn together are as long as one
 # ``TimeSlice``, whoever's answers they are in.
-making = Gate()
+making = LoopThrottle()
 
 
 class NotTakenError(Exception):

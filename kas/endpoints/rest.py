@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Set
 from typing import TYPE_CHECKING, Any
 
-from kas._fastpath import Straight
+from kas._fastpath import HandlerCache
 from kas.endpoints import deprecation, read
 from kas.endpoints.delete import Deleter
 from kas.endpoints.patching import Patcher
@@ -70,7 +70,7 @@ class Rest:
         self.writer, self.patcher, self.deleter, self.watches = writer, Patcher(writer), deleter, watches
         self._named: dict[str, Handler] = {"update": writer.update, "patch": self.patcher.patch, "delete": deleter.delete}
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
-        self._straight = Straight(_acceptable, len(READ_TYPES), with_body)
+        self._straight = HandlerCache(_acceptable, len(READ_TYPES), with_body)
         self._equivalents: dict[tuple[str, str], Family] = {}  # of what is served, and so few
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
         # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).

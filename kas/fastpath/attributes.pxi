@@ -1,10 +1,12 @@
-# What an authorizer is asked. Why C: one is made of every request, and each authorizer reads most of it.
+# The input of an authorizer. Why C: one is created per request, and each authorizer reads most of it.
 
 
 cdef class Attributes:
-    """One question. ``field_requirements`` and ``label_requirements`` are the parsed selectors' conditions (``FieldTerm`` and
-    ``Requirement`` of kas.meta.selectors), None without a selector or when nothing of it could be parsed; the ``*_error``
-    twin says why not.
+    """What an authorizer decides about, like upstream's ``authorizer.Attributes``.
+
+    ``field_requirements`` and ``label_requirements`` are the conditions of the parsed selectors (``FieldTerm`` and ``Requirement`` of
+    kas.meta.selectors). They are None without a selector, or when none of it could be parsed; ``field_error`` and ``label_error`` then say
+    why.
     """
 
     def __init__(
@@ -30,7 +32,7 @@ cdef class Attributes:
 
 
 def attributes_of(Request req not None):
-    """The question a request is, without what its selectors say."""
+    """The authorization attributes of a request, without its selectors."""
     cdef RequestInfo info = req.info
     cdef Attributes a = Attributes.__new__(Attributes)
     a.user, a.verb, a.path = req.user, info.verb, info.path

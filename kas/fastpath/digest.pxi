@@ -1,7 +1,8 @@
-# What remembered credentials are found by: SipHash-2-4 with 128 bits (Aumasson and Bernstein, 2012) under a key that the process drew
-# when it began. Nobody who does not know the key can find two inputs alike, or an input for a digest. Why C: SHA-256 through OpenSSL is
-# 0.4 to 1.3 µs of a GET where nothing else runs, and 4 to 15 where a server is at work, whose caches its way through the library empties
-# (bench/end_to_end.py, get and get-reader, in turns with and without it).
+# The lookup key of cached credentials: 128-bit SipHash-2-4 (Aumasson and Bernstein, 2012) under a key that the process draws at start.
+# Without the key, nobody can find two inputs with equal digests, or an input for a given digest.
+#
+# Why C: SHA-256 through OpenSSL takes 0.4 to 1.3 µs of a GET on an idle machine, and 4 to 15 µs in a busy server, because the path through
+# the library evicts the processor's caches (bench/end_to_end.py, get and get-reader, interleaved with and without it).
 
 from libc.string cimport memcpy
 
@@ -63,7 +64,9 @@ cdef void _siphash(const uint8_t *data, size_t size, uint64_t k0, uint64_t k1, u
 
 
 def keyed_digest(bytes data not None, bytes key=None) -> bytes:
-    """Sixteen bytes that stand for ``data`` in this process and those forked from it; ``key``, of sixteen bytes, in the place of its own."""
+    """A 16-byte digest of ``data``, the same in this process and its forks. ``key``, of 16 bytes, replaces the process's own key; any other
+    length raises ValueError.
+    """
     cdef uint64_t out[2]
     cdef uint64_t k0 = _digest_key[0], k1 = _digest_key[1]
     if key is not None:

@@ -1,5 +1,5 @@
-# Audit ids: random version 4 UUIDs. They tell requests apart in logs and are no secret, so a fast generator seeded from the
-# system's is enough: xoshiro256** (Blackman and Vigna, 2018). Why C: os.urandom and formatting cost 4 µs a request.
+# Audit IDs: random version 4 UUIDs. They distinguish requests in logs and are not secret, so a fast generator seeded from the system's is
+# enough: xoshiro256** (Blackman and Vigna, 2018). Why C: os.urandom and formatting cost 4 µs per request.
 
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -33,17 +33,17 @@ cdef _seed():
         _state[i] = 0
         for j in range(8):
             _state[i] = (_state[i] << 8) | <uint8_t>fresh[i * 8 + j]
-    _state[0] |= 1  # the all-zero state is the only one that never leaves itself
+    _state[0] |= 1  # the all-zero state would repeat forever
     _seeded_for = _os.getpid()
 
 
 def reseed():
-    """A forked process must not repeat its parent's ids."""
+    """Seeds the generator anew: a forked process must not repeat its parent's IDs."""
     _seed()
 
 
 def audit_id() -> str:
-    """A random UUID in its usual form."""
+    """A random version 4 UUID in its canonical text form, for an audit ID. Not suitable for secrets."""
     cdef char out[36]
     cdef uint64_t word = 0
     cdef int i, digit, at = 0
@@ -67,36 +67,38 @@ def audit_id() -> str:
     return out[:36].decode("ascii")
 
 
-# Of a client's own id, which upstream takes whole: it stands in every event of the request, and in its answer.
+# The limit on a client's own audit ID, which upstream accepts at any length: it is part of each of the request's audit events and of its
+# answer.
 cdef enum:
     MOST_OF_ID = 1024
 
 
 def take_audit_id(Request req not None):
-    """Gives the request the client's Audit-ID, cut to 1,024 characters, or a drawn one."""
+    """Sets the request's audit ID: the client's Audit-ID header, cut to 1,024 characters, or a new one."""
     given = req.names().get(b"audit-id")
     req.audit_id = (<bytes>given).decode("latin-1")[:MOST_OF_ID] if given else audit_id()
 
 
 def show_audit_id(Request req not None, Response resp not None):
-    """Sends the request's id back with its answer."""
+    """Adds the request's audit ID to the headers of its answer."""
     resp.headers.append((b"audit-id", req.audit_id.encode("latin-1", "replace")))
 
 
 _os.register_at_fork(after_in_child=reseed)
 
 
-# What nobody may guess or meet twice: uids, name suffixes. From the system's source, but not one call a time, which costs more than its
-# bytes. Safe across forks: a child begins with nothing. Safe across threads: nothing is let in between a look at the block and the copy.
+# Values that must be unguessable and unique: UIDs, name suffixes. They come from the system's generator, read in blocks, because a call
+# each time costs more than its bytes. Fork-safe: a child starts with an empty block. Thread-safe: the GIL is not released between checking
+# the block and copying from it.
 cdef bytes _block = b""
-cdef Py_ssize_t _given = 0  # of the block
+cdef Py_ssize_t _given = 0  # bytes of the block that have been handed out
 
 cdef enum:
     BLOCK_B = 4096
 
 
 cdef int _draw(unsigned char *out, Py_ssize_t n) except -1:
-    """``n`` bytes, at most ``BLOCK_B``, that nobody else has seen."""
+    """Copies ``n`` fresh random bytes, at most ``BLOCK_B``, to ``out``."""
     global _block, _given
     cdef bytes fresh
     if PyBytes_GET_SIZE(_block) - _given < n:
@@ -108,20 +110,20 @@ cdef int _draw(unsigned char *out, Py_ssize_t n) except -1:
 
 
 def forget_drawn():
-    """A forked process must not repeat its parent's."""
+    """Drops the block: a forked process must not repeat its parent's bytes."""
     global _block, _given
     _block, _given = b"", 0
 
 
 def random_bytes() -> bytes:
-    """16 of them."""
+    """16 random bytes from the system's generator."""
     cdef unsigned char out[16]
     _draw(out, 16)
     return out[:16]
 
 
 def new_uid() -> str:
-    """A random UUID (version 4) as text."""
+    """A random version 4 UUID as text, from the system's generator."""
     cdef unsigned char raw[16]
     cdef char out[36]
     cdef int i, at = 0

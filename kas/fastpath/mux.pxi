@@ -1,11 +1,11 @@
-# Paths beside the REST resources: exact ones and prefixes, of which the longest wins.
+# Non-resource paths: exact ones, and prefixes of which the longest match wins.
 #
-# Owns two dictionaries. Costs one look-up for an exact path, and one for each "/" of the part that a prefix can cover, however
-# many prefixes there are and however long the path. Why C: every request that is no resource's comes through here.
+# The table owns two dictionaries. A lookup costs one hash access for an exact path, plus one for each "/" within the length of the longest
+# prefix, regardless of the number of prefixes and the length of the path. Why C: every non-resource request passes it.
 
 
 cdef class PathTable:
-    """``exact`` path -> handler and ``prefix`` (which ends with "/") -> handler."""
+    """Maps exact paths, and prefixes (which end with "/"), to handlers."""
 
     def __init__(self):
         self._exact, self._prefixes, self._longest = {}, {}, 0
@@ -20,7 +20,7 @@ cdef class PathTable:
         self._longest = max(self._longest, <Py_ssize_t>len(path))
 
     def find(self, str path not None):
-        """The handler of a path, None when nobody has it."""
+        """The handler of a path: of the exact path, else of the longest prefix; None when there is none."""
         cdef object found = self._exact.get(path)
         cdef int kind
         cdef void *data
@@ -38,5 +38,5 @@ cdef class PathTable:
         return None
 
     def paths(self) -> list:
-        """All of them, sorted."""
+        """All exact paths and prefixes, sorted."""
         return sorted({*self._exact, *self._prefixes})

@@ -1,7 +1,7 @@
-# Policy rules, and decisions by them: what of RBAC runs for every request. Feeding the index and compiling what a user may do
-# is kas.auth.authz.rbac's; here is the matching of one rule and the look-up of what was compiled.
+# The part of RBAC that runs for every request: matching one rule, and looking up compiled decisions. kas.auth.authz.rbac feeds the index
+# and compiles what a user may do.
 #
-# Why C: a decision that was compiled is two dictionary hits, less than calling the Python function that makes them.
+# Why C: looking up a compiled decision takes two dictionary hits, less than the call of a Python function that would do it.
 
 
 cdef object _set_or_all(values):
@@ -10,7 +10,7 @@ cdef object _set_or_all(values):
 
 
 cdef class Rule:
-    """A PolicyRule prepared for matching. None instead of a set means "all"."""
+    """A PolicyRule prepared for matching. None in place of a set means "all"."""
 
     def __init__(self, dict rule not None):
         self.source = rule
@@ -27,7 +27,7 @@ cdef class Rule:
         self.url_prefixes = tuple([u.rstrip("*") for u in urls if u.endswith("*")])
 
     cpdef bint matches_resource(self, str verb, str group, str resource, str subresource):
-        """Everything but the name."""
+        """Whether the rule matches these attributes; the resource name is not checked."""
         if self.verbs is not None and verb not in self.verbs:
             return False
         if self.groups is not None and group not in self.groups:
@@ -52,8 +52,10 @@ cdef class Rule:
 
 
 cdef class Matcher:
-    """What is known of one user: roles by scope (with errors), rows by shape of a request, outcomes by path. ``keys`` are the subjects the
-    user is; ``epoch`` is the index's when it was made."""
+    """Compiled decisions of one user: roles by scope (with errors), rows by shape of a request, outcomes by path.
+
+    ``keys`` are the subjects that match the user; ``epoch`` is the index's epoch at creation.
+    """
 
     def __init__(self, dict keys not None, epoch):
         self.keys, self.epoch = keys, epoch
@@ -61,16 +63,16 @@ cdef class Matcher:
 
 
 cdef class Decisions:
-    """The look-up of compiled decisions; ``RbacIndex`` compiles what is missing.
+    """Looks up compiled decisions; the subclass ``RbacIndex`` compiles missing ones.
 
-    ``epoch`` is another object after every change: what was compiled under an older one holds if ``matcher`` says so.
+    ``epoch`` is replaced by a new object after every change. What was compiled under an older one stays valid only if ``matcher`` says so.
     """
 
     def __init__(self):
         self.epoch = object()
 
     def authorize(self, Attributes a not None):
-        """(decision, reason, error), or an awaitable of these where ``compile_shape`` or ``compile_path`` gives one."""
+        """Returns (decision, reason, error), or an awaitable of it where ``compile_shape`` or ``compile_path`` returns one."""
         cdef Matcher m
         cdef tuple row, entry
         cdef object found, names
@@ -93,14 +95,15 @@ cdef class Decisions:
         return found if found is not None else self.compile_path(m, a)
 
     def matcher(self, user):
-        """The user's matcher under the present epoch, left in ``user.compiled``."""
+        """The user's matcher for the current epoch, also stored in ``user.compiled``."""
         raise NotImplementedError
 
     def compile_shape(self, Matcher m, Attributes a):
-        """((resource names or None, outcome), ...) for requests of this shape, remembered in ``m.shapes``; the last entry holds for all
-        names. Or an awaitable of the outcome for this request."""
+        """The row for requests of this shape, also stored in ``m.shapes``: ((resource names or None, outcome), ...), where the last entry
+        applies to all names. Or an awaitable of the outcome of this request.
+        """
         raise NotImplementedError
 
     def compile_path(self, Matcher m, Attributes a):
-        """The outcome for a path, remembered in ``m.paths``, or an awaitable of it."""
+        """The outcome for a path, also stored in ``m.paths``, or an awaitable of it."""
         raise NotImplementedError

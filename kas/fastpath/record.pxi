@@ -1,21 +1,20 @@
-# The request record: what the edge hands to the filter chain, and what the filters write on it.
+# The request record: the edge creates it, and the filters fill it in.
 #
-# Owns the list of header tuples it was given and the map made of them on first use. Trusts nothing: names and values are any
-# bytes. Why C: every filter of every request reads or writes it; a GET spent a quarter of the chain's time on the same class
-# in Python.
+# It owns the list of header tuples and the map built from them on first use. Header names and values are untrusted bytes. Why C: every
+# filter of every request reads or writes it; with the same class in Python, a GET spent a quarter of the chain's time on it.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcmp
 
 from time import monotonic as _monotonic
 
-# Only the first 4,096 characters of warnings are told (kas.filters.warnings).
+# The answer carries only the first 4,096 characters of warnings (kas.filters.warnings).
 cdef enum:
     MOST_WARNINGS = 10000
 
 
-# What is a list however many headers it stands in, and what must not be told twice: who reads those sees all of them. Of others
-# the first counts, as with Go's ``Header.Get``.
+# Headers whose repeats are joined: those that are lists, and those where a repeat must not go unnoticed. Of any other header the first
+# occurrence counts, as with Go's ``Header.Get``.
 cdef frozenset JOINED = frozenset((
     b"connection", b"content-length", b"host", b"sec-websocket-extensions", b"sec-websocket-protocol", b"te", b"trailer",
     b"transfer-encoding", b"upgrade",
@@ -25,11 +24,11 @@ cdef frozenset JOINED = frozenset((
 cdef class Request:
     """One HTTP request, decoded as far as every filter needs it.
 
-    ``path`` is percent-decoded (as Go's ``URL.Path``), ``query`` the raw query string, ``headers`` (name, value) pairs of
-    bytes with lower-case names. ``known`` is set for a resource that is served. Filters fill in what they find out: ``info``
-    (RequestInfo), ``params`` (Query), ``user``, ``audit_id``, ``deadline``. ``warnings`` become ``Warning`` headers of the answer, in
-    order, each text once; ``annotations`` are the audit event's, ``audit`` the event of a request that is recorded. ``body`` holds the body once ``incoming``, which brings it, is None
-    (``kas.request.http.with_body``).
+    ``path`` is percent-decoded (like Go's ``URL.Path``), ``query`` is the raw query string, ``headers`` are (name, value) pairs of bytes
+    with lower-case names. ``known`` is set when the resource is served. Filters fill in ``info`` (RequestInfo), ``params`` (Query),
+    ``user``, ``audit_id`` and ``deadline``. ``warnings`` become ``Warning`` headers of the answer, in order, each text once.
+    ``annotations`` belong to the audit event, ``audit`` is the event of a request that is audited. ``body`` is complete once ``incoming``,
+    its source, is None (``kas.request.http.with_body``).
     """
 
 
@@ -40,7 +39,7 @@ cdef class Request:
         self.started = _monotonic()
 
     cdef dict names(self):
-        """The header map, made on first use. Of repeats the first counts; those of ``JOINED`` are joined by ", "."""
+        """The header map, built on first use. Repeats of headers in ``JOINED`` are joined by ", "; of any other header the first counts."""
         cdef dict m = self._map
         cdef tuple pair
         cdef bytes name, value
@@ -71,7 +70,7 @@ cdef class Request:
 
     @property
     def headers(self) -> list:
-        """The headers that are still there, in the order received."""
+        """The headers that have not been dropped, in the order received."""
         if self._dropped:
             return [pair for pair in self._raw if pair[0] in self._map]
         return self._raw
@@ -82,27 +81,27 @@ cdef class Request:
 
     @property
     def impersonates(self) -> bool:
-        """Whether an ``Impersonate-*`` header is there."""
+        """Whether the request has an ``Impersonate-*`` header."""
         self.names()
         return self._impersonates
 
     @property
     def vouches(self) -> bool:
-        """Whether a header of an authenticating proxy is there, or was: ``X-Remote-*``."""
+        """Whether the request has or had an ``X-Remote-*`` header, as sent by an authenticating proxy."""
         self.names()
         return self._vouches
 
     def header(self, bytes name not None) -> str:
-        """The value of a header, "" when absent."""
+        """The value of a header decoded as Latin-1, "" when absent."""
         value = self.names().get(name)
         return (<bytes>value).decode("latin-1") if value is not None else ""
 
     def raw_header(self, bytes name not None) -> bytes:
-        """As ``header``, undecoded."""
+        """The value of a header as bytes, b"" when absent."""
         return self.names().get(name, b"")
 
     def get(self, str name not None):
-        """As ``header``, None when absent: what authenticators ask with."""
+        """Like ``header``, but None when absent; this is the form authenticators use."""
         value = self.names().get(name.encode())
         return (<bytes>value).decode("latin-1") if value is not None else None
 
@@ -110,12 +109,12 @@ cdef class Request:
         return name in self.names()
 
     def drop_header(self, bytes name not None):
-        """Forgets a header, so that nothing behind this point can see it."""
+        """Removes a header, so that no later filter or handler can see it."""
         if self.names().pop(name, None) is not None:
             self._dropped = True
 
     def drop_prefix(self, bytes prefix not None):
-        """As ``drop_header``, for every header whose name begins so."""
+        """Removes every header whose name starts with ``prefix``."""
         for name in [n for n in self.names() if n.startswith(prefix)]:
             self.drop_header(name)
 
@@ -126,15 +125,17 @@ cdef class Request:
             (<dict>self.warnings)[text] = None
 
     def annotate(self, str key not None, str value not None) -> bool:
-        """Adds an audit annotation. What was said of the request stays: who comes later, as a webhook whose name begins a key of ours,
-        cannot say otherwise. Whether this is what is said now."""
+        """Adds an audit annotation and returns whether ``key`` now has this value.
+
+        An existing value is kept: a later caller, such as a webhook whose name is a prefix of one of our keys, cannot change it.
+        """
         if self.annotations is None:
             self.annotations = {}
         return (<dict>self.annotations).setdefault(key, value) == value
 
 
 def request_of(dict scope not None, bint read_only=False) -> Request:
-    """The request of an ASGI scope of HTTP, without its client; ``read_only``: it came in at the read-only port."""
+    """The request of an ASGI HTTP scope, without its client. ``read_only`` says that it arrived on the read-only port."""
     cdef bytes query = scope["query_string"], raw = scope["raw_path"]
     cdef Request req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
     if b"%" in raw:
@@ -145,11 +146,11 @@ def request_of(dict scope not None, bint read_only=False) -> Request:
 
 @cython.freelist(64)
 cdef class Response:
-    """An answer. ``stream`` replaces ``body`` for answers that are written piece by piece.
+    """An answer. ``stream`` replaces ``body`` for answers that are written in pieces.
 
-    ``stream(write)`` is awaited with a ``write(bytes)`` coroutine function that returns once the bytes are accepted by a
-    bounded buffer; it ends the answer by returning and is cancelled when the client goes away. ``finish``, when set, is called
-    once a stream has ended one way or another; whoever writes the pieces counts their bytes in ``sent``.
+    ``stream(write)`` is awaited with a ``write(bytes)`` coroutine function, which returns once a bounded buffer has accepted the bytes. The
+    stream ends the answer by returning and is cancelled when the client disconnects. ``finish``, when set, is called once a stream has
+    ended for any reason. The writer of the pieces counts their bytes in ``sent``.
     """
 
     def __init__(self, int status, list headers not None, body=b"", stream=None):

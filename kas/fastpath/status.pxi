@@ -1,5 +1,5 @@
-# What a refusal says, and its bytes. Why C: a refusal must cost no more than what it refuses; put together in Python its text
-# and its Status took longer than a GET's whole endpoint.
+# The message and body of a refusal. Why C: a refusal must cost no more than what it refuses; building its text and Status in Python took
+# longer than the whole endpoint of a GET.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport Py_UNICODE_ISPRINTABLE
@@ -13,7 +13,7 @@ cdef bytes _FAILURE = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status
 
 
 cdef bint _verbatim(str s, bint quotes) except -1:
-    """Whether ``s`` stands as it is in a JSON string, but for its quotes where they are allowed."""
+    """Whether ``s`` needs no escaping in a JSON string, except of its quotes when ``quotes`` allows them."""
     cdef const unsigned char *p
     cdef Py_ssize_t i
     cdef unsigned char c
@@ -28,7 +28,7 @@ cdef bint _verbatim(str s, bint quotes) except -1:
 
 
 def go_quote(str s not None) -> str:
-    """Go's ``strconv.Quote``."""
+    """``s`` quoted like Go's ``strconv.Quote``."""
     cdef Py_UCS4 c
     cdef list out
     cdef const unsigned char *p
@@ -59,7 +59,7 @@ def go_quote(str s not None) -> str:
 
 
 def forbidden_message(Attributes a not None) -> str:
-    """Why a request is refused, without the leading "pods is forbidden"."""
+    """The reason of a 403 in upstream's words, without the leading "pods is forbidden"."""
     cdef str who = go_quote(a.user.name)
     cdef str what
     if not a.resource_request:
@@ -71,8 +71,11 @@ def forbidden_message(Attributes a not None) -> str:
 
 
 def plain_failure(Request req not None, dict forms not None, int code, str reason not None, str message not None, details):
-    """The answer of a refusal in compact JSON; None where the client wants another form or ``forms``, what ``kas.endpoints.respond`` knows
-    of Accept and User-Agent, has not heard of it yet, and where ``failure_json`` has none."""
+    """The answer of a refusal as compact JSON, or None when the caller has to render it.
+
+    That is the case when the client wants another form, when ``forms`` (the cache of Accept and User-Agent in ``kas.endpoints.respond``)
+    has no entry for the client's headers, and when ``failure_json`` returns None.
+    """
     cdef dict headers = req.names()
     cdef object form
     cdef bytes body
@@ -86,8 +89,11 @@ def plain_failure(Request req not None, dict forms not None, int code, str reaso
 
 
 cdef bytes failure_json(int code, str reason, str message, details):
-    """The Status of a refusal as compact JSON with its line end; None when anything of it has to be escaped in another way than by a
-    backslash before a quote, or ``details`` hold more than texts and ``retryAfterSeconds``."""
+    """The Status of a refusal as compact JSON with a final newline.
+
+    None when the text needs any escape other than a backslash before a quote, or when ``details`` holds anything besides strings and
+    ``retryAfterSeconds``.
+    """
     cdef str shown = "", key
     cdef object value
     cdef bytes tail, made
@@ -131,6 +137,6 @@ cdef bytes failure_json(int code, str reason, str message, details):
 
 
 cdef inline char *_copied(char *p, bytes piece) noexcept:
-    """Where it ends."""
+    """Copies ``piece`` to ``p`` and returns the end of the copy."""
     memcpy(p, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
     return p + PyBytes_GET_SIZE(piece)

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
-from kas._fastpath import Recall, keyed_digest
+from kas._fastpath import CredentialLookup, keyed_digest
 from kas.auth.authn import Authentication, AuthenticationError, Found, HeaderGet
 from kas.auth.authn.bearer import CacheCounts
 from kas.auth.authn.x509 import Peer
@@ -183,7 +183,7 @@ def authentication(
     succeeded = (timer := Timer(seconds := _durations(registry), ("success",))).add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := remembered or Remembered()).forget)
-    recall = Recall(known.entries, users.values, timer, CacheCounts(registry).hits)
+    recall = CredentialLookup(known.entries, users.values, timer, CacheCounts(registry).hits)
     recalled, told = recall.known, Sparing(log, "%d more requests could not be authenticated")
     unusual, strip = (proxies := _ProxyHeaders(*vouching)).unusual, proxies.strip
 

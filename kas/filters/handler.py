@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kas._fastpath import Way
+from kas._fastpath import FilterChain
 from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
 from kas.meta.records import NamedTuple
@@ -38,13 +38,13 @@ class Filter(NamedTuple):
     recover: Recover | None = None
 
 
-class Chain(Way):
+class Chain(FilterChain):
     """Runs a request through ``filters`` to ``endpoint``.
 
     ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``translate`` knows which other exceptions
     are refusals too (the store's). ``deadlines`` ends what takes longer than ``req.deadline``, whoever waits: a filter, the body, the
-    endpoint; the endpoints of long-running requests may take as long as they like. What happens while nobody waits is ``Way``'s
-    (kas/fastpath/way.pxi).
+    endpoint; the endpoints of long-running requests may take as long as they like. What happens while nobody waits is ``FilterChain``'s
+    (kas/fastpath/filterchain.pxi).
     """
 
     def __init__(

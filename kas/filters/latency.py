@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence, Set
 
-from kas._fastpath import Tally, TallyRow
+from kas._fastpath import RequestMetrics, RequestMetricsRow
 from kas.filters.handler import Filter
 from kas.meta.records import NamedTuple
 from kas.observe.metrics import Counter, Gauge, Histogram, Labels, Of, Registry, row_of
@@ -63,10 +63,10 @@ class _Series:
     """What upstream calls requests, made of the rows of a tally. There may be ten thousand of them, of which most are as they were when
     somebody asked last."""
 
-    def __init__(self, tally: Tally, counted: Counted, removed: Callable[[str, str, str], str | None]) -> None:
+    def __init__(self, tally: RequestMetrics, counted: Counted, removed: Callable[[str, str, str], str | None]) -> None:
         self._tally, self._m, self._removed = tally, counted, removed
-        self._groups: dict[Labels, list[TallyRow]] = {}  # rows that have nothing but the status or the dry run apart
-        self._told: dict[TallyRow, tuple[int, float, int]] = {}
+        self._groups: dict[Labels, list[RequestMetricsRow]] = {}  # rows that have nothing but the status or the dry run apart
+        self._told: dict[RequestMetricsRow, tuple[int, float, int]] = {}
 
     def collect(self) -> Iterator[None]:
         """Brings them up to date."""
@@ -87,11 +87,11 @@ class _Series:
             for row in self._groups.pop(labels):
                 del self._told[row]
 
-    def _tell(self, labels: Labels, rows: Sequence[TallyRow]) -> None:
+    def _tell(self, labels: Labels, rows: Sequence[RequestMetricsRow]) -> None:
         verb, group, version, resource, subresource, scope = labels
         of = group, resource, scope, subresource, verb, version
         component = "" if subresource.startswith("/") else "apiserver"  # upstream names none for the paths of health
-        m, ended, dry_runs = self._m, dict[int, int](), dict[str, list[TallyRow]]()
+        m, ended, dry_runs = self._m, dict[int, int](), dict[str, list[RequestMetricsRow]]()
         long = len(m.durations.buckets) + 1
         for row in rows:
             status, dry = row.labels[0], row.labels[-1]
@@ -154,7 +154,7 @@ def latency(
         "Number of requests which apiserver terminated in self-defense.",
         ("code", "component", "group", "resource", "scope", "subresource", "verb", "version"),
     )
-    tally = Tally(durations.buckets, sizes.buckets)
+    tally = RequestMetrics(durations.buckets, sizes.buckets)
 
     def removed(group: str, version: str, resource: str) -> str | None:
         return "" if deprecated_custom(group, version, resource) else _removed(resource_of(group, version, resource))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas._fastpath import Informing
+from kas._fastpath import RequestInfoFilter
 from kas.endpoints.respond import plain_internal_error
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
@@ -21,4 +21,4 @@ def request_info() -> Filter:
         return plain_internal_error(req, f"failed to create RequestInfo: {e}")
 
     usual = {text: Query(text) for text in USUAL}
-    return Filter("request_info", Informing(usual, Query, LONG_RUNNING_VERBS, LONG_RUNNING_SUBRESOURCES, refused))
+    return Filter("request_info", RequestInfoFilter(usual, Query, LONG_RUNNING_VERBS, LONG_RUNNING_SUBRESOURCES, refused))

@@ -1,8 +1,8 @@
-"""Token buckets from which all workers of a server take: a file that each of them maps, and a lock on it for the time of one take.
+"""Token buckets shared by all workers of a server: a memory-mapped file, locked for the duration of each operation.
 
-A bucket is a slot of the file: a digest of its key, its tokens, when it was filled and used last. A key may stand in any slot of one
-row, which its digest names, and takes the place of the bucket there that was not used for longest. So no list of all buckets has to
-be kept in order between processes; beyond ``WIDTH`` buckets a few are forgotten before as many as asked for are remembered.
+A bucket is a slot of the file: a digest of its key, its tokens, and when it was last filled and used. A key may occupy any slot of one row,
+chosen by its digest, and replaces that row's least recently used bucket. So no global list of buckets has to be kept in order between
+processes. With more than ``WIDTH`` buckets, a few are evicted before the requested number is reached.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from pathlib import Path
 from struct import Struct
 
 SLOT = Struct("<16sdd")
-WIDTH = 16  # slots of a row
-MAX_SLOTS = 1 << 20  # 32 MiB, of which only rows that are used take room
+WIDTH = 16  # slots per row
+MAX_SLOTS = 1 << 20  # 32 MiB; rows that are never used take no memory
 
 
 class Buckets:
-    """``size`` buckets that hold ``burst`` tokens each and get ``rate`` of them a second.
+    """``size`` buckets of capacity ``burst`` that are refilled at ``rate`` tokens per second.
 
-    The file is new when the first worker comes, and stays when one dies; its lock does not. Times are of one clock for all.
+    The file is created by the first worker and survives the death of one; the lock is released then. All workers must pass times of the
+    same clock.
     """
 
     def __init__(self, path: Path, size: int, rate: float, burst: float) -> None:
@@ -35,20 +36,20 @@ class Buckets:
         self._memory = mmap.mmap(self._lock, length)
 
     def take(self, key: str, now: float) -> bool:
-        """Takes a token from the bucket of ``key``; False when there is none."""
+        """Takes a token from the bucket of ``key``; returns False when there is none."""
         return self._took(key, now, 1.0) >= 1
 
     def reserve(self, key: str, now: float) -> float:
-        """Takes a token that may come only later; how many seconds later."""
+        """Reserves a token that may become available only later; returns in how many seconds."""
         return max(0.0, 1 - self._took(key, now, float("-inf"))) / self._rate
 
     def _took(self, key: str, now: float, least: float) -> float:
-        """How many tokens there were; where they are no fewer than ``least`` there is one less now."""
+        """Returns the number of tokens before the call, and takes one if there are at least ``least``."""
         digest = blake2b(key.encode(), digest_size=16).digest()
         row = int.from_bytes(digest[:8], "little") % self._rows * self._width * SLOT.size
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
-            # A slot that was never used is all zero, and so older than any other.
+            # An unused slot is all zeros and thus older than any other.
             at, filled, tokens = row, float("inf"), self._burst
             for offset in range(row, row + self._width * SLOT.size, SLOT.size):
                 known, left, when = SLOT.unpack_from(self._memory, offset)

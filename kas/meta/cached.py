@@ -1,6 +1,6 @@
-"""Name checks that remember: the same few names, keys and values come back in pod after pod.
+"""Cached name checks: the same few names, keys and values recur in pod after pod.
 
-Each answers like its namesake in ``names``, with a tuple that callers only read.
+Each function answers like its namesake in ``names``, but returns a tuple, which callers must not change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kas.meta import names
 from kas.observe.caches import remembered
 
-# What is longer than any good one is matched each time; answers are shared texts.
+# Texts longer than any valid one are checked each time. The answers share their texts.
 ENTRIES, LONGEST = 4096, 128
 
 

@@ -1,7 +1,7 @@
-"""Small checks that the validation of many kinds shares: upstream's ``pkg/apis/core/validation`` helpers.
+"""Small checks shared by the validation of many kinds: upstream's ``pkg/apis/core/validation`` helpers.
 
-All return lists of ``FieldError`` so that callers add them up in upstream's order. What is here takes plain dicts as
-they come out of decoding: an absent key is Go's nil or zero value.
+Each returns a list of ``FieldError``, so that callers concatenate them in upstream's order. Values are plain dicts as decoded: an absent
+key is Go's nil or zero value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def invalid_each(path: str, value: Any, messages: Iterable[str]) -> list[FieldEr
 
 
 def repeats(values: Iterable[Hashable]) -> list[int]:
-    """The positions of what stands further to the front already."""
+    """The indices of values that already occurred earlier."""
     seen: set[Hashable] = set()
     out = []
     for i, value in enumerate(values):
@@ -40,15 +40,15 @@ def repeats(values: Iterable[Hashable]) -> list[int]:
 
 
 def unsupported(path: str, value: Any, valid: Sequence[str]) -> FieldError:
-    """NotSupported with the values in the caller's order: upstream sorts only where it lists a set."""
+    """A NotSupported error with the values in the caller's order; upstream sorts them only when it has a set."""
     detail = "supported values: " + ", ".join(field.go_quote(v) for v in valid)
     return FieldError(field.NOT_SUPPORTED, path, value, detail)
 
 
 def immutable(new: Any, old: Any, path: str, shown: Any = None, of: TypeDesc | Field | None = None) -> list[FieldError]:
-    """``ValidateImmutableField``; ``shown`` replaces the printed value where Go prints an internal struct.
+    """``ValidateImmutableField``. ``shown`` replaces the printed value where Go prints an internal struct.
 
-    ``of`` is the field or the message, as ``semantic_equal`` takes it; None for a scalar, which is there or not.
+    ``of`` is the field or the message type for ``semantic_equal``; None for a scalar, which is compared directly.
     """
     if new == old if of is None else semantic_equal(new, old, of):
         return []
@@ -64,22 +64,22 @@ def nonnegative(value: int, path: str) -> list[FieldError]:
 
 
 def dns_subdomain(value: str, path: str) -> list[FieldError]:
-    """The value is a DNS-1123 subdomain; one error for each thing wrong with it."""
+    """Checks for a DNS-1123 subdomain; one error per problem."""
     return invalid_each(path, value, names.is_dns1123_subdomain(value))
 
 
 def dns_label(value: str, path: str) -> list[FieldError]:
-    """The value is a DNS-1123 label; one error for each thing wrong with it."""
+    """Checks for a DNS-1123 label; one error per problem."""
     return invalid_each(path, value, names.is_dns1123_label(value))
 
 
 def qualified_name(value: str, path: str) -> list[FieldError]:
-    """The value is a qualified name (``prefix/name``); one error for each thing wrong with it."""
+    """Checks for a qualified name (``prefix/name``); one error per problem."""
     return invalid_each(path, value, names.is_qualified_name(value))
 
 
 def required_path_segment(value: str, path: str, missing: str = "") -> list[FieldError]:
-    """Required, and usable as a segment of a URL path."""
+    """Checks that the value is set and usable as a segment of a URL path."""
     if not value:
         return [field.required(path, missing)]
     return invalid_each(path, value, names.is_path_segment_name(value))
@@ -99,12 +99,14 @@ def csi_driver_name(value: str, path: str) -> list[FieldError]:
 
 
 def legacy_ip(path: str, value: str, existing: Container[str] = ()) -> list[FieldError]:
-    """``IsValidIPForLegacyField``; what is stored (a set, best) is let through. Strict by gate StrictIPCIDRValidation."""
+    """``IsValidIPForLegacyField``; values in ``existing`` (best a set), which are stored already, are accepted. Strict with the gate
+    StrictIPCIDRValidation.
+    """
     return ipchecks.validate_legacy_ip(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
 
 
 def legacy_cidr(path: str, value: str, existing: Container[str] = ()) -> list[FieldError]:
-    """``IsValidCIDRForLegacyField``; a value that is already stored is let through."""
+    """``IsValidCIDRForLegacyField``; values in ``existing``, which are stored already, are accepted."""
     return ipchecks.validate_legacy_cidr(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
 
 
@@ -129,19 +131,19 @@ def non_special_ip(value: str, path: str) -> list[FieldError]:
 def _link_local_multicast(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if address.version == 4:
         return address in _LINK_LOCAL_MULTICAST
-    return address.packed[0] == 0xFF and address.packed[1] & 0x0F == 2  # the scope nibble; any flags before it
+    return address.packed[0] == 0xFF and address.packed[1] & 0x0F == 2  # the low nibble is the scope, the high one the flags
 
 
 # -- ports and int-or-string -----------------------------------------------------------------------------------------
 
 
 def port_number(value: int, path: str) -> list[FieldError]:
-    """The value is a port from 1 to 65535."""
+    """Checks for a port from 1 to 65535."""
     return [] if 1 <= value <= 65535 else [field.invalid(path, value, "must be between 1 and 65535, inclusive")]
 
 
 def port_name(value: str, path: str) -> list[FieldError]:
-    """The value is an IANA service name; one error for each thing wrong with it."""
+    """Checks for an IANA service name; one error per problem."""
     return invalid_each(path, value, names.is_port_name(value))
 
 
@@ -156,7 +158,7 @@ def positive_int_or_percent(value: Any, path: str) -> list[FieldError]:
 
 
 def not_more_than_100_percent(value: Any, path: str) -> list[FieldError]:
-    """``IsNotMoreThan100Percent``: refuses "101%" and above; numbers and what is no percentage pass."""
+    """``IsNotMoreThan100Percent``: refuses "101%" and above. Numbers and texts that are not percentages pass."""
     if isinstance(value, str) and _PERCENT.fullmatch(value) and decimal(value[:-1]) > 100:
         return [field.invalid(path, value, "must not be greater than 100%")]
     return []

@@ -1,14 +1,14 @@
-"""The time as objects carry it."""
+"""The current time as stored in objects."""
 
 from __future__ import annotations
 
 import time
 
-_second = (0, "")  # the last one formatted: every write asks for the time
+_second = (0, "")  # the last second formatted, since every write needs the time
 
 
 def now() -> str:
-    """Now as metav1.Time prints it: UTC, to the second."""
+    """The current time in the format of metav1.Time: UTC, in whole seconds."""
     global _second
     whole = int(time.time())
     shown = _second

@@ -1,4 +1,4 @@
-"""What the patterns in all expressions of one object may take to compile together."""
+"""The limit on the total compiled size of the regular expressions in one object's CEL expressions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.offload import abandoned
 
-UNWANTED = "nobody waits for this any more"  # said to nobody
+UNWANTED = "nobody waits for this any more"  # never reaches a client: the request was abandoned
 MOST_PATTERNS = 1_000_000  # instructions: less than a second
 
 
 class CompileBudget:
-    """What is left of it, in instructions."""
+    """The remaining budget, in instructions of compiled patterns."""
 
     __slots__ = ("left",)
 
@@ -19,8 +19,9 @@ class CompileBudget:
         self.left = MOST_PATTERNS
 
     def spent(self, path: str) -> list[FieldError]:
-        """What is said of an expression that is not compiled any more: others are too large already, or nobody waits for it. Clients that
-        have no thread go before it."""
+        """Errors for an expression that must not be compiled: the budget is used up, or the request was abandoned. May suspend the job in
+        favour of clients that have no thread (``offload.abandoned``).
+        """
         if abandoned():
             return [field.forbidden(path, UNWANTED)]
         text = f"the patterns of all expressions must compile to {MOST_PATTERNS} instructions at most together"

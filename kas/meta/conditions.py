@@ -8,7 +8,9 @@ Obj = dict[str, Any]
 
 
 def with_condition(conditions: list[Obj], new: Obj) -> list[Obj]:
-    """``new`` in the place of the condition of its type, else last; what already had that status keeps its transition time."""
+    """Returns ``conditions`` with ``new`` in place of the condition of its type, or appended. If the status is unchanged, the transition
+    time is kept.
+    """
     out, there = [], False
     for c in conditions:
         if c.get("type") != new["type"]:

@@ -1,4 +1,4 @@
-"""One timer for many deadlines: those of requests, those of the webhooks that are asked."""
+"""Deadlines of many tasks on one timer: those of requests and of webhook calls."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 
 class Deadlines:
-    """Cancels tasks whose time is up. One timer for all of them: nearly every request ends long before its deadline, so
-    ``asyncio.timeout``, which arms and takes back a timer of its own each time, would cost more than some filters together. A task has
-    one deadline here; what it waits for may have another, with another one of these, and the cancellation is whose time was up.
+    """Cancels tasks at their deadlines, with one timer for all of them.
+
+    Nearly every request ends long before its deadline, so ``asyncio.timeout``, which arms and cancels a timer each time, would cost more
+    than several filters together. A task has one deadline per instance. An operation that it awaits may have another deadline in another
+    instance; ``drop`` tells which instance cancelled the task.
     """
 
     def __init__(self) -> None:
@@ -26,11 +28,13 @@ class Deadlines:
             self._arm(deadline)
 
     def forget(self, task: asyncio.Task[Any]) -> None:
-        """The task may take as long as it likes from here on."""
+        """Removes the task's deadline."""
         self._due.pop(task, None)
 
     def drop(self, task: asyncio.Task[Any]) -> bool:
-        """Whether the task's time was up, in which case the cancellation was this one's and is taken back."""
+        """Removes the task's deadline. Returns whether this instance cancelled the task because of it; the cancellation is then undone with
+        ``uncancel``, and False is returned if another cancellation is pending.
+        """
         self._due.pop(task, None)
         if not self._late or task not in self._late:
             return False

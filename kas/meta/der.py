@@ -1,10 +1,10 @@
-"""Elements of X.690's distinguished encoding, as far as one looks into keys and certificates oneself."""
+"""Minimal reader and writer of DER (X.690), for the few places that parse keys and certificates directly."""
 
 from __future__ import annotations
 
 
 def member(data: bytes, tag: int) -> bytes:
-    """The content of the first element. Raises ValueError when it is not of that tag."""
+    """The content of the first element. Raises ValueError when its tag is not ``tag``."""
     found = members(data, 1)
     if not found or found[0][0] != tag:
         raise ValueError("another element was expected")
@@ -12,7 +12,7 @@ def member(data: bytes, tag: int) -> bytes:
 
 
 def members(data: bytes, most: int) -> list[tuple[int, bytes]]:
-    """The first elements, at most so many, each as its tag and content. Raises ValueError for data that ends within one."""
+    """The first elements, at most ``most``, as (tag, content). Raises ValueError for data that ends within one."""
     out: list[tuple[int, bytes]] = []
     at = 0
     while at < len(data) and len(out) < most:
@@ -32,7 +32,7 @@ def members(data: bytes, most: int) -> list[tuple[int, bytes]]:
 
 
 def element(tag: int, content: bytes) -> bytes:
-    """An element of that tag."""
+    """Encodes an element."""
     length = len(content)
     if length < 0x80:
         return bytes((tag, length)) + content

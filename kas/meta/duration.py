@@ -6,15 +6,16 @@ import re
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _MAX = (1 << 63) - 1
-# Digits before the point, those behind it, and the unit.
+# Digits before the point, digits after it, unit.
 _PART = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?([^.0-9]*+)")
 _ESCAPED = re.compile(r'[^ !#-\[\]-\x7f]')
 _BYTES = ["\\" + chr(b) if b in b'"\\' else chr(b) if 0x20 <= b < 0x80 else f"\\x{b:02x}" for b in range(256)]
 
 
 def parse(text: str) -> int:
-    """Read ``time.ParseDuration``'s form ("1h30m", "-1.5s", "0"): nanoseconds in an int64. Raises ValueError with Go's words. Linear in the
-    text."""
+    """``time.ParseDuration`` ("1h30m", "-1.5s", "0"): returns nanoseconds in the range of an int64. Raises ValueError with Go's text.
+    Linear in the text.
+    """
     at = 1 if text[:1] in ("-", "+") else 0
     negative = text[:1] == "-"
     if len(text) == at + 1 and text[at] == "0":
@@ -24,7 +25,7 @@ def parse(text: str) -> int:
     total = 0
     while at < len(text):
         found = _PART.match(text, at)
-        assert found is not None  # of an empty text, too
+        assert found is not None  # it matches the empty text as well
         whole, fraction, unit = found[1], found[2] or "", found[3]
         at = found.end()
         if not whole and not fraction:
@@ -52,7 +53,7 @@ def _invalid(text: str) -> ValueError:
 
 
 def _fraction(digits: str, unit: int) -> int:
-    """Digits beyond what an int64 holds do not count, and the product is a float64, as in Go."""
+    """A fraction in units. Digits beyond the range of an int64 are ignored and the product is a float64, as in Go."""
     f, scale = 0, 1.0
     for digit in digits:
         if f > (_MAX - int(digit)) // 10:
@@ -67,7 +68,7 @@ def seconds(text: str) -> float:
 
 
 def format_ns(nanoseconds: int) -> str:
-    """Print as Go's ``Duration.String`` does: ``1h2m3.5s``, sub-second values in ms, µs or ns."""
+    """Go's ``Duration.String``: ``1h2m3.5s``; values below a second in ms, µs or ns."""
     if nanoseconds == 0:
         return "0s"
     sign, n = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
@@ -88,7 +89,7 @@ def _decimal(n: int, width: int) -> str:
 
 
 def quote(text: str) -> str:
-    """Quote as package ``time`` does: bytes outside of printable ASCII are \\x escapes."""
-    if _ESCAPED.search(text) is not None:  # by a table: a function for each of 240,000 characters of a URL took half a second
+    """Quotes like Go's package ``time``: bytes outside printable ASCII become \\x escapes."""
+    if _ESCAPED.search(text) is not None:  # by table lookup: a function call for each of 240,000 characters of a URL took half a second
         text = "".join(map(_BYTES.__getitem__, text.encode("utf-8", "surrogatepass")))
     return f'"{text}"'

@@ -1,11 +1,11 @@
-"""Semantic equality of objects: apimachinery's ``equality.Semantic.DeepEqual``, by type.
+"""Semantic equality of objects by type: apimachinery's ``equality.Semantic.DeepEqual``.
 
-Values are as decoding leaves them; what their types say of Go's fields decides what counts as a change:
+Values are as decoded. What their types say about Go's fields decides what counts as a change:
 
-- an absent list, map or text is an empty one, an absent number is 0, an absent message that is no pointer has only zero values;
-- a pointer that is there differs from one that is not, whatever it points to: ``emptyDir: {}`` and ``replicas: 0`` say something;
-- quantities go by amount (``1Ki`` is ``1024``), times by instant, durations by length; ``1`` and ``"1"`` of an IntOrString differ;
-- JSON that the API carries without looking at it, and objects of custom resources, are equal only where they say the same.
+- an absent list, map or text equals an empty one, an absent number equals 0, an absent message that is not a pointer has only zero values;
+- a pointer that is set differs from one that is not, whatever it points to: ``emptyDir: {}`` and ``replicas: 0`` are significant;
+- quantities compare by amount (``1Ki`` is ``1024``), times by instant, durations by length; ``1`` and ``"1"`` of an IntOrString differ;
+- opaque JSON in API objects, and custom resources, are equal only if the JSON values are equal.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from kas._codecs import Field, TypeDesc
 from kas.meta import quantity, scalars
 
 _ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0, "double": 0}
-# Built-in types whose values are equal where Python's == says so, or might not be: those below which there is JSON of any form.
+# Built-in type -> whether Python's == implies equality; it does not if the type contains arbitrary JSON.
 _exact: dict[TypeDesc, bool] = {}
 
 
 def semantic_equal(a: Any, b: Any, of: TypeDesc | Field) -> bool:
-    """True when upstream would see no change between two values of the message ``of`` (None is its zero value), or of the field ``of``,
-    of which a list or map is given as a whole and None means that it is absent."""
+    """Whether upstream would see no change between two values of the message ``of`` (None is its zero value), or of the field ``of`` (a
+    list or map is passed as a whole; None means absent).
+    """
     if isinstance(of, TypeDesc):
         return _same_json(a, b) if of.schema is not None else _same_message(of, a, b)
     return _same_json(a, b) if of.schema is not None else _same_field(of, a, b)
@@ -71,7 +72,7 @@ def _same_message(type: TypeDesc, a: Any, b: Any) -> bool:
 
 
 def _is_exact(type: TypeDesc) -> bool:
-    """Whether Python's == suffices where it holds: not for JSON of any form, where it takes 1 for true."""
+    """Whether equality by Python's == is sufficient: not for arbitrary JSON, where 1 == True."""
     known = _exact.get(type)
     if known is None:
         seen, left = {type}, [type]
@@ -112,7 +113,7 @@ def _same_int_or_string(type: TypeDesc, a: Any, b: Any) -> bool:
 
 
 def _by(form: Callable[[str], str | None], zero: str | None) -> Callable[[TypeDesc, Any, Any], bool]:
-    """Equality by the canonical form of the text; ``zero`` is that of an absent one."""
+    """Equality of canonical forms; ``zero`` is that of an absent text."""
 
     def same(type: TypeDesc, a: Any, b: Any) -> bool:
         return (form(a) if a else zero) == (form(b) if b else zero)
@@ -125,7 +126,7 @@ def _same_texts(type: TypeDesc, a: Any, b: Any) -> bool:
 
 
 def _same_schemas(type: TypeDesc, a: Any, b: Any) -> bool:
-    """A schema, or what may stand in its place: a list of schemas or texts, or a bool."""
+    """A schema or one of its alternatives: a list of schemas or texts, or a bool."""
     schema = next(f.message for f in type.fields if f.message is not None)
     if isinstance(a, dict) and isinstance(b, dict):
         return _same_message(schema, a, b)

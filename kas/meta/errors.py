@@ -1,7 +1,7 @@
-"""The one error a client can see: ``ApiError``, rendered as a ``metav1.Status``.
+"""``ApiError``, the only error that clients see, rendered as a ``metav1.Status``.
 
-Named constructors mirror apimachinery's ``pkg/api/errors``; their message texts are upstream's, because clients parse
-some of them. Nothing here imports another module of kas but the compiled one.
+The constructors mirror apimachinery's ``pkg/api/errors``. Their messages are upstream's, because clients parse some of them. This module
+imports nothing of kas but the compiled unit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from kas.meta.field import FieldError
 
 
-# What upstream sets where it refuses somebody before there is a handler (``responsewriters.RespondWithError``).
+# The header that upstream sets on refusals before there is a handler (``responsewriters.RespondWithError``).
 NOSNIFF = {"x-content-type-options": "nosniff"}
 
 
 class ApiError(Exception):
-    """A refusal in Kubernetes' own form.
+    """An error response in Kubernetes' form.
 
-    ``code`` is the HTTP status, ``reason`` a metav1.StatusReason ("" when upstream leaves it out), ``details`` the
-    StatusDetails dict or None, ``headers`` extra response headers (lower case, for example ``retry-after``).
+    ``code`` is the HTTP status, ``reason`` a metav1.StatusReason ("" when upstream omits it), ``details`` the StatusDetails dict or None,
+    ``headers`` are extra response headers (lower case, for example ``retry-after``).
     """
 
     __slots__ = ("code", "details", "headers", "message", "reason")
@@ -61,7 +61,7 @@ def qualified(group: str, resource: str) -> str:
 
 
 def _details(group: str, kind: str, name: str = "", **more: Any) -> dict[str, Any]:
-    # StatusDetails' output order: name, group, kind, uid, causes, retryAfterSeconds; empty ones are left out.
+    # The output order of StatusDetails: name, group, kind, uid, causes, retryAfterSeconds; empty ones are omitted.
     out: dict[str, Any] = {}
     if name:
         out["name"] = name
@@ -82,12 +82,13 @@ def bad_request(message: str) -> ApiError:
 
 
 def unauthorized(message: str = "Unauthorized") -> ApiError:
-    """401 Unauthorized. The message says no more than that: why a credential failed is for the log."""
+    """401 Unauthorized. The message gives no details; the reason why a credential failed belongs in the log."""
     return ApiError(401, "Unauthorized", message)
 
 
 def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
-    """``errors.NewForbidden``: ``pods "a" is forbidden: why``; without a name the resource alone stands first."""
+    """403 Forbidden, ``errors.NewForbidden``: ``pods "a" is forbidden: why``; without a name, the message starts with the resource alone.
+    """
     if not resource:
         message = f"forbidden: {why}"
     elif name:
@@ -98,12 +99,12 @@ def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
 
 
 def not_found(group: str, resource: str, name: str) -> ApiError:
-    """404 NotFound with the object in its details; in upstream's words, which clients parse."""
+    """404 NotFound with the object in its details, in upstream's words, which clients parse."""
     return ApiError(404, "NotFound", f"{qualified(group, resource)} {go_quote(name)} not found", _details(group, resource, name))
 
 
 def generic_not_found() -> ApiError:
-    """The answer for a path the REST handlers know nothing of."""
+    """404 NotFound for a path that no handler serves."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -114,20 +115,20 @@ def method_not_supported(group: str, resource: str, action: str) -> ApiError:
 
 
 def already_exists(group: str, resource: str, name: str) -> ApiError:
-    """409 AlreadyExists of a create whose name is taken."""
+    """409 AlreadyExists for a create whose name is taken."""
     message = f"{qualified(group, resource)} {go_quote(name)} already exists"
     return ApiError(409, "AlreadyExists", message, _details(group, resource, name))
 
 
 def generate_name_conflict(group: str, resource: str, name: str, retry_after_s: int = 1) -> ApiError:
-    """409 AlreadyExists of a create with generateName whose drawn name was taken; the client may try again."""
+    """409 AlreadyExists for a create whose generated name was taken; the client may retry."""
     why = "the server was not able to generate a unique name for the object"
     message = f"{qualified(group, resource)} {go_quote(name)} already exists, {why}"
     return ApiError(409, "AlreadyExists", message, _details(group, resource, name, retryAfterSeconds=retry_after_s))
 
 
 def conflict(group: str, resource: str, name: str, why: str) -> ApiError:
-    """409 Conflict of a write that lost a race; ``why`` ends the message as upstream's inner error does."""
+    """409 Conflict for a write that lost a race; ``why`` ends the message, like upstream's inner error."""
     message = f"Operation cannot be fulfilled on {qualified(group, resource)} {go_quote(name)}: {why}"
     return ApiError(409, "Conflict", message, _details(group, resource, name))
 
@@ -136,34 +137,34 @@ OBJECT_MODIFIED = "the object has been modified; please apply your changes to th
 
 
 def apply_conflict(message: str, causes: Sequence[dict[str, str]]) -> ApiError:
-    """409 Conflict of a server-side apply; ``causes`` name manager and field of each conflict (KEP-555)."""
+    """409 Conflict for a server-side apply; ``causes`` name the manager and field of each conflict (KEP-555)."""
     return ApiError(409, "Conflict", message, {"causes": list(causes)})
 
 
 def gone(message: str) -> ApiError:
-    """410 Gone, the reason that old watch caches gave."""
+    """410 Gone, the reason that old watch caches used."""
     return ApiError(410, "Gone", message)
 
 
 def expired(message: str) -> ApiError:
-    """410 Expired: the revision asked for is compacted, or a continue token too old."""
+    """410 Expired: the requested revision is compacted, or a continue token is too old."""
     return ApiError(410, "Expired", message)
 
 
-# Upstream tells everything it finds. An error may print a whole list and there may be one for each of its items, so a refusal could grow
-# with the square of what is refused: printing ends after so many errors, or once what was printed reaches so many characters.
+# Upstream reports all errors. An error may print a whole list, and there may be one per item, so an answer could grow with the square of
+# the request: at most MAX_CAUSES errors are printed, and none once MAX_PRINTED characters have been printed.
 MAX_CAUSES, MAX_PRINTED = 1_000, 1 << 20
-# A single text is told up to here.
+# The most characters printed of a single text.
 MAX_TEXT = 1 << 16
 
 
 def shortened(text: str) -> str:
-    """``text``, or what of it is told when it is longer than ``MAX_TEXT`` characters."""
+    """``text``, cut to ``MAX_TEXT`` characters with a note of its length."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... ({len(text)} characters)"
 
 
 def _told(e: FieldError) -> str:
-    """What is told of an error without its path. Of a long text no more is quoted: of megabytes that is one step of the interpreter's."""
+    """The text of an error without its path. Long values are cut before quoting: quoting megabytes is a single step of the interpreter."""
     if isinstance(e.value, str) and len(e.value) > MAX_TEXT:
         begun = type(e)(e.type, e.field, e.value[:MAX_TEXT], "").error_body()
         if len(begun) > MAX_TEXT:
@@ -172,7 +173,7 @@ def _told(e: FieldError) -> str:
 
 
 def printed(errors: Sequence[FieldError]) -> tuple[list[tuple[FieldError, str]], str]:
-    """The field errors that are told, each with its text without the path, and what is said of the rest ("" for nothing)."""
+    """The field errors to print, each with its text without the path, and a note about the remaining ones ("" if none)."""
     out: list[tuple[FieldError, str]] = []
     size = 0
     for e in errors:
@@ -192,12 +193,12 @@ def _aggregate(told: Iterable[tuple[FieldError, str]], rest: str) -> str:
 
 
 def aggregate(errors: Iterable[FieldError]) -> str:
-    """``utilerrors.Aggregate``: repeats are dropped, more than one message stand in brackets. Bounded as ``invalid`` is."""
+    """``utilerrors.Aggregate``: duplicates are dropped, and several messages are enclosed in brackets. Bounded like ``invalid``."""
     return _aggregate(*printed(list(errors)))
 
 
 class Invalid(ApiError):
-    """A refusal for field errors: ``found`` in the object of that group, kind and name."""
+    """422 Invalid with field errors: ``found`` are those of the object with this group, kind and name."""
 
     __slots__ = ("about", "found")
 
@@ -210,13 +211,14 @@ class Invalid(ApiError):
         super().__init__(422, "Invalid", message, _details(group, kind, name, causes=causes))
 
     def after(self, found: list[FieldError]) -> Invalid:
-        """The same with these told first."""
+        """This error with the errors ``found`` in front."""
         return Invalid(*self.about, [*found, *self.found])
 
 
 def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> Invalid:
-    """``errors.NewInvalid`` (422): every field error becomes a cause; the message is their aggregate. At most ``MAX_CAUSES`` are told, and
-    none after ``MAX_PRINTED`` characters; the message ends with how many more there are."""
+    """422 Invalid, ``errors.NewInvalid``: every field error becomes a cause, and the message is their aggregate. At most ``MAX_CAUSES`` are
+    included, and none after ``MAX_PRINTED`` characters; the message ends with the number of the others.
+    """
     return Invalid(group, kind, name, list(errors))
 
 
@@ -226,7 +228,7 @@ def not_acceptable(message: str) -> ApiError:
 
 
 def unsupported_media_type(message: str) -> ApiError:
-    """415 UnsupportedMediaType of a body."""
+    """415 UnsupportedMediaType for a request body."""
     return ApiError(415, "UnsupportedMediaType", message)
 
 
@@ -243,7 +245,7 @@ def too_many_requests(message: str, retry_after_s: int) -> ApiError:
 
 
 def internal(message: str) -> ApiError:
-    """500; upstream prefixes the message and repeats the bare text as a cause."""
+    """500 InternalError; like upstream, it prefixes the message and repeats the bare text as a cause."""
     return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 

@@ -1,8 +1,10 @@
-"""Whose turn it is where there are few places: clients take turns, and one of them never has them all.
+"""Fair queueing of work among clients that compete for a few slots.
 
-So who asks for one thing waits for what is under way, and not for all that somebody else has asked for. Of one client the oldest request
-goes first. What had a place and gave it away comes after what had none, but is not passed over for ever. ``meta/offload.py`` gives its
-threads by it, ``FairSemaphore`` is the same for what only waits, in place of a semaphore.
+Clients take turns, and no client ever holds all slots. A request therefore waits for the work that is running, not for everything that
+another client has queued. Within a client, the oldest request goes first. Work that gave up a slot and wants one again comes after work
+that had none, but is passed over only a bounded number of times.
+
+``meta/offload.py`` schedules its threads with ``FairQueue``. ``FairSemaphore`` is the same policy as an asyncio semaphore.
 """
 
 from __future__ import annotations
@@ -16,58 +18,61 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-PASSED_OVER = 8  # times that what had a place is, in a row
+PASSED_OVER = 8  # consecutive times that a waiter which had a slot before may be passed over
 
 _REQUESTS = count(1)
-# Whose work a task does, and the how manieth request it is for. The server's own comes first.
+# (client, request number) that the current task works for. The server's own work has number 0 and goes first.
 _WHOSE: ContextVar[tuple[Hashable, int]] = ContextVar("whose", default=(None, 0))
 
 
 def works_for(client: Hashable) -> None:
-    """From now on this task works for one request of ``client``."""
+    """Marks the current task as working for a new request of ``client``."""
     _WHOSE.set((client, next(_REQUESTS)))
 
 
 def whose() -> tuple[Hashable, int]:
-    """Whose work this task does: the client, and the number of its request."""
+    """The (client, request number) that the current task works for."""
     return _WHOSE.get()
 
 
 class FairQueue(Generic[T]):
-    """Hands out ``places`` to what waits for them. Every step is log n of what one client has waiting, plus the places."""
+    """Hands out ``places`` slots to waiters, round-robin by client.
+
+    Each operation costs O(log n) in the waiters of one client, plus the number of slots.
+    """
 
     def __init__(self, places: int) -> None:
-        self._most = max(1, places - 1)
+        self._max_held = max(1, places - 1)
         self.free = places
-        # By client, who is next first; a heap each, of request, order, what and whether that had a place before.
+        # Client -> heap of (request, order, what, whether it had a slot before). The client whose turn is next comes first.
         self._waiting: dict[Hashable, list[tuple[int, int, T, bool]]] = {}
         self._passed_over = 0
-        self._held: dict[Hashable, int] = {}  # places that a client has
+        self._held: dict[Hashable, int] = {}  # slots held per client
         self._order = count()
 
     def wait(self, client: Hashable, request: int, what: T, again: bool = False) -> None:
-        """Puts down that ``what`` wants a place, or ``again`` that it wants one again."""
+        """Queues ``what`` for a slot; ``again`` says that it had one before and gave it up."""
         heappush(self._waiting.setdefault(client, []), (request, next(self._order), what, again))
 
     def others_wait(self, client: Hashable) -> bool:
-        """Whether somebody else waits who has no place."""
+        """Whether another client that holds no slot is waiting."""
         return any(other != client and other not in self._held for other in self._waiting)
 
     def next(self) -> tuple[Hashable, T] | None:
-        """Gives a place, to be given back by ``rest``, to who is next; None when there is none, or nobody for it."""
+        """Assigns a slot to the next waiter, to be returned with ``rest``. None when no slot is free or no client may take one."""
         if not self.free:
             return None
-        found = had_one = None
-        for client, waiting in self._waiting.items():  # no more are passed over than have places, or had one
-            if self._held.get(client, 0) >= self._most:
+        found = yielded = None
+        for client, waiting in self._waiting.items():  # passes over at most the clients that hold a slot or had one
+            if self._held.get(client, 0) >= self._max_held:
                 continue
             if not waiting[0][3]:
                 found = client, waiting
                 break
-            had_one = had_one or (client, waiting)
-        if found is None or (had_one is not None and self._passed_over >= PASSED_OVER):
-            found, self._passed_over = had_one, 0
-        elif had_one is not None:
+            yielded = yielded or (client, waiting)
+        if found is None or (yielded is not None and self._passed_over >= PASSED_OVER):
+            found, self._passed_over = yielded, 0
+        elif yielded is not None:
             self._passed_over += 1
         if found is None:
             return None
@@ -75,13 +80,13 @@ class FairQueue(Generic[T]):
         del self._waiting[client]
         what = heappop(waiting)[2]
         if waiting:
-            self._waiting[client] = waiting  # after all others
+            self._waiting[client] = waiting  # behind all other clients
         self.free -= 1
         self._held[client] = self._held.get(client, 0) + 1
         return client, what
 
     def rest(self, client: Hashable) -> None:
-        """A place of this client's is free again."""
+        """Returns a slot that this client held."""
         self.free += 1
         self._held[client] -= 1
         if not self._held[client]:
@@ -89,42 +94,42 @@ class FairQueue(Generic[T]):
 
 
 class FairSemaphore:
-    """A context manager around what only so many may do at once: a semaphore whose places go by turns of clients. One loop's."""
+    """An async context manager: a semaphore whose slots are handed out by ``FairQueue``. An instance belongs to one event loop."""
 
     def __init__(self, places: int) -> None:
-        self._rota = FairQueue[asyncio.Future[None]](places)
+        self._queue = FairQueue[asyncio.Future[None]](places)
 
     @property
     def free(self) -> int:
-        """How many nobody has."""
-        return self._rota.free
+        """The number of free slots."""
+        return self._queue.free
 
     async def take(self) -> Hashable:
-        """Waits for a place; what comes is to be given back."""
+        """Waits for a slot. Returns the client to pass to ``give_back``. When cancelled, it holds no slot."""
         client, request = whose()
-        mine = asyncio.get_running_loop().create_future()
-        self._rota.wait(client, request, mine)
-        self._hand_out()
+        future = asyncio.get_running_loop().create_future()
+        self._queue.wait(client, request, future)
+        self._dispatch()
         try:
-            await mine
+            await future
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():
+            if future.done() and not future.cancelled():
                 self.give_back(client)
             raise
         return client
 
     def give_back(self, client: Hashable) -> None:
-        """``client`` needs its place no more."""
-        self._rota.rest(client)
-        self._hand_out()
+        """Returns a slot of ``client``."""
+        self._queue.rest(client)
+        self._dispatch()
 
-    def _hand_out(self) -> None:
-        while (found := self._rota.next()) is not None:
-            client, mine = found
-            if mine.done():  # who waited has left
-                self._rota.rest(client)
+    def _dispatch(self) -> None:
+        while (found := self._queue.next()) is not None:
+            client, future = found
+            if future.done():  # the waiter was cancelled
+                self._queue.rest(client)
             else:
-                mine.set_result(None)
+                future.set_result(None)
 
     async def __aenter__(self) -> None:
         await self.take()

@@ -1,4 +1,4 @@
-"""Waiting for file descriptors of any number: ``select.select`` ends at 1,024, which a program with many connections has long passed."""
+"""Waits for file descriptors with poll(2): ``select.select`` supports descriptors below 1,024 only."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import signal
 from collections.abc import Iterable
 
 LONGEST_S = 86400.0  # poll(2) counts milliseconds in 32 bits
-BEAT = b"\0"  # what a child that shares no memory says each second on the pipe to its supervisor
+BEAT = b"\0"  # heartbeat that a child without shared memory writes each second to its supervisor's pipe
 
 def readable(fds: Iterable[int], timeout_s: float | None = None) -> set[int]:
-    """Those of ``fds`` that can be read without waiting, because something came, or they ended or broke. Waits for the first of them;
-    after ``timeout_s``, if that is given, or a day, if it is longer, the set may be empty. Not to be called on an event loop's thread."""
+    """Returns those of ``fds`` that can be read without blocking (data, end of file or an error).
+
+    Blocks until there is one. After ``timeout_s``, but at most a day, the set may be empty. Must not be called on an event loop's thread.
+    """
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
@@ -20,6 +22,8 @@ def readable(fds: Iterable[int], timeout_s: float | None = None) -> set[int]:
 
 
 def terminate_with(alive: int) -> None:
-    """Sends this process SIGTERM when the pipe ``alive`` ends: when nobody has its other end any more. For a thread of its own."""
+    """Blocks until the other end of the pipe ``alive`` is closed by all its holders, then sends this process SIGTERM. For a thread of its
+    own.
+    """
     os.read(alive, 1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -29,14 +29,14 @@ _TITLES = {
 }  # fmt: skip
 
 OMIT_VALUE = object()
-# A path without a name: Go prints the empty step as an index.
+# The path without a name: Go prints the empty element as an index.
 ROOT = "[]"
 
-# What Go's strings.TrimSpace takes away; Python's strip() would take four control characters more.
+# The characters that Go's strings.TrimSpace removes; Python's strip() would remove four more control characters.
 GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
-# A path that is longer ends there, whatever it leads to below: a long key must not be copied for each of the fields behind it.
+# Longer paths are not extended: a long key must not be copied for each of the fields below it.
 MAX_PATH = 8_192
 
 
@@ -62,7 +62,7 @@ def key(path: str, k: str) -> str:
 
 
 def go_value(value: Any) -> str:
-    """A value as ``field.Error`` prints it: strings quoted, null, everything else as compact JSON."""
+    """A value as ``field.Error`` prints it: strings quoted, null, anything else as compact JSON."""
     if value is None:
         return "null"
     if value is True:
@@ -79,8 +79,8 @@ def go_value(value: Any) -> str:
 
 
 def go_float(value: float) -> str:
-    """``%v`` of a finite number: the shortest digits that read back, with an exponent from 1e-05 down and from 1e+06 up."""
-    from decimal import Decimal  # hardly ever needed
+    """Go's ``%v`` of a finite number: the shortest digits that round-trip, with an exponent below 1e-04 and from 1e+06 on."""
+    from decimal import Decimal  # rarely needed
 
     digits = Decimal(repr(value)).normalize()
     exponent = digits.adjusted()
@@ -90,7 +90,7 @@ def go_float(value: float) -> str:
 
 
 def in_go_order(value: Any) -> Any:
-    """A JSON value as Go writes what it read: the keys of objects sorted, whole numbers without a point."""
+    """A JSON value as Go writes it after decoding: sorted keys, whole numbers without a point."""
     if isinstance(value, dict):
         return {key: in_go_order(value[key]) for key in sorted(value)}
     if isinstance(value, list):
@@ -99,12 +99,12 @@ def in_go_order(value: Any) -> Any:
 
 
 def as_read(value: Any) -> Any:
-    """A JSON value for the ``value`` of an error, as Go prints what it read: a number that stands alone is not in JSON then."""
+    """A decoded JSON value for the ``value`` of an error, as Go prints it: a bare float is not printed as JSON."""
     return value if isinstance(value, float) else in_go_order(value)
 
 
 class FieldError:
-    """One finding of validation: ``type`` is the metav1.CauseType, ``field`` the path, ``value`` what was wrong."""
+    """A validation error: ``type`` is the metav1.CauseType, ``field`` the path, ``value`` the invalid value."""
 
     __slots__ = ("detail", "field", "type", "value")
 
@@ -112,7 +112,7 @@ class FieldError:
         self.type, self.field, self.value, self.detail = type, field, value, detail
 
     def error_body(self) -> str:
-        """The message without the field path; what a StatusCause carries."""
+        """The message without the field path, as in a StatusCause."""
         title = _TITLES[self.type]
         if self.type in (REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL) or self.value is OMIT_VALUE:
             text = title
@@ -128,12 +128,12 @@ class FieldError:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """"Required value": the field must be given."""
+    """"Required value": the field must be set."""
     return FieldError(REQUIRED, path, "", detail)
 
 
 def duplicate(path: str, value: Any) -> FieldError:
-    """"Duplicate value": the value stands in the list already."""
+    """"Duplicate value": the value occurs in the list already."""
     return FieldError(DUPLICATE, path, value, "")
 
 
@@ -143,24 +143,26 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: Any, valid: list[str] | tuple[str, ...]) -> FieldError:
-    """``valid`` is listed sorted, as the sets are that upstream passes; where it passes a list, build the FieldError itself."""
+    """"Unsupported value": lists ``valid`` sorted, like the sets that upstream passes. Where upstream passes a list, create the FieldError
+    directly.
+    """
     detail = "supported values: " + ", ".join(go_quote(v) for v in sorted(valid)) if valid else ""
     return FieldError(NOT_SUPPORTED, path, value, detail)
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """"Forbidden": the field may not be set, or not be changed, here."""
+    """"Forbidden": the field may not be set or changed here."""
     return FieldError(FORBIDDEN, path, "", detail)
 
 
 def too_long(path: str, max_length: int) -> FieldError:
-    """"Too long": more than ``max_length`` bytes; below 0 the limit is not told."""
+    """"Too long": more than ``max_length`` bytes; a negative limit is not mentioned."""
     detail = f"may not be more than {max_length} byte{'' if max_length == 1 else 's'}" if max_length >= 0 else "value is too long"
     return FieldError(TOO_LONG, path, "", detail)
 
 
 def too_many(path: str, actual: int, maximum: int) -> FieldError:
-    """"Too many": ``actual`` items where ``maximum`` are allowed; below 0 a number is not told."""
+    """"Too many": ``actual`` items where ``maximum`` are allowed; negative numbers are not mentioned."""
     detail = f"must have at most {maximum} item{'' if maximum == 1 else 's'}" if maximum >= 0 else "has too many items"
     return FieldError(TOO_MANY, path, actual if actual >= 0 else OMIT_VALUE, detail)
 

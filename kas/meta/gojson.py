@@ -1,7 +1,7 @@
-"""JSON as Go's ``encoding/json`` reads it: what it accepts, and its words for what it does not.
+"""JSON as Go's ``encoding/json`` reads it: the inputs it accepts, and its error texts.
 
-``loads`` is orjson with Go's leniency (broken UTF-8 and lone surrogates become U+FFFD, numbers of any size) and Go's
-error text, which the API hands to clients. ``syntax_error`` finds that text; it runs only when something is wrong.
+``loads`` is orjson with Go's leniency (invalid UTF-8 and lone surrogates become U+FFFD, numbers of any size) and Go's error texts, which
+the API passes to clients. ``syntax_error`` determines that text; it runs only after a failure.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ Parser = Callable[[bytes], Any]
 
 
 class JSONError(ValueError):
-    """``str()`` is Go's message."""
+    """Invalid JSON. ``str()`` is Go's message."""
 
 
 class NumberError(JSONError):
-    """Of JSON that is well-formed and has a number that no float64 holds. Go finds it when it comes to the value, and has read the
-    kind by then: ``value`` is that of the text, with infinities where the numbers are."""
+    """Well-formed JSON with a number that no float64 holds. Go finds this only when it converts the value, after it has read the kind.
+    ``value`` is the value of the text with infinities in place of such numbers.
+    """
 
     value: Any = None
 
 
-# What Go reads kind and apiVersion of any object into.
+# The type into which Go decodes kind and apiVersion of any object.
 TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _SURROGATE = later("[\ud800-\udfff]")
 
 
 def loads(data: bytes | str) -> Any:
-    """The value of a JSON text. Raises JSONError, of a number that no float64 holds NumberError."""
+    """Parses a JSON text. Raises JSONError, and NumberError for a number that no float64 holds."""
     large = data if isinstance(data, bytes) and len(data) > WHOLE else None
     try:
         return orjson.loads(data) if large is None else parse_in_pieces(large, orjson.loads)
@@ -50,7 +51,7 @@ def loads(data: bytes | str) -> Any:
             raise JSONError(message) from None
     read: Callable[[bytes, Parser], Any] = _whole if large is None else parse_in_pieces
     try:
-        # Since Python 3.12 parsing takes more depth than what follows it.
+        # Since Python 3.12 the parser handles deeper nesting than the code after it.
         try:
             return read(raw, partial(_lenient, parse_int=_parse_int, parse_float=_parse_float))
         except NumberError as e:
@@ -74,7 +75,7 @@ def _parse_int(text: str) -> int | float:
 
 
 def _unbounded(text: str) -> int | float:
-    # An integer beyond 64 bits is a float64 in Go; the length is looked at first because int() of a long text is slow, or refuses it.
+    # An integer beyond 64 bits is a float64 in Go. The length is checked first because int() is slow for a long text, or refuses it.
     if len(text) <= 20:
         value = int(text)
         if -(2**63) <= value < 2**64:
@@ -100,7 +101,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def go_type(value: Any) -> str:
-    """What an UnmarshalTypeError calls ``value``."""
+    """The name of a value's JSON type in an UnmarshalTypeError."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -111,20 +112,23 @@ def go_type(value: Any) -> str:
 
 
 def cannot_unmarshal(value: Any, into: str) -> str:
-    """``json.UnmarshalTypeError``: the text Go has for a value that does not fit the type ``into``."""
+    """The text of ``json.UnmarshalTypeError`` for a value that does not fit the Go type ``into``."""
     return f"json: cannot unmarshal {go_type(value)} into Go value of type {into}"
 
 
 def members(value: Any, into: str) -> dict[str, Any]:
-    """The members of a JSON object under lower-case names, as Go matches them whatever their case; null has none. ``into``: Go's type."""
+    """The members of a JSON object under lower-case names, since Go matches names case-insensitively; null has none. Raises JSONError with
+    Go's type ``into`` for any other value.
+    """
     if value is not None and not isinstance(value, dict):
         raise JSONError(cannot_unmarshal(value, into))
     return {name.lower(): member for name, member in (value or {}).items()}
 
 
 def structs(text: str, into: str, fields: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A JSON list of structs ``into`` (a Go type without tags: ``fields`` are its names and their types, strings but for int64), each
-    under the names that the API has for its fields. Raises JSONError."""
+    """Parses a JSON list of structs of the Go type ``into``, which has no tags: ``fields`` maps its field names to their types (string or
+    int64). Returns the structs under the API's field names. Raises JSONError.
+    """
     items = loads(text)
     if items is not None and not isinstance(items, list):
         raise JSONError(cannot_unmarshal(items, f"[]{into}"))
@@ -136,7 +140,7 @@ def structs(text: str, into: str, fields: Mapping[str, str]) -> list[dict[str, A
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int if kind == "int64" else str):
-                # Of a number that does not fit its type Go tells the digits.
+                # For a number that does not fit its type, Go includes the digits.
                 shown = f"number {orjson.dumps(value).decode()}" if kind == "int64" and isinstance(value, float) else go_type(value)
                 raise JSONError(f"json: cannot unmarshal {shown} into Go struct field {into.partition('.')[2]}.{name} of type {kind}")
             known[name[0].lower() + name[1:]] = value
@@ -158,7 +162,7 @@ def _unexpected(byte: int, context: str) -> str:
     elif 0x80 <= byte < 0xA0 or byte in (0xA0, 0xAD):
         quoted = f"'\\u{byte:04x}'"
     else:
-        # Go takes the single byte for a rune, so a broken two-byte letter shows as its Latin-1 reading.
+        # Go treats the single byte as a rune, so an incomplete multi-byte character shows as Latin-1.
         quoted = f"'{chr(byte)}'"
     return f"invalid character {quoted} {context}"
 
@@ -167,7 +171,7 @@ _NAMED = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\
 
 
 def syntax_error(data: bytes) -> str | None:
-    """The message of Go's first complaint about ``data``, None when it is well-formed JSON."""
+    """Go's message for the first syntax error in ``data``; None for well-formed JSON."""
     fault = syntax_fault(data)
     if fault is None:
         return None

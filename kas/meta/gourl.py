@@ -1,5 +1,6 @@
-"""URLs as Go's ``url.Parse`` and ``url.ParseRequestURI`` read them (Go 1.26, whose hosts are stricter than those before), and their parts
-and their text as ``url.URL`` gives them."""
+"""URLs as parsed by Go's ``url.Parse`` and ``url.ParseRequestURI`` (Go 1.26, whose rules for hosts are stricter than before), and their
+parts and text as in ``url.URL``.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from kas.meta.netip import parse_addr
 from kas.meta.records import NamedTuple
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*+):")  # not looked back through where it is none
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*+):")  # possessive: no backtracking when there is no scheme
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _USER = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
-# A percent sign may only stand before a byte that is no ASCII, or itself.
+# A percent sign may only escape a non-ASCII byte or itself.
 _NOT_IN_HOST = re.compile(r"[ #\\^`{|}]|%(?![89A-Fa-f][0-9A-Fa-f]|25)")
-# In a zone before what a host may have as it is, and a blank.
+# In a zone also characters that a host may contain literally, and a blank.
 _NOT_IN_ZONE = re.compile(r"[ #\\^`{|}]|%(?!2[0-24-9A-Ea-e]|3[0-9A-Ea-e]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[BDFbdf]|7[Ee])")
 _PORT = re.compile(r":[0-9]*\Z")
-MAX_PARAMETERS = 10_000  # a query with more has none
-# What stands as it is in each part, when it is written; and what may stand there as it was read.
+MAX_PARAMETERS = 10_000  # a query with more is treated as having none
+# The characters that each part keeps unescaped when it is written, and (…_READ) those that may be unescaped when it is read.
 _LETTERS = rb"A-Za-z0-9\-_.~"
 _PATH, _PATH_READ = re.compile(rb"[^" + _LETTERS + rb"$&+,/:;=@]"), re.compile(rb"[^" + _LETTERS + rb"$&+,/:;=@!'()*\[\]%]")
 _FRAGMENT = re.compile(rb"[^" + _LETTERS + rb"$&+,/:;=?@!()*]")
@@ -29,9 +30,10 @@ _HOST, _NAME = re.compile(rb"[^" + _LETTERS + rb"!$&'()*+,;=:\[\]<>\"]"), re.com
 
 
 class URL(NamedTuple):
-    """What a URL says. ``user`` is the name and the password as they stand there, None where there is neither; ``opaque`` is all of it,
-    without a path. ``path``, ``query`` and ``fragment`` are escaped as they were; the host is not. ``asks`` is whether an empty query was
-    asked, ``hostless`` whether an absolute path follows the scheme at once."""
+    """A parsed URL. ``user`` is the user name and password as written, None when there are none. An ``opaque`` URL has no path. ``path``,
+    ``query`` and ``fragment`` keep their escapes; the host does not. ``asks`` is True for an empty query after "?", ``hostless`` when an
+    absolute path directly follows the scheme.
+    """
 
     scheme: str
     user: str | None
@@ -51,29 +53,29 @@ class URL(NamedTuple):
 
     @property
     def port(self) -> str:
-        """The digits behind the host, "" without any."""
+        """The port digits of the host, "" when there are none."""
         found = _PORT.search(self.host)
         return found.group()[1:] if found is not None else ""
 
     @property
     def userinfo(self) -> str:
-        """Name and password as they are written."""
+        """User name and password, escaped for output."""
         name, colon, password = (self.user or "").partition(":")
         return f"{_written(_NAME, name)}:{_written(_NAME, password)}" if colon else _written(_NAME, name)
 
     @property
     def escaped_path(self) -> str:
-        """``EscapedPath``: as it was read, where it was escaped well."""
+        """``EscapedPath``: the path as read if its escaping is valid, else escaped anew."""
         return self.path if _PATH_READ.search(self.path.encode()) is None else _written(_PATH, self.path)
 
     @property
     def escaped_fragment(self) -> str:
-        """``EscapedFragment``, likewise."""
+        """``EscapedFragment``, by the same rule."""
         well = _FRAGMENT_READ.search(self.fragment.encode()) is None
         return self.fragment if well else _written(_FRAGMENT, self.fragment)
 
     def values(self) -> dict[str, list[str]]:
-        """``Query``: the parameters that can be read, none of too many."""
+        """``Query``: the valid parameters; none if there are ``MAX_PARAMETERS`` or more "&"."""
         out: dict[str, list[str]] = {}
         for pair in self.query.split("&") if self.query.count("&") < MAX_PARAMETERS else ():
             if not pair or ";" in pair or _ESCAPE.search(pair):
@@ -114,7 +116,8 @@ def parse(text: str) -> URL:
 
 
 def parse_request_uri(text: str) -> URL:
-    """``url.ParseRequestURI``, which knows no fragments. Raises ValueError with Go's text, without its ``parse "...":`` in front."""
+    """``url.ParseRequestURI``, which does not split off a fragment. Raises ValueError with Go's text, without its leading ``parse "...":``.
+    """
     return _parse(text, of_request=True)
 
 
@@ -155,10 +158,10 @@ def _parse(text: str, of_request: bool) -> URL:
 
 
 def _host(scheme: str, text: str) -> str:
-    """The host without escapes; a port may follow."""
+    """The unescaped host, possibly with a port."""
     if "[" in text:
         return _literal(text)
-    strict = scheme in ("http", "https")  # others may list several hosts
+    strict = scheme in ("http", "https")  # other schemes may list several hosts
     colon = text.find(":") if strict else text.rfind(":")
     _check_port(text[colon:] if colon >= 0 else "")
     return _unescaped(text, _NOT_IN_HOST)
@@ -197,7 +200,7 @@ def _check_escapes(text: str) -> None:
 
 
 def _no_escape(text: str, at: int) -> str:
-    """Three bytes are shown, of whole characters."""
+    """Go's error for an invalid escape: it shows three bytes, here cut to whole characters."""
     return f"invalid URL escape {go_quote(text[at : at + 3].encode()[:3].decode('utf-8', 'ignore'))}"
 
 
@@ -211,7 +214,7 @@ def _unescaped(text: str, bad: re.Pattern[str]) -> str:
 
 
 def _written(escaped: re.Pattern[bytes], text: str) -> str:
-    """What was read, escaped anew: what need not be is not."""
+    """Unescapes a part and escapes it again, minimally."""
     return escaped.sub(_escaped, unquote_to_bytes(text)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Making an object from what its constructor asks for by name."""
+"""Constructor injection by parameter name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 
 def wants(cls: Any) -> list[str]:
-    """The names of a constructor's arguments; none for a class without a constructor of its own."""
+    """The names of a constructor's annotated parameters; empty for a class without a constructor of its own."""
     return [name for name in getattr(cls.__init__, "__annotations__", {}) if name != "return"]
 
 
 def make(cls: Any, known: Mapping[str, Any]) -> Any:
-    """``cls`` with those of ``known`` that its constructor names. Raises ``TypeError`` when it names another one without a default."""
+    """Creates ``cls`` with those of ``known`` that its constructor has as parameters. Raises ``TypeError`` when another parameter has no
+    default.
+    """
     return cls(**{name: known[name] for name in wants(cls) if name in known})

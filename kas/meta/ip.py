@@ -1,5 +1,6 @@
-"""IP addresses and CIDRs as Go's parser of 1.16 reads them (``k8s.io/utils/net``), which takes ``010.0.0.1`` for ``10.0.0.1``. What of it a
-field may have is in ``ipchecks.py``. A parsed address is the integer with the family it was *written* in.
+"""IP addresses and CIDRs as parsed by Go 1.16 (``k8s.io/utils/net``), which accepts ``010.0.0.1`` as ``10.0.0.1``.
+
+``ipchecks.py`` says which of these a field may have. A parsed address is an integer with the family in which it was *written*.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _PLAIN = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}", re.ASCII)
 
 
 class IP(NamedTuple):
-    """``bits`` is 32 or 128 by how it was written; ``number`` the address as an integer of that width."""
+    """An address. ``bits`` is 32 or 128, by how it was written; ``number`` is the address as an integer of that width."""
 
     number: int
     bits: int
@@ -28,7 +29,7 @@ class IP(NamedTuple):
 
     @property
     def family(self) -> int:
-        """4 or 6 by meaning: an IPv4-mapped address counts as IPv4, as in Go's ``net.IP``."""
+        """4 or 6: an IPv4-mapped address counts as IPv4, as in Go's ``net.IP``."""
         return 4 if self.bits == 32 or self.is_mapped else 6
 
     def __str__(self) -> str:
@@ -38,7 +39,7 @@ class IP(NamedTuple):
 
 
 class CIDR(NamedTuple):
-    """An address with the length of a prefix; it may have bits behind the prefix."""
+    """An address with a prefix length; bits after the prefix may be set."""
 
     ip: IP
     prefix: int
@@ -57,12 +58,12 @@ class CIDR(NamedTuple):
 
 
 def is_plain_ipv4(text: str) -> bool:
-    """Whether a text is an IPv4 address in its canonical spelling, with which no rule finds fault."""
+    """Whether a text is an IPv4 address in canonical form, which every rule accepts."""
     return _PLAIN.fullmatch(text) is not None
 
 
 def parse_ip(text: str) -> IP | None:
-    """``netutils.ParseIPSloppy``."""
+    """``netutils.ParseIPSloppy``; None for an invalid address."""
     for c in text:
         if c == ".":
             return _parse_ipv4(text)
@@ -72,7 +73,7 @@ def parse_ip(text: str) -> IP | None:
 
 
 def parse_cidr(text: str) -> CIDR | None:
-    """``netutils.ParseCIDRSloppy``."""
+    """``netutils.ParseCIDRSloppy``; None for an invalid CIDR."""
     address, slash, mask = text.partition("/")
     if not slash:
         return None
@@ -118,7 +119,7 @@ def _parse_ipv6(text: str) -> IP | None:
 
 
 def _groups(text: str, last: bool) -> list[int] | None:
-    """The 16-bit groups of one side of ``::``; a dotted IPv4 tail only where the address ends."""
+    """The 16-bit groups on one side of ``::``; a dotted IPv4 tail is allowed only at the end of the address. None when invalid."""
     if not text:
         return []
     out: list[int] = []

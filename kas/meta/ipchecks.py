@@ -1,7 +1,7 @@
-"""What fields may have of IP addresses and CIDRs: apimachinery's ``util/validation/ip.go``.
+"""Validation of IP addresses and CIDRs in fields: apimachinery's ``util/validation/ip.go``.
 
-Old fields must keep accepting what the sloppy parser of ``ip.py`` accepts. The strict rules refuse leading zeros and IPv4-mapped IPv6 and,
-for new fields, any spelling but the canonical one.
+Old fields must keep accepting what the sloppy parser in ``ip.py`` accepts. The strict rules refuse leading zeros and IPv4-mapped IPv6
+addresses and, for new fields, any non-canonical form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_INTERFACE = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 200
 
 
 def _has_leading_zeros(address: str) -> bool:
-    """What Go's ``netip`` refuses though the sloppy parser took it."""
+    """Whether Go's ``netip`` refuses an address, although the sloppy parser accepted it, for leading zeros."""
     if ":" in address:
         head, _, tail = address.rpartition(":")
         if any(len(group) > 4 for group in head.split(":")):
@@ -51,7 +51,7 @@ def validate_ip(path: str, text: str) -> list[FieldError]:
 
 
 def validate_legacy_ip(path: str, text: str, strict: bool = True, old: Container[str] = ()) -> list[FieldError]:
-    """The rule for fields that once took sloppy addresses; what stands in ``old`` stays valid.
+    """The rule for fields that used to accept sloppy addresses; values in ``old`` stay valid.
 
     ``strict`` is the gate StrictIPCIDRValidation.
     """
@@ -83,7 +83,7 @@ def validate_cidr(path: str, text: str) -> list[FieldError]:
 
 
 def validate_legacy_cidr(path: str, text: str, strict: bool = True, old: Container[str] = ()) -> list[FieldError]:
-    """``IsValidCIDRForLegacyField``: what ``old`` holds already passes; leading zeros and the like only without ``strict``."""
+    """``IsValidCIDRForLegacyField``: values in ``old`` are accepted; leading zeros and the like are accepted only without ``strict``."""
     return [] if text in old else _parse_cidr_strictly(path, text, strict)[1]
 
 
@@ -92,16 +92,16 @@ def validate_interface_address(path: str, text: str) -> list[FieldError]:
     cidr = parse_cidr(text)
     if cidr is None:
         return [field.invalid(path, text, _NOT_INTERFACE)]
-    # An IPv4-mapped address prints as IPv4, and so does a prefix that only an IPv6 address can have.
+    # An IPv4-mapped address prints as IPv4, with its prefix reduced accordingly.
     prefix = cidr.prefix - 96 if cidr.ip.family == 4 and cidr.prefix > 32 else cidr.prefix
     canonical = f"{cidr.ip}/{prefix}"
     return [] if text == canonical else [field.invalid(path, text, f"must be in canonical form ({go_quote(canonical)})")]
 
 
 def ip_warnings(path: str, text: str) -> list[str]:
-    """GetWarningsForIP; ``text`` is known to parse."""
+    """GetWarningsForIP. Returns none for a text that is not an address."""
     if is_plain_ipv4(text):
-        return []  # as of most pods, whose statuses are written more often than anything else of them
+        return []  # most pods have one, and pod statuses are written most often
     ip = parse_ip(text)
     if ip is None:
         return []
@@ -124,7 +124,7 @@ def cidr_warnings(path: str, text: str) -> list[str]:
     address, _, mask = text.partition("/")
     warnings = []
     if cidr.network != cidr.ip:
-        # The host bits make it ambiguous what was meant: the network or the address.
+        # With host bits set, it is ambiguous whether the network or the address was meant.
         warnings.append(
             f"{path}: CIDR value {go_quote(text)} is ambiguous in this context"
             f" (should be {go_quote(str(cidr))} or {go_quote(f'{cidr.ip}/{cidr.ip.bits}')}?)"

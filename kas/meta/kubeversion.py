@@ -10,9 +10,9 @@ _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
 
 def version_key(version: str) -> tuple[Any, ...]:
-    """Sort key that puts the preferred version first: v2, v1, v1beta2, v1beta1, v1alpha1, then other names by alphabet."""
+    """A sort key that puts preferred versions first: v2, v1, v1beta2, v1beta1, v1alpha1, then other names alphabetically."""
     number = version[1:]
-    if version.startswith("v") and number.isdecimal() and number.isascii():  # as nearly all are
+    if version.startswith("v") and number.isdecimal() and number.isascii():  # the common case
         return (0, -2, -int(number), 0)
     match = _KUBE_VERSION.fullmatch(version)
     if match is None:

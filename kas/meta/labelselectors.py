@@ -1,4 +1,4 @@
-"""metav1.LabelSelector: its validation (``apis/meta/v1/validation``). What one selects is ``selectors``' to say."""
+"""Validation of metav1.LabelSelector (``apis/meta/v1/validation``). Matching is in ``selectors``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kas.meta.selectors import LabelSelector, SelectorError, from_label_selector
 
 
 def label_name(name: str, path: str) -> list[FieldError]:
-    """``ValidateLabelName``: a qualified name; one error for each thing wrong with it."""
+    """``ValidateLabelName``: a qualified name; one error per problem."""
     return [field.invalid(path, name, m) for m in cached.qualified_name(name)]
 
 
@@ -28,9 +28,7 @@ def labels(items: Mapping[str, str] | None, path: str) -> list[FieldError]:
 
 
 def label_selector(selector: Mapping[str, Any] | None, path: str, allow_invalid_values: bool = False) -> list[FieldError]:
-    """``ValidateLabelSelector`` of a metav1.LabelSelector; with ``allow_invalid_values`` the values of expressions are not looked at, for
-    stored objects.
-    """
+    """``ValidateLabelSelector``. With ``allow_invalid_values``, the values of expressions are not checked, for stored objects."""
     if not selector or LABEL_SELECTOR.passes(selector):
         return []
     errs = labels(selector.get("matchLabels"), f"{path}.matchLabels")
@@ -53,7 +51,7 @@ def label_selector(selector: Mapping[str, Any] | None, path: str, allow_invalid_
 
 
 def has_invalid_value(selector: Mapping[str, Any] | None) -> bool:
-    """``LabelSelectorHasInvalidLabelValue``: whether an expression compares with what no label can hold."""
+    """``LabelSelectorHasInvalidLabelValue``: whether an expression has a value that no label can have."""
     return any(cached.label_value(v) for term in (selector or {}).get("matchExpressions") or () for v in term.get("values") or ())
 
 
@@ -63,8 +61,7 @@ def is_empty(selector: Mapping[str, Any]) -> bool:
 
 
 def converted(selector: Mapping[str, Any] | None) -> LabelSelector | None:
-    """What ``LabelSelectorAsSelector`` makes of the selector, None where that is an error. An absent one matches nothing, an empty one
-    everything."""
+    """``LabelSelectorAsSelector``; None for an invalid selector. An absent selector matches nothing, an empty one everything."""
     try:
         return from_label_selector(selector)
     except SelectorError:

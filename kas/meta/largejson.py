@@ -1,5 +1,8 @@
-"""Large JSON a piece at a time: to parse it, and to let go of what was parsed, is one step of the interpreter's otherwise, in which no
-other thread has its lock; of three megabytes 60 to 150 ms, and 20 to 50."""
+"""Parses and frees large JSON in pieces.
+
+Parsing a document, or freeing a parsed one, is otherwise a single step of the interpreter that holds the GIL throughout: for three
+megabytes, 60 to 150 ms to parse and 20 to 50 ms to free.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,27 @@ import orjson
 
 from kas._codecs import NotCutError, parse_in_pieces
 
-OWN = 2  # references to what nobody else has: here, and of who counts them
-WHOLE = 128 << 10  # bytes that are parsed, or let go of, in one step: some milliseconds
+OWN = 2  # reference count of an otherwise unreferenced value: the local variable and getrefcount's argument
+WHOLE = 128 << 10  # bytes that are parsed or freed in one step: some milliseconds
 
 
 def parse(data: bytes) -> Any:
-    """``orjson.loads``."""
+    """``orjson.loads``, in pieces for documents above ``WHOLE``. Raises ``orjson.JSONDecodeError`` for the whole document."""
     if len(data) <= WHOLE:
         return orjson.loads(data)
     try:
         return parse_in_pieces(data, orjson.loads)
     except (NotCutError, orjson.JSONDecodeError):
-        return orjson.loads(data)  # which says what is wrong, and where
+        return orjson.loads(data)  # raises the error with its position in the whole document
 
 
 def let_go(values: list[Any]) -> None:
-    """Drops all of ``values``, and what only these still refer to, each once. For a thread: nothing is changed that somebody else refers
-    to."""
+    """Frees ``values`` and everything reachable only from them, each object once. Meant for a thread; values that are referenced elsewhere
+    are not changed.
+    """
     while values:
         value = values.pop()
-        # What others refer to as well, as to one rule each of its thousands of resources, is gone into from the last of them.
+        # A value that is shared, such as one rule by thousands of resources, is descended into from its last reference.
         if getrefcount(value) <= OWN:
             if isinstance(value, dict):
                 values.extend(value.values())

@@ -1,4 +1,4 @@
-"""``Lazy``: stands for an object until somebody uses it. Start-up is a feature, and most of a server is not needed for it."""
+"""``Lazy``: a proxy that creates its object on first use, since most of a server is not needed for its start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Lazy:
-    """Makes its object, by ``make()``, at the first use of an attribute or the first call, and is that object from then on."""
+    """A proxy that calls ``make()`` at the first attribute access or call, and forwards to the result from then on."""
 
     __slots__ = ("_made", "_make")
 

@@ -1,4 +1,4 @@
-"""Addresses of electronic mail as Go's ``net/mail.ParseAddress`` reads them: RFC 5322, with names and text in UTF-8."""
+"""E-mail addresses as parsed by Go's ``net/mail.ParseAddress``: RFC 5322, with names and text in UTF-8."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SPECIALS = frozenset('()<>[]:;@\\,."')
 
 
 def is_address(text: str) -> bool:
-    """``gopher@example.com``, ``Gopher <gopher@example.com>``."""
+    """Whether a text is an e-mail address: ``gopher@example.com`` or ``Gopher <gopher@example.com>``."""
     reader = _Reader(text)
     try:
         reader.address()
@@ -47,7 +47,7 @@ class _Reader:
             self.at += 1
 
     def comments(self) -> None:
-        """White space with comments in parentheses, which nest."""
+        """Skips white space and nested comments in parentheses."""
         self.blank()
         while self.take("("):
             depth = 1
@@ -61,7 +61,7 @@ class _Reader:
             self.blank()
 
     def address(self) -> None:
-        """One address, and nothing behind it."""
+        """Parses one address up to the end of the text."""
         self.comments()
         self.need(self.peek())
         start = self.at
@@ -79,7 +79,7 @@ class _Reader:
         self.need(self.at == len(self.text))
 
     def spec(self) -> None:
-        """``local@domain``."""
+        """Parses ``local@domain``."""
         self.blank()
         if self.peek() == '"':
             self.need(self.quoted())
@@ -100,7 +100,7 @@ class _Reader:
         self.at = end + 1
 
     def quoted(self) -> str:
-        """What a quoted string holds."""
+        """Parses a quoted string; returns its content."""
         self.at += 1
         out = []
         while not self.take('"'):
@@ -122,7 +122,7 @@ class _Reader:
         self.need(found and not (dots and (found[0] == "." or found[-1] == "." or ".." in found)))
 
     def phrase(self) -> None:
-        """A display name: words, which may have dots in them."""
+        """Parses a display name: words, which may contain dots."""
         words = 0
         while True:
             self.comments()

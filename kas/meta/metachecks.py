@@ -1,6 +1,6 @@
-"""The checks of object metadata: what nearly every object has, and certainly nothing wrong with it.
+"""Fast checks of object metadata that accept what is certainly valid, which is nearly every object.
 
-The rules, and all wording, are in ``kas.meta.objectmeta`` and ``labelselectors``.
+The full rules and all error texts are in ``kas.meta.objectmeta`` and ``labelselectors``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXPRESSION = checks.any_of(
     checks.record({"key": _KEY, "operator": checks.option("Exists", "DoesNotExist")}, required=("key", "operator")),
 )
 LABEL_SELECTOR = checks.record({"matchLabels": LABELS, "matchExpressions": checks.listing(_EXPRESSION)})
-# Keys are lowered before they are looked at.
+# Upstream lower-cases keys before it checks them.
 ANNOTATIONS = checks.mapping(checks.text(), checks.qualified_name(capitals=True), total=TOTAL_ANNOTATION_SIZE_LIMIT_B)
 
 
@@ -42,7 +42,7 @@ def _owners() -> Check:
 
 
 def _finalizers(*others: Check) -> Check:
-    """Names with a prefix, one at the most of the two that say what becomes of dependents, and what one of ``others`` says."""
+    """Finalizers: qualified names with a prefix, at most one of the two that govern dependents, and whatever ``others`` accept."""
     dependents = Scope("dependents")
     either = checks.option(*DEPENDENTS).claim(dependents, "dependents")
     others = (checks.qualified_name(prefixed=True), either, *others)
@@ -66,7 +66,7 @@ _PARTS = {
     "managedFields": _managers().or_null(),
 }  # fmt: skip
 _FINALIZERS = _finalizers(checks.all_of(checks.text(but=DEPENDENTS), checks.qualified_name())).or_null()
-# What has rules that are the same for objects of every kind.
+# The parts of metadata whose rules are the same for all kinds.
 METADATA = checks.record(
     {**dict.fromkeys(("name", "generateName", "namespace", "generation"), ANY), **_PARTS, "finalizers": _FINALIZERS}, rest=ANY
 )
@@ -86,12 +86,13 @@ _NAMES: tuple[tuple[names.NameFunction, Check, Check], ...] = (
     (names.dns1035_label, checks.dns1035_label(), checks.unknown()),
     (names.path_segment, checks.path_segment(), checks.path_segment()),
 )
-# The whole of an object's metadata, by the kind's rule for names and whether its objects have namespaces.
+# All of an object's metadata, by the kind's name rule and whether it is namespaced.
 OBJECT_META: dict[tuple[names.NameFunction, bool], Check] = {}
 
 
 def name_rule(rule: names.NameFunction, name: Check, generate_name: Check) -> None:
-    """Metadata of kinds with this rule for names is looked at quickly: ``name`` and ``generate_name`` pass only what the rule does."""
+    """Registers fast checks for kinds with the name rule ``rule``. ``name`` and ``generate_name`` must accept only what the rule accepts.
+    """
     for namespaced in (True, False):
         OBJECT_META[rule, namespaced] = _object_meta(name, generate_name, namespaced)
 

@@ -1,7 +1,7 @@
-"""Whether a text is a valid name, label, key, port name and so on: apimachinery's ``util/validation`` and ``api/validate/content``.
+"""Validation of names, labels, keys, port names and so on: apimachinery's ``util/validation`` and ``api/validate/content``.
 
-Every ``is_*`` function answers the list of complaints in upstream's words, empty when the text is valid; lengths count
-UTF-8 bytes as Go's do. ``fully_qualified_*`` and ``domain_prefixed_*`` answer field errors.
+Every ``is_*`` function returns a list of error messages in upstream's words, which is empty for a valid text. Lengths count UTF-8 bytes, as
+in Go. ``fully_qualified_*`` and ``domain_prefixed_*`` return field errors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kas.meta import field
 from kas.meta.field import FieldError
 
-# name, whether it is a prefix (generateName) -> complaints
+# (name, whether it is a prefix (generateName)) -> error messages
 NameFunction = Callable[[str, bool], list[str]]
 
 _DNS1123_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -55,7 +55,7 @@ _match_label_key = _matcher(_LINEAR_KEY)
 _match_qualified_name = _matcher(rf"(?:(?=[^/]{{1,253}}/){_LINEAR_SUBDOMAIN}/)?(?=[^/]{{1,63}}\Z){_LINEAR_KEY}")
 _match_c_identifier = _matcher(_C_IDENTIFIER)
 _match_config_map_key = _matcher(_CONFIG_MAP_KEY)
-# What neither is too long nor begins with a dot, so that the usual key costs one match.
+# A key that is neither too long nor starts with a dot, so that the common key costs one match.
 _match_undotted_config_map_key = _matcher(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,252}")
 _match_http_header = _matcher(_HTTP_HEADER)
 _match_http_path = _matcher(_HTTP_PATH)
@@ -65,12 +65,12 @@ _has_letter = re.compile("[a-z]").search
 
 
 def byte_length(text: str) -> int:
-    """How long the text is in UTF-8, which is how Go counts; lone surrogates count as the three bytes they came from."""
+    """The length of a text in UTF-8 bytes, as in Go; a lone surrogate counts as the three bytes of its encoding."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def regex_error(message: str, pattern: str, *examples: str) -> str:
-    """Upstream's RegexError: the rule, examples, the expression."""
+    """Upstream's ``RegexError``: the rule, examples, the expression."""
     if not examples:
         return f"{message} (regex used for validation is '{pattern}')"
     listed = " or ".join(f"'{e}', " for e in examples)
@@ -83,7 +83,7 @@ def max_length_error(length: int) -> str:
 
 
 def max_bytes_error(length: int) -> str:
-    """``MaxLenError`` of values that are told in bytes."""
+    """``MaxLenError`` for limits stated in bytes."""
     return f"must be no more than {length} bytes"
 
 
@@ -103,7 +103,7 @@ _SUBDOMAIN_CASELESS_ERROR = regex_error(
     "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
     _DNS1123_SUBDOMAIN, "Example.com",
 )  # fmt: skip
-_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # of ASCII alone
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # ASCII only
 _SUBDOMAIN_UNDERSCORE_ERROR = regex_error(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.',"
     " and must start and end with an alphanumeric character",
@@ -141,16 +141,16 @@ _PERCENT_ERROR = regex_error("a valid percent string must be a numeric string fo
 
 
 def is_dns1123_label(text: str) -> list[str]:
-    """``IsDNS1123Label`` (RFC 1123): what is wrong with the text, nothing when it is valid."""
+    """``IsDNS1123Label`` (RFC 1123)."""
     errors = [max_length_error(LABEL_MAX_LENGTH)] if byte_length(text) > LABEL_MAX_LENGTH else []
     if not _match_label(text):
-        # A valid subdomain that is no label can only have dots too many.
+        # A valid subdomain that is not a label can only have dots too many.
         errors.append("must not contain dots" if _match_subdomain(text) else _LABEL_ERROR)
     return errors
 
 
 def is_dns1123_subdomain(text: str) -> list[str]:
-    """``IsDNS1123Subdomain``: what is wrong with the text, nothing when it is valid."""
+    """``IsDNS1123Subdomain``."""
     valid = _match_subdomain(text) is not None
     if valid and len(text) <= SUBDOMAIN_MAX_LENGTH:
         return []
@@ -161,12 +161,12 @@ def is_dns1123_subdomain(text: str) -> list[str]:
 
 
 def is_dns1123_subdomain_caseless(text: str) -> list[str]:
-    """``IsDNS1123SubdomainCaseless``: what is wrong with the text, letters of either case are not."""
+    """``IsDNS1123SubdomainCaseless``: accepts letters of either case."""
     return [_SUBDOMAIN_CASELESS_ERROR if e is _SUBDOMAIN_ERROR else e for e in is_dns1123_subdomain(text.translate(_LOWER))]
 
 
 def is_dns1123_subdomain_with_underscore(text: str) -> list[str]:
-    """``IsDNS1123SubdomainWithUnderscore``: what is wrong with the text, nothing when it is valid."""
+    """``IsDNS1123SubdomainWithUnderscore``."""
     errors = [max_length_error(SUBDOMAIN_MAX_LENGTH)] if byte_length(text) > SUBDOMAIN_MAX_LENGTH else []
     if not _match_underscore_subdomain(text):
         errors.append(_SUBDOMAIN_UNDERSCORE_ERROR)
@@ -174,7 +174,7 @@ def is_dns1123_subdomain_with_underscore(text: str) -> list[str]:
 
 
 def is_wildcard_dns1123_subdomain(text: str) -> list[str]:
-    """``IsWildcardDNS1123Subdomain`` ("*." and a subdomain): what is wrong with the text."""
+    """``IsWildcardDNS1123Subdomain``: "*." and a subdomain."""
     errors = [max_length_error(SUBDOMAIN_MAX_LENGTH)] if byte_length(text) > SUBDOMAIN_MAX_LENGTH else []
     if not (text.startswith("*.") and _match_subdomain(text[2:])):
         errors.append(_WILDCARD_ERROR)
@@ -182,7 +182,7 @@ def is_wildcard_dns1123_subdomain(text: str) -> list[str]:
 
 
 def is_dns1035_label(text: str) -> list[str]:
-    """``IsDNS1035Label`` (RFC 1035, begins with a letter): what is wrong with the text."""
+    """``IsDNS1035Label`` (RFC 1035): starts with a letter."""
     errors = [max_length_error(LABEL_MAX_LENGTH)] if byte_length(text) > LABEL_MAX_LENGTH else []
     if not _match_dns1035(text):
         errors.append(_DNS1035_ERROR)
@@ -190,7 +190,7 @@ def is_dns1035_label(text: str) -> list[str]:
 
 
 def is_qualified_name(text: str) -> list[str]:
-    """A label or annotation key, finalizer, condition type: ``[prefix/]name``."""
+    """``IsQualifiedName``: ``[prefix/]name``, as of a label or annotation key, finalizer or condition type."""
     if _match_qualified_name(text):
         return []
     parts = text.split("/")
@@ -217,7 +217,7 @@ def is_qualified_name(text: str) -> list[str]:
 
 
 def is_label_value(text: str) -> list[str]:
-    """``IsValidLabelValue``: what is wrong with the text; an empty value is valid."""
+    """``IsValidLabelValue``: an empty value is valid."""
     valid = not text or _match_label_key(text) is not None
     if valid and len(text) <= LABEL_MAX_LENGTH:
         return []
@@ -228,34 +228,34 @@ def is_label_value(text: str) -> list[str]:
 
 
 def is_c_identifier(text: str) -> list[str]:
-    """``IsCIdentifier``: what is wrong with the text."""
+    """``IsCIdentifier``."""
     return [] if _match_c_identifier(text) else [_C_IDENTIFIER_ERROR]
 
 
 def is_percent(text: str) -> list[str]:
-    """``IsValidPercent`` ("5%"): what is wrong with the text."""
+    """``IsValidPercent``: "5%"."""
     return [] if _match_percent(text) else [_PERCENT_ERROR]
 
 
 def is_http_header_name(text: str) -> list[str]:
-    """``IsHTTPHeaderName``: what is wrong with the text."""
+    """``IsHTTPHeaderName``."""
     return [] if _match_http_header(text) else [_HTTP_HEADER_ERROR]
 
 
 def is_http_path(text: str) -> bool:
-    """Whether the text is an absolute path of the characters RFC 3986 allows."""
+    """Whether the text has only the characters that RFC 3986 allows in a path."""
     return _match_http_path(text) is not None
 
 
 def is_relaxed_env_var_name(text: str) -> list[str]:
-    """The rule since 1.34 (KEP-4369)."""
+    """The rule for environment variable names since 1.34 (KEP-4369)."""
     if not text:
         return [f"environment variable name {EMPTY_ERROR}"]
     return [] if all(" " <= c <= "~" and c != "=" for c in text) else [_RELAXED_ENV_VAR_ERROR]
 
 
 def is_config_map_key(text: str) -> list[str]:
-    """A key of a ConfigMap's or Secret's data."""
+    """``IsConfigMapKey``: a key of a ConfigMap's or Secret's data."""
     if _match_undotted_config_map_key(text):
         return []
     errors = [max_length_error(SUBDOMAIN_MAX_LENGTH)] if byte_length(text) > SUBDOMAIN_MAX_LENGTH else []
@@ -271,7 +271,7 @@ def _climbs(text: str) -> list[str]:
 
 
 def is_port_name(text: str) -> list[str]:
-    """An IANA service name (RFC 6335)."""
+    """``IsValidPortName``: an IANA service name (RFC 6335)."""
     errors = [max_length_error(15)] if byte_length(text) > 15 else []
     if not _match_port_name(text):
         errors.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
@@ -285,7 +285,7 @@ def is_port_name(text: str) -> list[str]:
 
 
 def is_port_number(port: int) -> list[str]:
-    """``IsValidPortNum``: what is wrong with the number."""
+    """``IsValidPortNum``: 1 to 65535."""
     return [] if 1 <= port <= 65535 else [in_range_error(1, 65535)]
 
 
@@ -295,46 +295,47 @@ def in_range_error(low: int, high: int) -> str:
 
 
 def is_path_segment_name(text: str) -> list[str]:
-    """What every object name must at least be: one segment of a URL path."""
+    """``IsValidPathSegmentName``: the minimum for object names, one segment of a URL path."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return is_path_segment_prefix(text) if "/" in text or "%" in text else []
 
 
-# Upstream's own name for it.
+# Upstream's name.
 is_valid_path_segment_name = is_path_segment_name
 
 
 def is_path_segment_prefix(text: str) -> list[str]:
-    """``IsValidPathSegmentPrefix``: what of it cannot begin a segment of a URL path."""
+    """``IsValidPathSegmentPrefix``: the start of a segment of a URL path."""
     return [f"may not contain '{c}'" for c in "/%" if c in text]
 
 
 def path_segment(name: str, prefix: bool) -> list[str]:
-    """``ValidatePathSegmentName``: what is wrong with a name, or with the prefix of one that will be generated."""
+    """``ValidatePathSegmentName``: a name, or the prefix of a name that will be generated."""
     return is_path_segment_prefix(name) if prefix else is_path_segment_name(name)
 
 
 def _mask_trailing_dash(name: str) -> str:
-    # "my-name-" is a fine generateName though no name may end so. Upstream puts the "a" in the place of two letters: what stands before the
-    # dash is judged with the name that is made of it.
+    # "my-name-" is a valid generateName, although no name may end so. Upstream replaces the last two bytes by an "a", and validates the
+    # resulting name.
     if len(name) < 2 or not name.endswith("-"):
         return name
-    return f"{name[:-2] if name[-2].isascii() else name[:-1]}a"  # two bytes: of any other letter something stays, which no name has
+    # two bytes; of a multi-byte character a part remains, which no name may contain
+    return f"{name[:-2] if name[-2].isascii() else name[:-1]}a"
 
 
 def dns_subdomain(name: str, prefix: bool) -> list[str]:
-    """NameIsDNSSubdomain: the rule most kinds have."""
+    """``NameIsDNSSubdomain``, the rule of most kinds."""
     return is_dns1123_subdomain(_mask_trailing_dash(name) if prefix else name)
 
 
 def dns_label(name: str, prefix: bool) -> list[str]:
-    """NameIsDNSLabel; also the rule for namespaces."""
+    """``NameIsDNSLabel``; also the rule for namespaces."""
     return is_dns1123_label(_mask_trailing_dash(name) if prefix else name)
 
 
 def dns1035_label(name: str, prefix: bool) -> list[str]:
-    """NameIsDNS1035Label, the rule for services."""
+    """``NameIsDNS1035Label``, the rule for services."""
     return is_dns1035_label(_mask_trailing_dash(name) if prefix else name)
 
 
@@ -369,7 +370,7 @@ def fully_qualified_domain_name(path: str, name: str) -> list[FieldError]:
 
 
 def domain_prefixed_key(path: str, text: str) -> list[FieldError]:
-    """``acme.io/foo``: a label key that has a domain."""
+    """``acme.io/foo``: a label key with a domain."""
     if not text:
         return [field.required(path)]
     errors = [field.invalid(path, text, message) for message in is_qualified_name(text)]

@@ -1,6 +1,6 @@
-"""Addresses and prefixes as Go's ``net/netip`` reads them, with its words for what it refuses.
+"""Addresses and prefixes as parsed by Go's ``net/netip``, with its error texts.
 
-Stricter than ``kas.meta.ip``, which is Go's older parser: no leading zeros, and zones where an address may have one.
+Stricter than ``kas.meta.ip``, which follows Go's older parser: no leading zeros, and zones only where an address may have one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_INT = 2**63 - 1
 
 
 class _WrongError(Exception):
-    """What is wrong with an address, and from where on."""
+    """A parse error: the reason, and the rest of the text from the error on."""
 
     def __init__(self, why: str, at: str = "") -> None:
         super().__init__(why)
@@ -24,7 +24,7 @@ class _WrongError(Exception):
 
 
 def parse_addr(text: str) -> tuple[IP, str]:
-    """``netip.ParseAddr``: the address and its zone, "" for none. Raises ValueError with Go's text."""
+    """``netip.ParseAddr``: returns the address and its zone ("" for none). Raises ValueError with Go's text."""
     try:
         return _addr(text)
     except _WrongError as e:
@@ -33,7 +33,8 @@ def parse_addr(text: str) -> tuple[IP, str]:
 
 
 def parse_prefix(text: str) -> tuple[IP, int]:
-    """``netip.ParsePrefix``: the address, with its bits behind the prefix, and the prefix' length. Raises ValueError with Go's text."""
+    """``netip.ParsePrefix``: returns the address, including bits after the prefix, and the prefix length. Raises ValueError with Go's text.
+    """
     failed = f"netip.ParsePrefix({go_quote(text)}): "
     address, slash, bits = text.rpartition("/")
     if not slash:
@@ -62,7 +63,7 @@ def _addr(text: str) -> tuple[IP, str]:
 
 
 def _dotted(text: str) -> int:
-    """The four numbers of ``text`` as one."""
+    """A dotted IPv4 address as an integer."""
     found: list[int] = []
     value = digits = 0
     for i, c in enumerate(text):
@@ -90,8 +91,8 @@ def _colons(text: str) -> tuple[IP, str]:
     s, percent, zone = text.partition("%")
     if percent and not zone:
         raise _WrongError("zone must be a non-empty string")
-    groups: list[int] = []  # of 16 bits
-    gap = -1  # before which group "::" stands
+    groups: list[int] = []  # 16 bits each
+    gap = -1  # index of the group that "::" precedes
     if s.startswith("::"):
         gap, s = 0, s[2:]
     while s and len(groups) < 8:
@@ -131,7 +132,7 @@ def _digits(s: str) -> str:
 
 
 def _tail(s: str, groups: list[int], gap: int) -> tuple[int, int]:
-    """The two groups that an embedded IPv4 address stands for."""
+    """The two groups of an embedded IPv4 address."""
     if gap < 0 and len(groups) != 6:
         raise _WrongError("embedded IPv4 address must replace the final 2 fields of the address", s)
     if len(groups) > 6:

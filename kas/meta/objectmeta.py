@@ -1,7 +1,7 @@
-"""ObjectMeta of every kind: apimachinery's ``pkg/api/validation/objectmeta.go`` and ``meta/v1/validation``.
+"""Validation of ObjectMeta, for every kind: apimachinery's ``pkg/api/validation/objectmeta.go`` and ``meta/v1/validation``.
 
-Works on the plain metadata dict and answers findings in upstream's order; maps are walked in key order, where Go's order is
-random. The rule on finalizers without a domain belongs to the core kinds and stands in ``coremeta``.
+It works on the plain metadata dict and returns errors in upstream's order; maps are walked in key order, where Go's order is random. The
+rule on finalizers without a domain belongs to the core kinds and is in ``coremeta``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Meta = dict[str, Any]
 def validate_object_meta(
     meta: Meta, namespaced: bool, name_function: NameFunction = names.path_segment, path: str = "metadata"
 ) -> list[FieldError]:
-    """ValidateObjectMeta. ``name_function`` is the kind's rule for names and, with True, for the prefix of generated ones."""
+    """``ValidateObjectMeta``. ``name_function`` is the kind's rule for names and, when called with True, for prefixes of generated names.
+    """
     check = OBJECT_META.get((name_function, namespaced))
     if check is not None and check.passes(meta):
         return []
@@ -66,7 +67,7 @@ def validate_object_meta(
     return errs
 
 
-# In upstream's order; what is compared is the JSON value, absent standing for the zero value.
+# In upstream's order. JSON values are compared; an absent one counts as the zero value.
 _IMMUTABLE_FIELDS = (
     ("name", ""), ("namespace", ""), ("uid", ""), ("creationTimestamp", None), ("deletionTimestamp", None),
     ("deletionGracePeriodSeconds", None),
@@ -75,15 +76,16 @@ _IMMUTABLE_NAMES = tuple(name for name, _ in _IMMUTABLE_FIELDS)
 
 
 def validate_replaced_object_meta(meta: Meta, old: Meta, namespaced: bool) -> list[FieldError]:
-    """``validate_object_meta`` and ``validate_object_meta_update``: what passes the check of the first has nothing that the second's looks
-    for."""
+    """``validate_object_meta`` and ``validate_object_meta_update`` together. Metadata that passes the fast check of the former has none of
+    the new-value errors of the latter.
+    """
     if OBJECT_META[names.path_segment, namespaced].passes(meta):
         return validate_object_meta_update(meta, old, passed=True)
     return validate_object_meta(meta, namespaced) + validate_object_meta_update(meta, old)
 
 
 def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata", passed: bool = False) -> list[FieldError]:
-    """ValidateObjectMetaUpdate: what an update may not change, and what it may not bring; ``passed`` says that it brings nothing."""
+    """``ValidateObjectMetaUpdate``: what an update may not change or add. ``passed`` says that the new values have been checked already."""
     errs: list[FieldError] = []
     if old.get("deletionTimestamp"):
         extra = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
@@ -114,7 +116,7 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata", p
 
 
 def validate_annotations(annotations: Mapping[str, str] | None, path: str) -> list[FieldError]:
-    """Keys are qualified names whatever their case; all together are bounded."""
+    """``ValidateAnnotations``: keys are case-insensitive qualified names, and the total size is bounded."""
     if not annotations or ANNOTATIONS.passes(annotations):
         return []
     errs: list[FieldError] = []
@@ -131,19 +133,19 @@ _REFERENCE_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOw
 
 
 def _reference(ref: Meta) -> dict[str, Any]:
-    """A reference as Go prints it: the four texts always, the two pointers when set."""
+    """A reference as Go prints it: always its four strings, and its two pointers when set."""
     out: dict[str, Any] = {name: ref.get(name) or "" for name in _REFERENCE_FIELDS[:4]}
     out.update((name, ref[name]) for name in _REFERENCE_FIELDS[4:] if ref.get(name) is not None)
     return out
 
 
 def validate_owner_references(references: Sequence[Meta] | None, path: str) -> list[FieldError]:
-    """``ValidateOwnerReferences``: each complete, and one controller at the most."""
+    """``ValidateOwnerReferences``: each is complete, and at most one is a controller."""
     if not references:
         return []
     errs: list[FieldError] = []
     first_controller = ""
-    shown: list[dict[str, Any]] = []  # made once: every further controller is told with all references
+    shown: list[dict[str, Any]] = []  # built once: the error of each further controller prints all references
     for ref in references:
         errs += _owner_reference(ref, path)
         if ref.get("controller"):
@@ -161,7 +163,7 @@ def validate_owner_references(references: Sequence[Meta] | None, path: str) -> l
 def _owner_reference(ref: Meta, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     api_version, kind = ref.get("apiVersion") or "", ref.get("kind") or ""
-    # What has two slashes is no group version at all.
+    # A text with two slashes is not a group version.
     group, _, version = api_version.rpartition("/") if api_version.count("/") < 2 else ("", "", "")
     if not version:
         errs.append(field.invalid(f"{path}.apiVersion", api_version, "version must not be empty"))
@@ -174,7 +176,7 @@ def _owner_reference(ref: Meta, path: str) -> list[FieldError]:
 
 
 def validate_finalizers(finalizers: Sequence[str] | None, path: str) -> list[FieldError]:
-    """``ValidateFinalizers``: qualified names, and not orphan and foreground deletion together."""
+    """``ValidateFinalizers``: qualified names; orphan and foreground deletion exclude each other."""
     if not finalizers:
         return []
     errs = [field.invalid(path, name, m) for name in finalizers for m in names.is_qualified_name(name)]
@@ -184,7 +186,7 @@ def validate_finalizers(finalizers: Sequence[str] | None, path: str) -> list[Fie
 
 
 def validate_field_manager(manager: str, path: str) -> list[FieldError]:
-    """Empty is fine here; server-side apply asks for one itself."""
+    """``ValidateFieldManager``. Empty is valid here; server-side apply requires one itself."""
     errs: list[FieldError] = []
     if names.byte_length(manager) > FIELD_MANAGER_MAX_LENGTH:
         errs.append(field.too_long(path, FIELD_MANAGER_MAX_LENGTH))

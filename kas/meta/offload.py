@@ -1,17 +1,17 @@
-"""Long work beside the event loop: a few threads for what is pure, so that others are answered meanwhile.
+"""Offloads long CPU-bound work from the event loop to a few threads, so that the loop keeps serving other requests.
 
-What goes here decodes, validates, patches, converts or encodes one request's own objects. It may read the store (any thread may) and fill
-memos whose entries are found by single lookups; it does not touch futures, the hub, informers' indexes or another request's objects. Writes
-stay on the loop.
+Offloaded work decodes, validates, patches, converts or encodes the objects of one request. It may read the store (which any thread may) and
+fill caches whose entries are found by a single lookup. It must not touch futures, the watch hub, informer indexes or another request's
+objects. Writes stay on the loop.
 
-Two threads: they take the interpreter's lock in turns with the loop, which a worker gets after a millisecond at the latest
-(``observe/process.py``), or after the longest stretch of compiled code that keeps it (measured in docs/threat-model.md). More threads
-would not be faster and would make that wait longer.
+There are two threads. They compete with the loop for the GIL, which a worker process gets after a millisecond at the latest
+(``observe/process.py``), or after the longest stretch of compiled code that holds it (measured in docs/threat-model.md). More threads would
+not be faster and would make that wait longer.
 
 ``meta/fairqueue.py`` decides whose job is next, so that a client that sends one large object does not wait for everything another client
-has sent. Of one client the oldest request goes first: what it has decoded is released before the next request is decoded. A job that may
-take many seconds gives way to clients that have no thread; otherwise two clients with such work would hold both threads until it ends, and
-one client may act as any number of users.
+has sent. Within a client the oldest request goes first: what it decoded is released before the next request is decoded. A job that may take
+many seconds yields to clients that have no thread; otherwise two clients with such work would hold both threads until it ends, and one
+client may act as any number of users.
 """
 
 from __future__ import annotations
@@ -34,37 +34,41 @@ from kas.meta.threads import no_thread
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Bodies and objects from here on are worked on aside: handing over costs a tenth of a millisecond, and work on less than this keeps the
-# loop for some milliseconds at most.
+# Bodies and objects of this size or more are offloaded. The handover costs a tenth of a millisecond; work on anything smaller holds the
+# loop for a few milliseconds at most.
 LARGE = 64 << 10
-LARGE_YAML = 8 << 10  # of what is read or written as YAML, which takes a millisecond a KiB, and up to three in flow style
+LARGE_YAML = 8 << 10  # the same for YAML, which takes a millisecond per KiB, and up to three in flow style
 THREADS = 2
-STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursively
-SLICE_S = 0.03  # after which a job gives way
-MOST_HELD_UP = 32  # jobs that others go before, each of which keeps its thread; where there are more, each that has begun goes on
+STACK_BYTES = 16 << 20  # the deepest allowed nesting is walked recursively
+SLICE_S = 0.03  # after which a job yields
+# jobs that may be suspended in favour of others, each of which keeps its thread; beyond that, running jobs are not suspended
+MAX_SUSPENDED = 32
 
-LOOP_BUDGET_UNITS = 5000  # of what may take so long on the loop: some milliseconds
+LOOP_BUDGET_UNITS = 5000  # budget of work that runs on the loop: some milliseconds
 
 
 class BudgetSpentError(Exception):
-    """What was begun on the loop takes long: it is to be begun again beside it."""
+    """Work on the loop exceeded its budget and has to be restarted in a thread."""
 
 
 class _LoopBudget(threading.local):
-    """What is left of this thread's turn, in units of about a microsecond. None: nobody asked for a bound, or the thread is none of the
-    loop's."""
+    """The remaining budget of this thread's current work, in units of about a microsecond. None: no limit was set, or this is not the
+    loop's thread.
+    """
 
     left: int | None = None
 
     def spend(self, units: int) -> None:
-        """Raises BudgetSpentError when a turn is bounded and no more is left of it."""
+        """Deducts ``units``. Raises BudgetSpentError when a budget is set and used up."""
         if self.left is not None:
             self.left -= units
             if self.left < 0:
                 raise BudgetSpentError
 
     def within(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """``work(*args, **kwargs)`` in one turn. Raises BudgetSpentError: what it had begun must not matter when it begins anew."""
+        """Runs ``work(*args, **kwargs)`` within one budget. Raises BudgetSpentError; ``work`` must then be safe to restart from the
+        beginning.
+        """
         self.left = LOOP_BUDGET_UNITS
         try:
             return work(*args, **kwargs)
@@ -76,12 +80,12 @@ TURN = _LoopBudget()
 
 
 class _Job:
-    """Some work, the future of the loop that waits for it, whose it is, and how it ended."""
+    """One job: the work, the future that waits for it and its loop, the client it belongs to, and its outcome."""
 
-    __slots__ = ("aside", "error", "future", "loop", "result", "since", "whose", "work")
+    __slots__ = ("error", "future", "loop", "pool", "result", "since", "whose", "work")
 
-    def __init__(self, work: Callable[[], Any], aside: OffloadPool) -> None:
-        self.aside, self.since = aside, 0.0
+    def __init__(self, work: Callable[[], Any], pool: OffloadPool) -> None:
+        self.pool, self.since = pool, 0.0
         self.work, self.loop = work, asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.whose = whose()
@@ -89,21 +93,21 @@ class _Job:
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Does the work, in this thread."""
+        """Runs the work in this thread."""
         if not self.future.cancelled():
-            _DOING.job = self
+            _CURRENT.job = self
             self.since = time.monotonic()
             try:
                 self.result = self.work()
-            except BaseException as e:  # the root of the job: whoever waits for it gets the error
+            except BaseException as e:  # the job's root: the error is passed to the waiting future
                 self.error = e
                 if isinstance(e, ApiError):
-                    _let_go(e)
+                    _clear_error_frames(e)
             finally:
-                _DOING.job = None
+                _CURRENT.job = None
 
-    def tell(self) -> None:
-        """Wakes up who waits, in the loop, and forgets everything: the frames of an error lead here."""
+    def resolve(self) -> None:
+        """Resolves the future, on the loop's thread, and drops all references: the frames of an error lead here."""
         future, result, error = self.future, self.result, self.error
         del self.future, self.result, self.error, self.work
         if future.done():  # cancelled
@@ -114,40 +118,41 @@ class _Job:
             future.set_result(result)
 
 
-def _let_go(refusal: BaseException) -> None:
-    """Lets go of what is held by the frames that an answer came through, and the errors it was made of: else large objects go in the loop,
-    in one step."""
+def _clear_error_frames(refusal: BaseException) -> None:
+    """Clears the frames of an error and of its contexts, so that large objects are not freed on the loop in one step."""
     error: BaseException | None = refusal
     while error is not None:
         clear_frames(error.__traceback__)
         error = error.__context__
 
 
-class _Doing(threading.local):
-    """What this thread does; None in one that is none of a pool's."""
+class _Current(threading.local):
+    """The job that this thread runs; None in threads outside a pool."""
 
     job: _Job | None = None
 
 
-_DOING = _Doing()
+_CURRENT = _Current()
 
 
 def abandoned() -> bool:
-    """Whether nobody waits any more for what this thread does: work that may take seconds ends then. Who asks holds no lock: others may
-    go before it."""
-    job = _DOING.job
+    """Whether the job of this thread was cancelled; work that may take seconds should then stop.
+
+    Callers must hold no lock: the job may be suspended here in favour of other clients once it has run for ``SLICE_S``.
+    """
+    job = _CURRENT.job
     if job is None:
         return False
     if time.monotonic() - job.since >= SLICE_S and not job.future.cancelled():
-        job.aside.give_way(job)
+        job.pool.suspend(job)
     return job.future.cancelled()
 
 
 class OffloadPool:
-    """The threads, started with the first job. As many jobs wait as there are requests in flight.
+    """A pool of threads, started with the first job. The queue is bounded by the number of requests in flight.
 
-    Nothing here refers back to itself, because what a job has made must go with its request and not with the next collection of garbage,
-    which is rare: futures of ``concurrent.futures`` keep their callbacks, which keep them, and an error keeps the frames it came through.
+    The pool avoids reference cycles, because what a job has made must be freed with its request and not by a later garbage collection,
+    which is rare. The futures of ``concurrent.futures`` form cycles with their callbacks, and an error keeps the frames it came through.
     """
 
     def __init__(self, threads: int = THREADS) -> None:
@@ -155,99 +160,106 @@ class OffloadPool:
         self.reset()
 
     def reset(self) -> None:
-        """As new: a process that was forked has none of the threads."""
-        # For a thread that waits: what to do, or which of those that others went before goes on, in its place.
+        """Resets the pool; a forked process has none of the threads."""
+        # For idle threads: the next job, or the event of a suspended job that continues in place of this thread.
         self._jobs: SimpleQueue[_Job | threading.Event] = SimpleQueue()
-        self._held_up = 0
-        self._wanted = self._threads
+        self._suspended = 0
+        self._missing = self._threads
         self._lock = threading.Lock()
-        self._rota = FairQueue[_Job | threading.Event](self._threads)
+        self._queue = FairQueue[_Job | threading.Event](self._threads)
         self.done = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """``work(*args, **kwargs)`` in one of the threads. Cancelled, it is not begun, or its outcome is dropped; see ``abandoned``."""
+        """Runs ``work(*args, **kwargs)`` in one of the threads and returns its result.
+
+        When the caller is cancelled, the work is not started, or its outcome is dropped; see ``abandoned``. Raises ``ApiError`` (503) when
+        the system gives the server no thread.
+        """
         future: asyncio.Future[T] = self._begin(lambda: work(*args, **kwargs))
         try:
             return await future
         finally:
-            del future  # the traceback of its error leads here
+            del future  # the traceback of its error references this frame
 
     def soon(self, work: Callable[[], object]) -> None:
-        """Does ``work`` in one of the threads, though nobody waits for it. It is left undone where there is no thread: what it would make
-        is made when it is asked for."""
+        """Runs ``work`` in one of the threads in the background. It is skipped when there is no thread: what it would prepare is then made
+        on demand.
+        """
         with contextlib.suppress(ApiError):
             self._begin(work)
 
     def _begin(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         job = _Job(work, self)
         with self._lock:
-            if self._wanted:
+            if self._missing:
                 try:
                     self._start()
-                except RuntimeError:  # the system gives no thread more: the others do it, where there are any
-                    if self._wanted >= self._threads:
+                except RuntimeError:  # no more threads from the system: existing ones do the work, if there are any
+                    if self._missing >= self._threads:
                         raise no_thread() from None
-            self._rota.wait(*job.whose, job)
-            self._hand_out()
+            self._queue.wait(*job.whose, job)
+            self._dispatch()
         return job.future
 
-    def _hand_out(self) -> None:
-        """Gives idle threads their next jobs. With the lock."""
-        while (found := self._rota.next()) is not None:
+    def _dispatch(self) -> None:
+        """Assigns queued jobs to free threads. The caller holds the lock."""
+        while (found := self._queue.next()) is not None:
             self._jobs.put(found[1])
 
-    def give_way(self, job: _Job) -> None:
-        """Lets clients that have no thread go before a job, in its thread, which does nothing else meanwhile."""
-        goes_on = threading.Event()
+    def suspend(self, job: _Job) -> None:
+        """Suspends ``job`` in favour of clients that have no thread. The thread of ``job`` blocks until it may continue."""
+        resumed = threading.Event()
         with self._lock:
-            if self._held_up >= MOST_HELD_UP or not self._rota.others_wait(job.whose[0]):
+            if self._suspended >= MAX_SUSPENDED or not self._queue.others_wait(job.whose[0]):
                 return
-            self._wanted += 1
+            self._missing += 1
             try:
                 self._start()
-            except RuntimeError:  # the system gives no thread more
-                self._wanted -= 1
+            except RuntimeError:  # no more threads from the system
+                self._missing -= 1
                 return
-            self._held_up += 1
-            self._rota.rest(job.whose[0])
-            self._rota.wait(*job.whose, goes_on, again=True)
-            self._hand_out()
-        goes_on.wait()
+            self._suspended += 1
+            self._queue.rest(job.whose[0])
+            self._queue.wait(*job.whose, resumed, again=True)
+            self._dispatch()
+        resumed.wait()
         job.since = time.monotonic()
 
     def _start(self) -> None:
-        """Starts the threads that are wanted. With the lock. RuntimeError where the system does not give them: those stay wanted."""
+        """Starts the missing threads. The caller holds the lock. Raises RuntimeError when the system refuses; ``_missing`` still counts
+        those.
+        """
         before = threading.stack_size(STACK_BYTES)
         try:
-            while self._wanted:
+            while self._missing:
                 threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
-                self._wanted -= 1
+                self._missing -= 1
         finally:
             threading.stack_size(before)
 
-    def _rest(self, job: _Job) -> None:
-        """A thread is done with a job."""
+    def _release(self, job: _Job) -> None:
+        """Returns the slot of a finished job."""
         with self._lock:
-            self._rota.rest(job.whose[0])
-            self._hand_out()
+            self._queue.rest(job.whose[0])
+            self._dispatch()
 
     def _ended(self, job: _Job) -> None:
         self.done += 1
-        job.tell()
+        job.resolve()
 
     def _serve(self) -> None:
         while True:
             job = self._jobs.get()
             if isinstance(job, threading.Event):
                 with self._lock:
-                    self._held_up -= 1
+                    self._suspended -= 1
                 job.set()
                 return
             job.run()
-            self._rest(job)
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._release(job)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the result
                 job.loop.call_soon_threadsafe(self._ended, job)
-            del job  # an idle thread holds nothing
+            del job  # an idle thread keeps no references
 
 
 POOL = OffloadPool()
@@ -255,13 +267,15 @@ os.register_at_fork(after_in_child=POOL.reset)
 
 
 def is_large(value: Any) -> bool:
-    """Whether decoded JSON has about ``LARGE`` bytes once written, or more. It is looked at no further than that takes."""
+    """Whether decoded JSON would take about ``LARGE`` bytes or more when encoded. The walk stops as soon as that is known."""
     return outweighs(value, LARGE)
 
 
 async def in_turn(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``work(*args, **kwargs)``: aside when it is ``large``, else here, and once more from the beginning aside where that takes longer than
-    a turn of the loop. It comes to the same the second time."""
+    """Runs ``work(*args, **kwargs)`` on the loop, or in a thread when it is ``large`` or exceeds the loop's budget.
+
+    In the latter case it is started again from the beginning, so it must give the same result the second time.
+    """
     if not large:
         with contextlib.suppress(BudgetSpentError):
             return TURN.within(work, *args, **kwargs)
@@ -269,6 +283,7 @@ async def in_turn(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.
 
 
 async def step(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``work(*args, **kwargs)``: aside when it is ``large``, else here. Where every write passes, the choice is written out instead: a
-    coroutine more costs what a small step does."""
+    """Runs ``work(*args, **kwargs)`` in a thread when it is ``large``, else here. Code that every write runs inlines this choice: one more
+    coroutine costs as much as a small step.
+    """
     return await POOL.run(work, *args, **kwargs) if large else work(*args, **kwargs)

@@ -1,4 +1,5 @@
-"""Regular expressions that few processes use: compiling one takes 0.1 to 6 ms, of which a start has many and a first request none."""
+"""Lazily compiled regular expressions: compiling one takes 0.1 to 6 ms; there are many at start-up, and a first request needs none of them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, AnyStr, cast
 
 
 class _Later:
-    """Stands for a pattern, which is compiled when the first of its methods is asked for; each method is looked up once."""
+    """A proxy of a pattern, which is compiled at the first use of one of its methods; each method is looked up once."""
 
     def __init__(self, pattern: Any, flags: int) -> None:
         self._source = pattern, flags
@@ -22,13 +23,13 @@ class _Later:
 
 
 def later(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """As ``re.compile``, for what most servers never look for. A mistake in the pattern shows at its first use."""
+    """Like ``re.compile``, for patterns that most processes never use. Errors in the pattern surface at its first use."""
     return cast("re.Pattern[AnyStr]", _Later(pattern, flags))
 
 
 @contextlib.contextmanager
 def compiled_later(package: str) -> Iterator[None]:
-    """Inside, the patterns of modules of ``package`` that are imported are as those of ``later``."""
+    """A context in which ``re.compile`` in modules of ``package`` behaves like ``later``, for imports."""
     compile_now = re.compile
 
     def compile_as_asked(pattern: Any, flags: int = 0) -> Any:

@@ -1,4 +1,4 @@
-"""PEM as Go's ``encoding/pem`` reads it."""
+"""PEM as parsed by Go's ``encoding/pem``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLANKS = b" \t\r"
 
 
 class Block(NamedTuple):
-    """A PEM block: its label, whether it has headers, and what it holds."""
+    """A PEM block: its label, whether it has headers, and its content."""
 
     kind: str
     has_headers: bool
@@ -23,8 +23,9 @@ class Block(NamedTuple):
 
 
 def pem_blocks(data: bytes) -> Iterator[Block]:
-    """The blocks that Go's ``pem.Decode`` would find one after another; malformed ones are passed over as there. Linear in the data: a
-    line that ends a block is looked for once, however many begin before it."""
+    """Yields the blocks that Go's ``pem.Decode`` would find one after another; malformed ones are skipped, as in Go. Linear in the data:
+    each END line is searched only once, however many blocks begin before it.
+    """
     at, end = 0, _NextEnd(data)
     while (start := _line_start(data, _BEGIN, at)) >= 0:
         label, at = _line(data, start + len(_BEGIN))
@@ -32,7 +33,7 @@ def pem_blocks(data: bytes) -> Iterator[Block]:
             continue
         body = _headers(data, at)
         has_headers, at = body > at, body
-        if not end.find(at + has_headers):  # a blank line stands behind headers
+        if not end.find(at + has_headers):  # headers are followed by a blank line
             return
         stop = end.start + len(_END) + len(label)
         if data[end.start + len(_END) : stop] != label or stop < end.text_end:
@@ -48,13 +49,13 @@ def pem_blocks(data: bytes) -> Iterator[Block]:
 
 
 class _NextEnd:
-    """The next line that ends a block: where it starts, and where its text ends."""
+    """The next END line: where it starts, and where its text ends."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.start, self.text_end = data, -1, -1
 
     def find(self, at: int) -> bool:
-        """Moves on to the first at or behind ``at``; False when there is none."""
+        """Advances to the first END line at or after ``at``; False when there is none."""
         if self.start < at:
             self.start = _line_start(self._data, _END, at)
             if self.start < 0:
@@ -64,7 +65,7 @@ class _NextEnd:
 
 
 def _line_start(data: bytes, prefix: bytes, at: int) -> int:
-    """Where the first line at or behind ``at`` starts that has this prefix, -1 for none."""
+    """The start of the first line at or after ``at`` with this prefix, -1 if there is none."""
     if data.startswith(prefix, at) and (at == 0 or data[at - 1] == 0x0A):
         return at
     found = data.find(b"\n" + prefix, at)
@@ -72,13 +73,13 @@ def _line_start(data: bytes, prefix: bytes, at: int) -> int:
 
 
 def _line(data: bytes, at: int) -> tuple[bytes, int]:
-    """The rest of the line at ``at`` without blanks at its end, and where the next one starts."""
+    """The rest of the line at ``at`` without trailing blanks, and the start of the next line."""
     end = data.find(b"\n", at)
     return (data[at:].rstrip(_BLANKS), len(data)) if end < 0 else (data[at:end].rstrip(_BLANKS), end + 1)
 
 
 def _headers(data: bytes, at: int) -> int:
-    """Where the lines with a colon end that start at ``at``."""
+    """The end of the header lines (those with a colon) that start at ``at``."""
     while at < len(data):
         end = data.find(b"\n", at)
         end = len(data) if end < 0 else end + 1
@@ -90,8 +91,11 @@ def _headers(data: bytes, at: int) -> int:
 
 @cache
 def unreadable() -> tuple[type[Exception], ...]:
-    """What ``cryptography`` raises for a certificate or request that it cannot read: a version that there is not, an extension that comes
-    twice and a name of some kinds are no ValueErrors to it, and a BIT STRING where a text should stand is a TypeError. Takes it in."""
+    """The exceptions that ``cryptography`` raises for a certificate or request that it cannot parse.
+
+    An unknown version, a repeated extension and some kinds of names are not ValueErrors, and a BIT STRING in place of a text is a
+    TypeError. Imports ``cryptography``.
+    """
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
@@ -99,17 +103,17 @@ def unreadable() -> tuple[type[Exception], ...]:
 
 
 def _read(der: bytes) -> None:
-    """As Go's ``ParseCertificate`` reads a certificate, with its key; raises what is ``unreadable``."""
+    """Parses a certificate and its key like Go's ``ParseCertificate``; raises one of ``unreadable()``."""
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
     certificate = x509.load_der_x509_certificate(der)
-    with contextlib.suppress(UnsupportedAlgorithm):  # a kind of key that Go does not look into either
+    with contextlib.suppress(UnsupportedAlgorithm):  # a kind of key that Go does not parse either
         certificate.public_key()
 
 
 def bundle_problem(bundle: bytes) -> str:
-    """What keeps client-go's ``ParseCertsPEM`` from taking a bundle of certificates, "" for nothing. Takes ``cryptography`` in."""
+    """The error of client-go's ``ParseCertsPEM`` for a bundle of certificates, "" if it accepts it. Imports ``cryptography``."""
     found = False
     for block in pem_blocks(bundle):
         if block.kind == "CERTIFICATE" and not block.has_headers:
@@ -122,7 +126,7 @@ def bundle_problem(bundle: bytes) -> str:
 
 
 def authorities_problem(bundle: bytes) -> str:
-    """What keeps client-go from taking a CA bundle, "" when it holds a certificate or nothing at all. Takes ``cryptography`` in."""
+    """The error of client-go for a CA bundle, "" when it contains a valid certificate or is empty. Imports ``cryptography``."""
     broken = ""
     for block in pem_blocks(bundle):
         if block.kind == "CERTIFICATE" and not block.has_headers:

@@ -1,7 +1,7 @@
-"""The wire format of protobuf, for messages that have no descriptor here: those of plug-ins and of etcd.
+"""The protobuf wire format, for messages without a descriptor here: those of plug-ins and of etcd.
 
-A message is the concatenation of its fields (``put_…``); ``fields`` reads one message, level by level. What they refuse is told in the
-words of Go's library. Objects of the API have codecs of their own (``kas/_codecs.pyx``).
+A message is the concatenation of its fields (``put_…``); ``fields`` reads one message, level by level. Errors have the texts of Go's
+library. API objects have codecs of their own (``kas/_codecs.pyx``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MAX_NUMBER = (1 << 29) - 1
 
 
 def varint(n: int) -> bytes:
-    """A number of 64 bits; a negative one in two's complement, as int64 has it."""
+    """Encodes a 64-bit number as a varint; a negative one in two's complement, like int64."""
     n &= (1 << 64) - 1
     out = bytearray()
     while n > 0x7F:
@@ -40,7 +40,7 @@ def put_int(number: int, value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """(number of 64 bits, where it ends). ValueError when it does not, or is longer than ten bytes."""
+    """Returns (64-bit number, offset after it). Raises ValueError when it is truncated or longer than ten bytes."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -56,8 +56,9 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(number, wire type, value) of each field, in order: numbers for VARINT, bytes for the others. ValueError for what is no message;
-    groups, which nobody writes any more, are refused too."""
+    """Yields (number, wire type, value) of each field in order; the value is an int for VARINT, else bytes. Raises ValueError for an
+    invalid message, and for groups, which are obsolete.
+    """
     at, end = 0, len(data)
     while at < end:
         tag, at = read_varint(data, at)
@@ -81,7 +82,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def text(value: int | bytes) -> str:
-    """The value of a string field. ValueError for other bytes than UTF-8."""
+    """The value of a string field. Raises ValueError when it is not UTF-8."""
     if not isinstance(value, bytes):
         raise ValueError(INVALID)
     try:

@@ -1,8 +1,8 @@
 """Quantities: ``apimachinery/pkg/api/resource.Quantity``, with its arithmetic, rounding and canonical forms.
 
 A Quantity is exact: ``unscaled * 10**-scale`` with Python integers. Upstream keeps small numbers in an int64 and others in an
-arbitrary decimal, and that shows in a few answers (``value()`` is 0 when an int64 overflows, but wraps in a decimal), so
-``is_decimal`` remembers which one upstream would use. Objects hold quantities as text; ``canonical`` gives the text that is stored.
+arbitrary-precision decimal. A few results depend on that (``value()`` is 0 when an int64 overflows, but wraps in a decimal), so
+``is_decimal`` records which one upstream would use. Objects hold quantities as text; ``canonical`` returns the text that is stored.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _BINARY_SUFFIX = {v: k for k, v in _BINARY.items()} | {0: ""}
 _DIGITS = frozenset("0123456789")
 _SUFFIX_LETTERS = frozenset("eEinumkKMGTP")
 _MAX = (1 << 63) - 1
-# Upstream would compute with any number of digits and 10 to any power; beyond these every finite resource is the same, and reading and
-# printing take the square of the digits.
+# Upstream accepts any number of digits and any exponent. Beyond these limits every real resource is equal anyway, and parsing and printing
+# take time quadratic in the digits.
 _MAX_EXPONENT = 1_000
 _MAX_DIGITS = 1_000
 
 
 def _wrap(n: int) -> int:
-    """The low 64 bits as a signed number: ``big.Int.Int64()``."""
+    """The low 64 bits as a signed integer: ``big.Int.Int64()``."""
     n &= (1 << 64) - 1
     return n - (1 << 64) if n >> 63 else n
 
@@ -43,7 +43,7 @@ def _fits(n: int) -> bool:
 
 
 def _scaled_up(n: int, power: int) -> int:
-    """``n * 10**power`` in 64 bits. What overflows is 0, but wraps for the powers that upstream multiplies by at once."""
+    """``n * 10**power`` as an int64. An overflow gives 0, except that it wraps for the powers by which upstream multiplies in one step."""
     if power > 18:
         return 0
     result = n * 10**power
@@ -53,14 +53,14 @@ def _scaled_up(n: int, power: int) -> int:
 
 
 def _round_up(n: int, divisor: int) -> int:
-    """Divide, away from zero."""
+    """Integer division, rounded away from zero."""
     q, r = divmod(abs(n), divisor)
     q += r != 0
     return -q if n < 0 else q
 
 
 class Quantity:
-    """An exact number with the notation it was written in. Immutable; every operation gives a new one."""
+    """An exact number with the notation in which it was written. Immutable: operations return new objects."""
 
     __slots__ = ("_text", "format", "is_decimal", "scale", "unscaled")
 
@@ -80,7 +80,7 @@ class Quantity:
         return self.unscaled * 10 ** (scale - self.scale), other.unscaled * 10 ** (scale - other.scale), scale
 
     def cmp(self, other: Quantity) -> int:
-        """-1, 0 or 1: by value, whatever the suffixes."""
+        """-1, 0 or 1: compares by value, regardless of suffixes."""
         if not self.unscaled or not other.unscaled or (self.unscaled < 0) != (other.unscaled < 0):
             a, b = self.sign(), other.sign()
         else:
@@ -118,7 +118,7 @@ class Quantity:
         return Quantity(-self.unscaled, self.scale, self.format, is_decimal=self.is_decimal)
 
     def _combined(self, other: Quantity, unscaled: int, scale: int) -> Quantity:
-        # An empty sum takes the notation of what is added to it.
+        # A sum that starts at zero takes the notation of the other operand.
         format = other.format if self.unscaled == 0 else self.format
         decimal = self.is_decimal or other.is_decimal or not _fits(unscaled)
         return Quantity(unscaled, scale, format, is_decimal=decimal)
@@ -128,19 +128,19 @@ class Quantity:
         return (self.unscaled > 0) - (self.unscaled < 0)
 
     def is_zero(self) -> bool:
-        """Whether the value is zero, in whatever form."""
+        """Whether the value is zero."""
         return self.unscaled == 0
 
     def value(self) -> int:
-        """The integer value, rounded up (away from zero); overflow answers as upstream does."""
+        """The integer value, rounded away from zero. On overflow it returns what upstream returns."""
         return self.scaled_value(0)
 
     def milli_value(self) -> int:
-        """The value in thousandths, rounded up."""
+        """The value in thousandths, rounded away from zero."""
         return self.scaled_value(-3)
 
     def scaled_value(self, exponent: int) -> int:
-        """The value in units of ``10**exponent`` as an int64, rounded up (``ScaledValue``)."""
+        """The value in units of ``10**exponent`` as an int64, rounded away from zero (``ScaledValue``)."""
         difference = self.scale + exponent
         if not self.is_decimal:
             if difference > 0:
@@ -150,7 +150,7 @@ class Quantity:
             return _wrap(self.unscaled * 10**-difference)
         divisor = 10**difference
         if self.unscaled < _MAX and difference < 18:
-            # Upstream takes this shortcut for every negative number too, whatever its size.
+            # Upstream takes this shortcut for negative numbers of any size.
             small = _wrap(self.unscaled)
             quotient = abs(small) // divisor * (1 if small >= 0 else -1)
             return quotient + (small % divisor != 0)
@@ -158,14 +158,14 @@ class Quantity:
         return _wrap(_wrap(quotient) + (rest != 0))
 
     def as_int64(self) -> tuple[int, bool]:
-        """The value when it is an integer upstream keeps in 64 bits (``AsInt64``)."""
+        """(value, True) if upstream holds it as an integer in 64 bits, else (unspecified, False) (``AsInt64``)."""
         if self.is_decimal or self.scale > 0:
             return 0, False
         result = _scaled_up(self.unscaled, -self.scale)
         return result, not self.unscaled or (self.scale >= -18 and _fits(self.unscaled * 10**-self.scale))
 
     def approximate(self) -> float:
-        """The value as a float; infinite when it is beyond one."""
+        """The value as a float; infinite when it is out of range."""
         try:
             base = float(self.unscaled)
         except OverflowError:
@@ -178,7 +178,7 @@ class Quantity:
         return base * float(f"1e{exponent}")
 
     def round_up(self, exponent: int) -> tuple[Quantity, bool]:
-        """Round away from zero to units of ``10**exponent`` (``RoundUp``): the result and whether nothing was lost."""
+        """Rounds away from zero to units of ``10**exponent`` (``RoundUp``). Returns the result and whether it is exact."""
         difference = self.scale + exponent
         if difference <= 0:
             if self.is_decimal:
@@ -190,7 +190,7 @@ class Quantity:
         return rounded, self.unscaled % divisor == 0
 
     def canonical(self) -> str:
-        """No fraction, the largest fitting suffix: the form of ``CanonicalizeBytes``."""
+        """The canonical text of ``CanonicalizeBytes``: no fraction, and the largest suffix that fits."""
         if self.unscaled == 0:
             return "0"
         if self.format == BINARY_SI:
@@ -218,7 +218,7 @@ class Quantity:
 
 
 def _without_zeros(n: int) -> tuple[int, int]:
-    """A number without the zeros at its end, and how many there were; 0 has none."""
+    """(``n`` without trailing zeros, their number); none are removed from 0."""
     if n % 10 or not n:
         return n, 0
     digits = str(n)
@@ -234,7 +234,7 @@ def _digits(text: str, start: int) -> int:
 
 
 def _split(text: str) -> tuple[bool, str, str, str]:
-    """``parseQuantityString``: positive, whole digits without leading zeros, fraction digits, suffix."""
+    """``parseQuantityString``: (positive, whole digits without leading zeros, fraction digits, suffix). Raises DecodeError."""
     pos, end = 0, len(text)
     positive = not text.startswith("-")
     if text[:1] in ("-", "+"):
@@ -268,13 +268,13 @@ def _interpret(suffix: str) -> tuple[int, int, str]:
         number = suffix[1:]
         if number.lstrip("+-").isascii() and number.lstrip("+-").isdigit() and len(number.lstrip("+-")) >= len(number) - 1:
             exponent = int(number) if len(number) < 12 else _MAX_EXPONENT + 1
-            if -100_000 <= exponent <= _MAX_EXPONENT:  # what is too small is rounded up, at no cost
+            if -100_000 <= exponent <= _MAX_EXPONENT:  # values that are too small are rounded up cheaply
                 return 10, exponent, DECIMAL_EXPONENT
     raise DecodeError(ERR_SUFFIX)
 
 
 def parse(text: str) -> Quantity:
-    """``ParseQuantity``; DecodeError with upstream's text. Keeps the text where upstream does (it counts as canonical)."""
+    """``ParseQuantity``. Raises DecodeError with upstream's text. Keeps the original text where upstream does (it counts as canonical)."""
     if not text:
         raise DecodeError(ERR_FORMAT)
     positive, whole, fraction, suffix = _split(text)
@@ -303,7 +303,7 @@ def parse(text: str) -> Quantity:
         number, scale = number << exponent, len(fraction)
     if not number:
         return Quantity(0, min(scale, _MAX_EXPONENT), format, is_decimal=True)
-    # Anything finer than nano is rounded up: who asks for some resources gets some.
+    # Values finer than nano are rounded up, so that a request for some of a resource is never zero.
     if scale > 9:
         excess = scale - 9
         number = 1 if excess > len(shifted) + 20 else _round_up(number, 10**excess)
@@ -320,7 +320,7 @@ def parse(text: str) -> Quantity:
 
 @remembered("quantities", "quantities as they were read", 4096, 32, 512)
 def cached(text: str) -> Quantity:
-    """parse() for repeated reads (validation, quota, printers)."""
+    """``parse`` with a cache, for repeated use (validation, quota, printers)."""
     return parse(text)
 
 

@@ -1,4 +1,4 @@
-"""Random identities and name suffixes, from the system's source (``fastpath/identity.pxi``)."""
+"""Random UIDs and name suffixes, from the system's generator (``fastpath/identity.pxi``)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from kas._fastpath import new_uid, random_bytes
 
 __all__ = ["ALPHABET", "new_uid", "random_suffix"]
 
-# apimachinery ``util/rand``: no vowels and nothing that looks like one, so that no words come out.
+# apimachinery ``util/rand``: no vowels or characters that resemble them, so that no words result.
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _UNBIASED = 256 - 256 % len(ALPHABET)
 _LETTERS = {b: ALPHABET[b % len(ALPHABET)] for b in range(_UNBIASED)}
 
 
 def random_suffix(size: int = 5) -> str:
-    """``size`` characters of the alphabet, each as likely as any other."""
+    """``size`` characters of ``ALPHABET``, uniformly distributed."""
     out = ""
     while len(out) < size:
         out += "".join([_LETTERS[b] for b in random_bytes() if b < _UNBIASED])

@@ -1,6 +1,6 @@
-"""Go's regular expressions: RE2, which takes linear time whatever the pattern.
+"""Go's regular expressions: RE2, whose time is linear whatever the pattern.
 
-Every pattern that a client sends runs here. What Go refuses is refused with the words of Go's ``regexp/syntax``.
+All patterns that come from clients run here. Patterns that Go refuses are refused with the error texts of Go's ``regexp/syntax``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from kas.meta.offload import LOOP_BUDGET_UNITS, TURN
 from kas.meta.regexnames import GroupError, for_re2
 from kas.observe.caches import CHARACTER_BYTES, Cache
 
-# RE2 keeps a pattern and what it learns when it searches within these bytes: what 50 ms of compiling may come to (some 100,000
-# instructions, which hold \pL{1,80}), and what is enough for those that are kept.
+# The memory in which RE2 keeps a pattern and its search states: MOST_BYTES bounds compilation to about 50 ms (some 100,000 instructions,
+# which hold \pL{1,80}); KEPT_BYTES is enough for patterns that are cached.
 MOST_BYTES, KEPT_BYTES = 3 << 19, 128 << 10
-MOST_INSTRUCTIONS = 100_000  # what that comes to
-# Before that bound is looked at a pattern is parsed, which takes 34 kB and 0.1 ms for each Unicode class: 60 kB of \pL took 680 MB.
+MOST_INSTRUCTIONS = 100_000  # the equivalent of MOST_BYTES
+# Parsing precedes that check and takes 34 kB and 0.1 ms for each Unicode class: 60 kB of \pL took 680 MB.
 MOST_CHARACTERS, MOST_CLASSES = 128 << 10, 200
-# Instructions times characters: where RE2 cannot make states of a pattern each takes some 5 ns, and nobody can interrupt it.
+# Instructions times characters: where RE2 cannot build a DFA, each step takes some 5 ns, and it cannot be interrupted.
 MOST_STEPS = 1_000_000_000
-MOST_SECONDS = 2.5  # of a thread's own time, of all searches in one text
+MOST_SECONDS = 2.5  # of thread CPU time, for all searches in one text
 TOO_LONG = "the text is too long for the expression"
 LONGEST = 1024 + KEPT_BYTES // CHARACTER_BYTES
 _kept: Cache[str, Pattern] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, LONGEST)
-SHOWN = 100  # characters of a pattern that is too large
-TOO_LARGE = "expression too large"  # in Go's words
+SHOWN = 100  # characters quoted of a pattern that is too large
+TOO_LARGE = "expression too large"  # Go's text
 _TOO_LARGE = "pattern too large - compile failed"
 
-# RE2's words for what is wrong, where Go has others.
+# RE2's error texts -> Go's, where they differ.
 _GO_WORDS = {
     "missing ]": "missing closing ]",
     "missing )": "missing closing )",
@@ -42,24 +42,26 @@ _GO_WORDS = {
     "invalid named capture group": "invalid named capture",
     _TOO_LARGE: TOO_LARGE,
 }
-# A repetition whose count Go reads as too large and RE2 not as a count at all: then the braces would stand for themselves.
+# A repetition count that Go's parser reports as too large, but RE2's does not recognise as a count: it would treat the braces as literals.
 _LONG_COUNT = re.compile(r"\{(?:0*[1-9][0-9]{9,}(?:,[0-9]*)?|[0-9]+,0*[1-9][0-9]{9,})\}")
-# An escape, or text taken literally; RE2 alone knows \C.
+# An escape, or literal text; \C exists only in RE2.
 _ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
 
 _CLASS = re.compile(r"\[\^?\]?(?:\[:\^?[a-z]*:\]|\\.|[^\]\\])*\]", re.DOTALL)
 
 
-_FEW_STEPS = 1000  # take some microseconds
-_SHORT = 256  # without repetitions a pattern of so many characters is compiled in a tenth of a millisecond
+_FEW_STEPS = 1000  # so many steps take some microseconds
+_SHORT = 256  # a pattern of this length without counted repetitions compiles in a tenth of a millisecond
 
 
 class RegexError(ValueError):
-    """A pattern that Go does not take; ``str`` is the text of Go's error."""
+    """A pattern that Go refuses, or a search that would take too long. ``str()`` is the error text."""
 
 
 class Pattern:
-    """A compiled pattern. Both methods raise RegexError for a text that may take ``MOST_STEPS`` and more."""
+    """A compiled pattern. Both methods raise RegexError for a text that may take ``MOST_STEPS`` or more, and may raise BudgetSpentError
+    (``offload.TURN``).
+    """
 
     __slots__ = ("_longest", "_regexp", "instructions")
 
@@ -78,13 +80,14 @@ class Pattern:
         return self._regexp.search(text)
 
     def found_in(self, text: str) -> Iterator[str]:
-        """All matches that do not overlap, from the left, but for what is empty and stands at the end of another: that is none to Go.
+        """Yields all non-overlapping matches from the left. As in Go, an empty match directly after another match does not count.
 
-        Each is a search of its own, which may go through all that is left of the text before it comes to one that is short: a search that
-        comes to the square of its text ends after ``MOST_SECONDS``."""
+        Each match is a new search, which may scan all the remaining text before it finds a short match. A search that becomes quadratic in
+        its text ends after ``MOST_SECONDS``.
+        """
         if len(text) > self._longest:
             raise RegexError(TOO_LONG)
-        # Without characters of several bytes nobody needs to translate offsets, which took most of the time.
+        # For ASCII text, searching bytes avoids the translation of offsets, which took most of the time.
         found: Iterator[Any] = self._regexp.finditer(text.encode() if text.isascii() else text)
         end, began = -1, time.thread_time()
         for i, m in enumerate(found):
@@ -98,7 +101,8 @@ class Pattern:
 
 
 def compiled(pattern: str) -> Pattern:
-    """The pattern. Raises RegexError, also for one that takes too much to compile. Short ones are kept for the next time, a bounded number.
+    """Compiles a pattern. Raises RegexError, also when compiling would take too much, and may raise BudgetSpentError. Small ones are
+    cached, up to a bound.
     """
     found = _kept.entries.get(pattern)
     if found is None:
@@ -113,12 +117,12 @@ def compiled(pattern: str) -> Pattern:
         else:
             found = _compile(pattern, MOST_BYTES)
             assert found is not None  # or it was refused
-        re2.purge()  # it keeps the last ones itself, however large
+        re2.purge()  # its own cache keeps the last patterns regardless of size
     return found
 
 
 def _compile(pattern: str, memory: int) -> Pattern | None:
-    """None for a pattern that Go may take but ``memory`` bytes do not hold."""
+    """Compiles a pattern within ``memory`` bytes; None when a valid pattern does not fit. Raises RegexError."""
     import re2  # a compiled library that few servers need
 
     if "\\C" in pattern and any(m[1] == "C" for m in _ESCAPES.finditer(pattern)):
@@ -146,16 +150,16 @@ def _compile(pattern: str, memory: int) -> Pattern | None:
         if where == given:
             where = pattern
         if what == "invalid UTF-8" and pattern.endswith("\\x{"):
-            what, where = "invalid escape sequence", "\\x{"  # RE2 reads on where nothing is left
+            what, where = "invalid escape sequence", "\\x{"  # RE2 reads past the end of the text
         if what == "invalid perl operator" and where.startswith("(?<"):
-            # Go takes a look behind for the beginning of a named group, and quotes it up to where the name ends.
+            # Go takes a lookbehind for the start of a named group, and quotes it up to the end of the name.
             what, rest = "invalid named capture group", pattern[pattern.find(where) :]
             where = rest[: rest.find(">") + 1] or rest
         raise _refused(_GO_WORDS.get(what, what), where) from None
 
 
 def _long_count(pattern: str) -> str:
-    """The first repetition that Go's parser takes for too large and RE2 for text; "" for none."""
+    """The first repetition count that Go reports as too large but RE2 treats as text; "" for none."""
     if _LONG_COUNT.search(pattern) is None:
         return ""
     at = 0
@@ -164,7 +168,7 @@ def _long_count(pattern: str) -> str:
             skipped = _ESCAPES.match(pattern, at)
             at = skipped.end() if skipped is not None else at + 1
         elif pattern[at] == "[":
-            # A bracket that comes first in a class stands for itself.
+            # A leading bracket in a class is literal.
             end = _CLASS.match(pattern, at)
             at = end.end() if end is not None else len(pattern)
         else:

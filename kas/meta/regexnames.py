@@ -1,7 +1,8 @@
-"""Names in Go's patterns: those of Unicode classes, of which RE2 knows fewer, and those of groups, of which it takes more.
+"""Translates names in Go's patterns to RE2: names of Unicode classes, of which RE2 knows fewer, and names of groups, of which it accepts
+more.
 
-Go takes the names of categories and their aliases, and those of scripts, whatever their case, with blanks, hyphens and underscores between
-their letters, and a few of its own (``regexp/syntax``). RE2 takes the names of the tables alone.
+Go accepts the names of categories and their aliases, and those of scripts, in any case, with blanks, hyphens and underscores between their
+letters, and a few names of its own (``regexp/syntax``). RE2 accepts only the names in its tables.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ _ALIASES = {
     "Separator": "Z", "Lineseparator": "Zl", "Paragraphseparator": "Zp", "Spaceseparator": "Zs",
 }  # fmt: skip
 _ASSIGNED = r"\pL\pM\pN\pP\pS\pZ\pC"
-# What has no table in RE2: (what a class holds for the name, what it holds for all else; None where no class can say it).
+# Names without a table in RE2: (contents of a class for the name, contents for its complement; None where a class cannot express it).
 _CASED, _UNASSIGNED = (r"\p{Lu}\p{Ll}\p{Lt}", None), (None, _ASSIGNED)
 _SETS: dict[str, tuple[str | None, str | None]] = {
     "Ascii": (r"\x00-\x7F", r"\x{80}-\x{10FFFF}"), "Lc": _CASED, "Casedletter": _CASED, "Assigned": (_ASSIGNED, None),
     "Cn": _UNASSIGNED, "Unassigned": _UNASSIGNED,
 }  # fmt: skip
 
-# Outside of a class, and inside: what a backslash begins, and what begins or ends the class.
+# Tokens outside and inside a character class: escapes, and the class delimiters.
 _OUTSIDE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\[pP](?:\{(?P<long>[^}]*)\}|[^{])|\\.|\[\^?\]?|\(\?P?<(?P<group>[^>(]*)>", re.DOTALL)
 _INSIDE = re.compile(r"\[:\^?[a-z]*:\]|\\[pP](?:\{(?P<long>[^}]*)\}|[^{])|\\.|\]", re.DOTALL)
 _GROUP = re.compile(r"[A-Za-z0-9_]+")
 
 
 class GroupError(ValueError):
-    """A group whose name Go does not take; ``str`` is its beginning: "(?P<é>"."""
+    """A group with a name that Go refuses; ``str()`` is its beginning: "(?P<é>"."""
 
 
 def for_re2(pattern: str) -> str:
-    """The pattern with the names of its classes as RE2 knows them; unknown ones stay. Raises GroupError."""
+    """Returns the pattern with the class names that RE2 knows; unknown names are kept. Raises GroupError."""
     if "\\p{" not in pattern and "\\P{" not in pattern and (pattern.isascii() or "<" not in pattern):
-        return pattern  # what RE2 does not take of ASCII names Go does not take either
+        return pattern  # ASCII group names are treated the same by both
     return "".join(_parts(pattern))
 
 
@@ -61,7 +62,7 @@ def _parts(pattern: str) -> Iterator[str]:
 
 
 def _named(text: str, name: str, inside: bool) -> str:
-    """The class ``text``, which is called ``name``; "^" before a name stands for all else, as \\P does."""
+    """Translates the class ``text`` with the name ``name``. "^" before the name negates it, as \\P does."""
     positive = (text[1] == "p") is not name.startswith("^")
     canonical = re.sub("[-_ ]", "", name.removeprefix("^")).capitalize()
     if canonical in _SETS:
@@ -71,10 +72,10 @@ def _named(text: str, name: str, inside: bool) -> str:
         return f"[^{other}]" if same is None else f"[{same}]"
     known = _ALIASES.get(canonical, canonical)
     if _TWO_WORDS.fullmatch(name) and known == canonical:
-        return text  # RE2 calls scripts so
+        return text  # RE2's own form of script names
     return f"\\{'p' if positive else 'P'}{{{known}}}" if known != name.removeprefix("^") and _KNOWN.fullmatch(known) else text
 
 
 _TWO_WORDS = re.compile("(?:[A-Z][a-z]+_?){2,}")
-# Categories and scripts of one word.
+# Categories, and scripts of one word.
 _KNOWN = re.compile("[CLMNPSZ][a-z]?|[A-Z][a-z]{2,}")

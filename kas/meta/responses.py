@@ -1,4 +1,4 @@
-"""What is said of another server's refusal that is no Status (apimachinery's ``errors.NewGenericServerResponse``)."""
+"""Errors for responses of other servers that are not a Status (apimachinery's ``errors.NewGenericServerResponse``)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SAID = {
     503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
     504: ("Timeout", "the server was unable to return a response in the time allotted, but may still be processing the request"),
 }
-# Whose own words count.
+# Status codes for which the response's own text is used.
 _QUOTED = {403: "Forbidden", 406: "NotAcceptable", 415: "UnsupportedMediaType"}
 
 
 def generic_server_response(code: int, said: str) -> tuple[str, str]:
-    """The reason and the message for a response with this status code and this text ("unknown" where there was none)."""
+    """(reason, message) for a response with this status code and text ("unknown" when there was none)."""
     if code in _SAID:
         return _SAID[code]
     if code == 406 and said in ("", "unknown"):

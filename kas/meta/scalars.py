@@ -1,6 +1,6 @@
-"""Scalars with a form of their own: times, durations and int-or-percent, as Go and apimachinery read and write them.
+"""Scalars with a text form: times, durations and int-or-percent, as Go and apimachinery parse and format them.
 
-Times are proleptic Gregorian seconds since 1970 in UTC; the zero time of Go (year 1) is None in typed objects.
+Times are seconds since 1970 in UTC in the proleptic Gregorian calendar. Go's zero time (year 1) is None in typed objects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def days_in(year: int, month: int) -> int:
-    """How many days the month has, in the Gregorian calendar."""
+    """The number of days of a month in the Gregorian calendar."""
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     return 29 if leap else _MONTH_DAYS[month - 1]
 
@@ -38,7 +38,7 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """(year, month, day) of a number of days since 1970-01-01."""
+    """(year, month, day) for days since 1970-01-01."""
     era, doe = divmod(days + 719468, 146097)
     yoe = (doe - doe // 1460 + doe // 36524 - doe // 146096) // 365
     doy = doe - (365 * yoe + yoe // 4 - yoe // 100)
@@ -48,7 +48,7 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
 
 
 class _TimeText:
-    """Go's ``time.Parse`` for the two layouts of the API; errors carry its exact text."""
+    """Go's ``time.Parse`` for the two layouts of the API, with its exact error texts."""
 
     def __init__(self, text: str, layout: str) -> None:
         self.text, self.layout, self.rest = text, layout, text
@@ -100,7 +100,7 @@ class _TimeText:
         digits = hour + minute
         if len(rest) < 6 or rest[3] != ":" or not (digits.isascii() and digits.isdigit()):
             raise self.bad(rest, "Z07:00")
-        # Of two faults the last one is told.
+        # When both are out of range, Go reports the minute.
         if int(minute) > 60:
             raise self.out_of_range("time zone offset minute")
         if int(hour) > 24:
@@ -112,7 +112,7 @@ class _TimeText:
         return -seconds if rest[0] == "-" else seconds
 
     def parse(self) -> tuple[int, int, int]:
-        """Unix seconds, nanoseconds, and how many seconds ahead of UTC the clock that showed them is."""
+        """Returns (Unix seconds, nanoseconds, seconds of the text's zone ahead of UTC). Raises DecodeError."""
         values = []
         for prefix, element in _LAYOUT:
             if not self.rest.startswith(prefix):
@@ -130,22 +130,22 @@ class _TimeText:
 
 
 def parse_time(text: str) -> tuple[int, int]:
-    """RFC 3339 text to (unix seconds, nanoseconds); DecodeError with the text of Go's package time."""
+    """Parses RFC 3339 text to (Unix seconds, nanoseconds). Raises DecodeError with the text of Go's package time."""
     return _TimeText(text, RFC3339).parse()[:2]
 
 
 def parse_zoned_time(text: str) -> tuple[int, int, int]:
-    """As parse_time, and how many seconds ahead of UTC the text's clock is."""
+    """Like ``parse_time``, with the seconds that the text's zone is ahead of UTC."""
     return _TimeText(text, RFC3339).parse()
 
 
 def parse_micro_time(text: str) -> tuple[int, int]:
-    """As parse_time, but exactly six fractional digits are required (``metav1.RFC3339Micro``)."""
+    """Like ``parse_time``, but requires exactly six fractional digits (``metav1.RFC3339Micro``)."""
     return _TimeText(text, RFC3339_MICRO).parse()[:2]
 
 
 def format_time(seconds: int) -> str:
-    """Unix seconds as metav1.Time writes them: whole seconds, UTC."""
+    """Formats Unix seconds like metav1.Time: whole seconds, UTC."""
     days, rest = divmod(seconds, 86400)
     year, month, day = civil_from_days(days)
     sign = "-" if year < 0 else ""
@@ -153,24 +153,24 @@ def format_time(seconds: int) -> str:
 
 
 def format_micro_time(seconds: int, nanos: int) -> str:
-    """A metav1.MicroTime: RFC 3339 in UTC with six digits; what is below a microsecond is cut off."""
+    """Formats a metav1.MicroTime: RFC 3339 in UTC with six fractional digits, truncated."""
     return f"{format_time(seconds)[:-1]}.{nanos // 1000:06d}Z"
 
 
 def canonical_time(text: str) -> str | None:
-    """The text metav1.Time writes for this text, None for the zero time."""
+    """Normalizes a time to the text that metav1.Time writes; None for the zero time. Raises DecodeError."""
     seconds, nanos = parse_time(text)
     return None if seconds == ZERO_TIME and nanos == 0 else format_time(seconds)
 
 
 def canonical_micro_time(text: str) -> str | None:
-    """A MicroTime as Go writes it back, None for the zero time. Raises DecodeError for what is no time."""
+    """Normalizes a MicroTime to the text that Go writes; None for the zero time. Raises DecodeError."""
     seconds, nanos = parse_micro_time(text)
     return None if seconds == ZERO_TIME and nanos == 0 else format_micro_time(seconds, nanos)
 
 
 def parse_duration(text: str) -> int:
-    """``duration.parse`` for what clients send: DecodeError with Go's text."""
+    """``duration.parse`` for client input: raises DecodeError with Go's text."""
     try:
         return duration.parse(text)
     except ValueError as e:
@@ -181,13 +181,15 @@ format_duration: Callable[[int], str] = duration.format_ns
 
 
 def canonical_duration(text: str) -> str:
-    """A duration as Go writes it back ("90s" as "1m30s"). Raises DecodeError for what is none."""
+    """Normalizes a duration to Go's text ("90s" to "1m30s"). Raises DecodeError."""
     return format_duration(parse_duration(text))
 
 
 def decimal(text: str) -> int:
-    """The number of decimal digits, which may have a sign: any that fits 64 bits exactly, what is longer as one that fits no integer type.
-    Python's ``int`` takes the square of the digits, and raises for more than 4,300 of them, zeros included."""
+    """Parses decimal digits with an optional sign: exactly if they fit 64 bits; a longer number becomes one that fits no integer type.
+
+    Python's ``int`` is quadratic in the digits, and raises for more than 4,300 of them, including leading zeros.
+    """
     digits = text.lstrip("+-").lstrip("0")
     value = int(digits or "0") if len(digits) <= 20 else 1 << 80
     return -value if text.startswith("-") else value
@@ -197,13 +199,13 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def _too_large(text: str) -> bool:
-    """Whether digits that no 64 bits hold come first: Go reads no further, whatever stands behind them."""
+    """Whether the text starts with digits that do not fit 64 bits: Go reads no further, whatever follows."""
     digits = _DIGITS.match(text)
     return digits is not None and decimal(digits[0]) >= 1 << 64
 
 
 def int64(text: str, by: str = "ParseInt") -> int:
-    """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text. ``by``: "Atoi" where upstream calls that."""
+    """``strconv.ParseInt(text, 10, 64)``. Raises DecodeError with its text; ``by`` is "Atoi" where upstream calls that."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()) and not _too_large(digits):
         raise DecodeError(f"strconv.{by}: parsing {go_quote(text)}: invalid syntax")
@@ -214,7 +216,7 @@ def int64(text: str, by: str = "ParseInt") -> int:
 
 
 def parse_uint64(text: str) -> int:
-    """``strconv.ParseUint(text, 10, 64)``. Raises ValueError with Go's words."""
+    """``strconv.ParseUint(text, 10, 64)``. Raises ValueError with Go's text."""
     if text.isascii() and text.isdigit() and (n := decimal(text)) < 1 << 64:
         return n
     why = "value out of range" if _too_large(text) else "invalid syntax"

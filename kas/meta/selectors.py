@@ -17,25 +17,25 @@ from kas.observe.caches import remembered
 
 
 class SelectorError(ValueError):
-    """A selector that does not parse; ``str()`` is upstream's message."""
+    """An invalid selector; ``str()`` is upstream's message."""
 
 
-# Selectors come again: clients reconnect their watches, and authorization reads them before the handler does. What is
-# remembered is bounded in number and in length.
+# Parsed selectors are cached: clients reconnect their watches, and authorization parses a selector before the handler does. The cache is
+# bounded in the number of entries and their length.
 REMEMBERED_LENGTH = 256
-# The requirements of one so long, of a character and a comma each.
+# The most memory of the requirements of a selector of that length, with one character and a comma each.
 SELECTOR_BYTES = 128 * 400
 
 
 class Requirement(NamedTuple):
-    """One condition on a label. ``op`` is one of ``= == != in notin exists ! gt lt``; ``values`` as in the text's set."""
+    """A condition on a label. ``op`` is one of ``= == != in notin exists ! gt lt``; ``values`` as written."""
 
     key: str
     op: str
     values: tuple[str, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil the requirement; ``!=`` and ``notin`` hold for a key that is absent too."""
+        """Whether ``labels`` satisfy the requirement; ``!=`` and ``notin`` also hold when the key is absent."""
         value = labels.get(self.key)
         op = self.op
         if op in ("=", "==", "in"):
@@ -68,7 +68,7 @@ _INT64 = re.compile(r"[+-]?[0-9]{1,63}\Z")
 
 
 def _int64(text: str | None) -> int | None:
-    """Go's ``strconv.ParseInt(text, 10, 64)`` without its reason."""
+    """Go's ``strconv.ParseInt(text, 10, 64)``; None in place of an error."""
     if text is None or not _INT64.match(text):
         return None
     value = int(text)
@@ -76,18 +76,18 @@ def _int64(text: str | None) -> int | None:
 
 
 class _Terms:
-    """What all requirements on one key come to."""
+    """The conjunction of all requirements on one key."""
 
     __slots__ = ("above", "absent", "among", "below", "but", "needed", "ordered")
 
     def __init__(self) -> None:
         self.needed = self.absent = self.ordered = False
-        self.among: set[str] | None = None  # the values it may have
+        self.among: set[str] | None = None  # the allowed values, None for any
         self.but: set[str] | None = None
-        self.above, self.below = -(2**63) - 1, 2**63  # where it is ``ordered``
+        self.above, self.below = -(2**63) - 1, 2**63  # exclusive bounds, if ``ordered``
 
     def add(self, r: Requirement) -> None:
-        """One requirement more."""
+        """Adds a requirement."""
         if r.op in ("!=", "notin"):
             if self.but is None:
                 self.but = set()
@@ -113,7 +113,7 @@ class _Terms:
                 self.below = min(self.below, want)
 
     def hold(self, value: str) -> bool:
-        """Whether the label may be there with this value."""
+        """Whether the label may be present with this value."""
         if self.absent or (self.but is not None and value in self.but) or (self.among is not None and value not in self.among):
             return False
         if not self.ordered:
@@ -122,13 +122,13 @@ class _Terms:
         return have is not None and self.above < have < self.below
 
 
-_NOWHERE = _Terms()  # of a key that is to be absent, and no more is said of
+_NOWHERE = _Terms()  # the key must be absent; shared, since there are no other terms
 _NOWHERE.absent = True
-MANY_TERMS = 8  # of requirements, or values of one, from which on they are looked up by the labels
+MANY_TERMS = 8  # selectors with more requirements, or more values in one, are indexed
 
 
 class _Looked:
-    """Many requirements by their keys: what matching takes is then as the labels are many."""
+    """An index of many requirements by key, so that the cost of matching depends on the number of labels."""
 
     __slots__ = ("_needed", "_terms")
 
@@ -146,7 +146,7 @@ class _Looked:
         self._needed = [key for key, terms in self._terms.items() if terms.needed]
 
     def match(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil them all."""
+        """Whether ``labels`` satisfy all requirements."""
         if len(self._needed) > len(labels) or not all(key in labels for key in self._needed):
             return False
         get = self._terms.get
@@ -154,19 +154,19 @@ class _Looked:
 
 
 class LabelSelector:
-    """Requirements that must all hold, sorted by key; without any it selects everything, as ``NOTHING`` nothing."""
+    """A conjunction of requirements, sorted by key. Without requirements it selects everything; ``NOTHING`` selects nothing."""
 
     __slots__ = ("_looked", "_text", "empty", "nothing", "requirements")
 
     def __init__(self, requirements: Sequence[Requirement] = (), nothing: bool = False) -> None:
         self.requirements = tuple(sorted(requirements, key=lambda r: r.key))
         self.nothing = nothing
-        self.empty = not self.requirements and not nothing  # whether it restricts nothing
+        self.empty = not self.requirements and not nothing  # whether it selects everything
         self._text: str | None = None
-        self._looked: _Looked | bool | None = None  # made by the first who asks, False for few requirements
+        self._looked: _Looked | bool | None = None  # built on first use; False for few requirements
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether labels fulfil every requirement; None counts as no labels."""
+        """Whether ``labels`` satisfy every requirement; None counts as no labels."""
         if self.nothing:
             return False
         labels = labels or {}
@@ -176,13 +176,13 @@ class LabelSelector:
         return looked.match(labels) if isinstance(looked, _Looked) else all(r.matches(labels) for r in self.requirements)
 
     def look(self) -> _Looked | bool:
-        """Makes what many requirements are looked up by: in good time, where somebody else waits for the first who asks."""
+        """Builds the index of many requirements. Call it early where the first match must not be delayed."""
         many = len(self.requirements) > MANY_TERMS or any(len(r.values) > MANY_TERMS for r in self.requirements)
         looked = self._looked = _Looked(self.requirements) if many else False
         return looked
 
     def requires_exact_match(self, key: str) -> str | None:
-        """The one value ``key`` must have, if a requirement says so."""
+        """The value that ``key`` must have according to its first exact requirement, None if there is none or it has several values."""
         for r in self.requirements:
             if r.key == key and r.op in ("=", "==", "in"):
                 return r.values[0] if len(r.values) == 1 else None
@@ -208,12 +208,12 @@ NOTHING = LabelSelector(nothing=True)
 
 
 def new_requirement(key: str, op: str, values: Sequence[str], path: str = "") -> Requirement:
-    """A checked requirement; raises SelectorError with every complaint, as ``labels.NewRequirement``."""
+    """A validated requirement. Raises SelectorError with all errors, like ``labels.NewRequirement``."""
     errors: list[FieldError] = []
     _check_key(errors, field.child(path, "key"), key)
     values_path = field.child(path, "values")
     count = len(values)
-    # An absent list prints as null, because in Go it is nil.
+    # An absent list is nil in Go and prints as null.
     listed = list(values) or None
     if op in ("in", "notin"):
         if not count:
@@ -256,12 +256,12 @@ _SYMBOLS = frozenset(("=", "==", "!=", "!", "(", ")", ",", ">", "<"))
 _OPERATORS = {"in": "in", "notin": "notin", "=": "=", "==": "==", "!=": "!=", ">": "gt", "<": "lt"}
 _BINARY = "in, notin, =, ==, !=, gt, lt"
 
-# Token kinds: a symbol is its own kind; IDENTIFIER covers words, and so do the keywords wherever a value may stand.
+# Token kinds: a symbol is its own kind; IDENTIFIER covers words, including keywords where a value is expected.
 IDENTIFIER, END = "identifier", "end"
 
 
 def _scan(text: str) -> list[tuple[str, str]]:
-    """Tokens as (kind, literal), the last of them END. NUL ends a token and, standing alone, the text, as upstream."""
+    """Tokens as (kind, literal), the last of them END. As upstream, NUL ends a token, and a NUL on its own ends the text."""
     tokens: list[tuple[str, str]] = []
     i, n = 0, len(text)
     while True:
@@ -272,7 +272,7 @@ def _scan(text: str) -> list[tuple[str, str]]:
             return tokens
         start = i
         if text[i] in _SPECIAL:
-            # The longest symbol wins; every single sign is one, so there always is one.
+            # The longest symbol wins; there is always one, since each single character is a symbol.
             i += 2 if text[i : i + 2] in _SYMBOLS else 1
             tokens.append((text[start:i], text[start:i]))
             if text[i : i + 1] == "\0":
@@ -286,7 +286,7 @@ def _scan(text: str) -> list[tuple[str, str]]:
 
 
 class _Parser:
-    """Upstream's recursive descent. Where it looks for a value the keywords ``in`` and ``notin`` are plain words."""
+    """Upstream's recursive-descent parser. Where a value is expected, the keywords ``in`` and ``notin`` are plain words."""
 
     def __init__(self, text: str) -> None:
         self.tokens = _scan(text)
@@ -297,7 +297,7 @@ class _Parser:
 
     def take(self) -> tuple[str, str]:
         token = self.tokens[self.position]
-        # END is never passed: whatever looks behind it finds it again.
+        # END is never consumed: reading past it returns END again.
         if token[0] != END:
             self.position += 1
         return token
@@ -396,7 +396,7 @@ class _Parser:
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """``labels.Parse``. Raises SelectorError."""
+    """``labels.Parse``, cached. Raises SelectorError."""
     if not text:
         return EVERYTHING
     return _remembered_label_selector(text)
@@ -408,8 +408,9 @@ _PLAIN_TERM = re.compile(rf"({_PLAIN_WORD})(?:(!=|==?)({_PLAIN_WORD})?)?")
 
 
 def _plain_requirements(text: str) -> list[Requirement] | None:
-    """The requirements of a text whose terms are all plain ones, None for any other: what takes the parser 4 µs a term takes this 1, and
-    whoever asks may send thousands of them."""
+    """The requirements of a text that consists of common terms only, None for any other. This takes 1 µs per term where the parser takes 4,
+    and clients may send thousands of terms.
+    """
     out = []
     for part in text.split(","):
         term = _PLAIN_TERM.fullmatch(part)
@@ -430,7 +431,7 @@ _EXPRESSION_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "Does
 
 
 def from_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """``metav1.LabelSelectorAsSelector``: absent selects nothing, empty everything. Raises SelectorError."""
+    """``metav1.LabelSelectorAsSelector``: an absent selector selects nothing, an empty one everything. Raises SelectorError."""
     if selector is None:
         return NOTHING
     requirements = [new_requirement(k, "=", (v,)) for k, v in sorted((selector.get("matchLabels") or {}).items())]
@@ -444,7 +445,7 @@ def from_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 
 def format_label_selector(selector: Mapping[str, Any] | None) -> str:
-    """How a LabelSelector stands in a table cell: ``metav1.FormatLabelSelector``."""
+    """The text of a LabelSelector in a table cell: ``metav1.FormatLabelSelector``."""
     try:
         return str(from_label_selector(selector)) or "<none>"
     except SelectorError:
@@ -455,7 +456,7 @@ def format_label_selector(selector: Mapping[str, Any] | None) -> str:
 
 
 class FieldTerm(NamedTuple):
-    """One condition on a field; ``op`` is ``=`` or ``!=``. An absent field counts as the empty string."""
+    """A condition on a field; ``op`` is ``=`` or ``!=``. An absent field counts as the empty string."""
 
     key: str
     op: str
@@ -466,7 +467,7 @@ class FieldTerm(NamedTuple):
 
 
 class FieldSelector:
-    """Terms that must all hold, in the canonical order of their text."""
+    """A conjunction of terms, in the canonical order of their text."""
 
     __slots__ = ("requirements",)
 
@@ -479,18 +480,18 @@ class FieldSelector:
         return not self.requirements
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        """Whether fields fulfil every term; a field that is absent is the empty text."""
+        """Whether ``fields`` satisfy every term; an absent field is the empty string."""
         return all((fields.get(t.key, "") == t.value) == (t.op == "=") for t in self.requirements)
 
     def requires_exact_match(self, key: str) -> str | None:
-        """The value that the key must have, None when no ``=`` term names it."""
+        """The value that ``key`` must have, None when no ``=`` term names it."""
         for t in self.requirements:
             if t.key == key and t.op == "=":
                 return t.value
         return None
 
     def transform(self, convert: Callable[[str, str], tuple[str, str]]) -> FieldSelector:
-        """The same terms under other names; a term whose name and value both come back empty is dropped."""
+        """The selector with each term's (field, value) mapped; a term for which both are returned empty is dropped."""
         terms = []
         for t in self.requirements:
             key, value = convert(t.key, t.value)
@@ -514,7 +515,7 @@ class FieldSelector:
 ALL_FIELDS = FieldSelector()
 
 _ESCAPE = re.compile(r"[\\,=]")
-# A backslash covers the character behind it, whatever it is.
+# A backslash escapes the character after it, whatever it is.
 _TERM = re.compile(r"(?:\\.|[^\\,]|\\\Z)*", re.DOTALL)
 _TERM_OPERATOR = re.compile(r"!=|==|=")
 
@@ -547,7 +548,7 @@ def _split_terms(text: str) -> list[str]:
     terms, position = [], 0
     while True:
         match = _TERM.match(text, position)
-        assert match is not None  # the expression matches the empty string
+        assert match is not None  # the pattern matches the empty string
         terms.append(match.group())
         position = match.end() + 1
         if position > len(text):
@@ -571,7 +572,7 @@ def _parse_terms(text: str) -> FieldSelector:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         op = "!=" if match.group() == "!=" else "="
         key, value = part[: match.start()], unescape_value(part[match.end() :])
-        if key or value:  # a term of nothing says nothing, as in ``transform``
+        if key or value:  # an empty term is dropped, as in ``transform``
             terms.append(FieldTerm(key, op, value))
     return FieldSelector(terms)
 

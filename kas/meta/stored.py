@@ -1,4 +1,4 @@
-"""From what the store keeps to the object it says."""
+"""Decoding of stored records to objects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ Obj = dict[str, Any]
 
 
 class Stored(Protocol):
-    """What holds an object as canonical JSON: a ``Record`` of the store, and what stands in for one. ``json`` is the object as it is
-    read, resourceVersion included, opened where the store keeps it sealed."""
+    """A stored object as canonical JSON: a ``Record`` of the store or an equivalent. ``json`` includes the resourceVersion, and is
+    decrypted where the store keeps it encrypted.
+    """
 
     @property
     def json(self) -> bytes:
@@ -23,24 +24,27 @@ class Stored(Protocol):
 
 
 def object_of(record: Stored) -> Obj:
-    """The object of a record as a new dict, in the version it is stored as. The one place where stored bytes become objects."""
+    """Decodes a record to a new dict, in the version in which it is stored. The only place where stored bytes become objects, besides
+    ``object_to_replace``.
+    """
     data = record.json
-    found: Obj = orjson.loads(data) if len(data) <= WHOLE else parse(data)  # one call less for nearly all
+    found: Obj = orjson.loads(data) if len(data) <= WHOLE else parse(data)  # saves a call in nearly all cases
     return found
 
 
 class Replaced(Stored, Protocol):
-    """A record of a built-in kind that a write is to take the place of. ``metadata_end`` is where the metadata end in ``json``, 0 where
-    that is not known."""
+    """A record of a built-in kind that a write will replace. ``metadata_end`` is the offset of the end of the metadata in ``json``, 0 when
+    unknown.
+    """
 
     @property
     def metadata_end(self) -> int:
-        """Bytes from the beginning."""
+        """Offset in bytes."""
         ...
 
 
 def object_to_replace(record: Replaced) -> Obj:
-    """``object_of`` for who writes the object again: the sets of managed fields are shared with other objects."""
+    """Like ``object_of``, for an object that will be written again: its managed field sets are shared with other objects."""
     data = record.json
     found: Obj = parse_sharing(data, record.metadata_end, orjson.loads) if len(data) <= WHOLE else parse(data)
     return found

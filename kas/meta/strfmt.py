@@ -1,6 +1,6 @@
-"""The formats that a schema may ask of a string: kube-openapi ``pkg/validation/strfmt``, as a structural schema knows them.
+"""String formats of schemas: kube-openapi ``pkg/validation/strfmt``, as supported by structural schemas.
 
-``FORMATS`` maps a name without dashes to a function that says whether a text has the format.
+``FORMATS`` maps a format name without dashes to a predicate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAGS = re.ASCII | re.IGNORECASE
 
 
 def _matches(pattern: str, flags: int = re.ASCII) -> Callable[[str], bool]:
-    """For patterns of ours only, which cannot run away."""
+    """A predicate for one of this module's own patterns, which do not backtrack excessively."""
     whole = re.compile(pattern, flags)
     return lambda text: whole.fullmatch(text) is not None
 
@@ -33,7 +33,7 @@ _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[
 
 
 def is_date(text: str) -> bool:
-    """A full-date of RFC 3339."""
+    """Whether a text is a full-date of RFC 3339."""
     found = _DATE.fullmatch(text)
     if found is None:
         return False
@@ -42,7 +42,9 @@ def is_date(text: str) -> bool:
 
 
 def is_datetime(text: str) -> bool:
-    """Nearly a date-time of RFC 3339: any character may stand before the fraction, and the offset is not checked."""
+    """Whether a text is nearly a date-time of RFC 3339: like upstream, any character may precede the fraction, and the offset is not
+    checked.
+    """
     date, mark, rest = text.lower().partition("t")
     if not mark or not is_date(date):
         return False
@@ -50,14 +52,14 @@ def is_datetime(text: str) -> bool:
     return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
 
 
-# A number begins with its first digit: the others of a million that no unit follows are not tried.
+# Matches a number from its first digit only: otherwise each digit of a million without a unit would be tried.
 _PIECE = re.compile(r"((?<![0-9])[0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
 _MICRO, _MILLI, _SECOND = 1_000, 1_000_000, 1_000_000_000
 _UNITS = {
     "ns": 1, "us": _MICRO, "µs": _MICRO, "ms": _MILLI, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND, "hr": 3600 * _SECOND,
     "d": 86_400 * _SECOND, "w": 604_800 * _SECOND, "wk": 604_800 * _SECOND,
 }  # fmt: skip
-# Whatever follows: "seconds", "secs".
+# Prefixes of longer names: "seconds", "secs".
 _LONG_UNITS = {
     "nano": 1, "micro": _MICRO, "milli": _MILLI, "sec": _SECOND, "min": 60 * _SECOND, "hour": 3600 * _SECOND, "day": 86_400 * _SECOND,
     "week": 604_800 * _SECOND,
@@ -65,14 +67,17 @@ _LONG_UNITS = {
 
 
 def _unit(name: str) -> int:
-    # Go folds case beyond ASCII: the Greek letter is no other than the micro sign.
+    # Go's case folding covers non-ASCII letters: Greek mu equals the micro sign.
     known = _UNITS.get(name.lower().replace("μ", "µ"))
     return known if known is not None else next((ns for long, ns in _LONG_UNITS.items() if name.lower().startswith(long)), 0)
 
 
 def duration_ns(text: str) -> int | None:
-    """Nanoseconds of a Go duration, or of numbers with the units of Scala's ("3 hours 2 min") anywhere in the text, whatever stands before
-    them ("-1 day" is one day), which go around where they are too many, as Go's integers do; None for what is neither."""
+    """Nanoseconds of a Go duration, or of numbers with units in Scala's style ("3 hours 2 min") anywhere in the text; None for any other
+    text.
+
+    Text before a number is ignored ("-1 day" is one day). The sum wraps like Go's int64.
+    """
     try:
         return parse_duration(text)
     except DecodeError:
@@ -89,18 +94,18 @@ def duration_ns(text: str) -> int | None:
 
 
 def is_duration(text: str) -> bool:
-    """Whether ``duration_ns`` makes something of it."""
+    """Whether ``duration_ns`` accepts the text."""
     return duration_ns(text) is not None
 
 
-# Letters and symbols of any script; RE2 knows the classes, so the pattern runs there. Lengths are for the caller: counted in the pattern,
-# they would make it take 100 ms to compile.
+# Letters and symbols of any script. RE2 supports these classes, so the pattern runs there. Lengths are checked by the caller: in the
+# pattern, they would make it take 100 ms to compile.
 _NAME = r"[a-zA-Z0-9\p{S}\p{L}]"
 _HOSTNAME = rf"^({_NAME}(-?{_NAME}*)?|({_NAME}([a-zA-Z0-9\-\p{{S}}\p{{L}}]*{_NAME})?\.)+[a-zA-Z\p{{L}}]{{2,}})$"
 
 
 def is_hostname(text: str) -> bool:
-    """A host name of up to 255 bytes, in labels of up to 63."""
+    """Whether a text is a host name of up to 255 bytes with labels of up to 63."""
     if not text or len(text.encode()) > 255 or any(len(label.encode()) > 63 for label in text.split(".")):
         return False
     return _hostname().search(text) is not None
@@ -114,7 +119,7 @@ def _hostname() -> Pattern:
 
 
 def is_uri(text: str) -> bool:
-    """``uri``: what ``url.ParseRequestURI`` takes."""
+    """Whether ``url.ParseRequestURI`` accepts the text."""
     try:
         parse_request_uri(text)
     except ValueError:
@@ -123,12 +128,12 @@ def is_uri(text: str) -> bool:
 
 
 def is_ipv4(text: str) -> bool:
-    """Leading zeros are suffered, as before Go 1.17."""
+    """Whether a text is an IPv4 address; leading zeros are accepted, as before Go 1.17."""
     return "." in text and parse_ip(text) is not None
 
 
 def is_ipv6(text: str) -> bool:
-    """``ipv6``: an address with a colon whose embedded IPv4 part, if any, has no leading zeros."""
+    """Whether a text is an IPv6 address whose embedded IPv4 part, if any, has no leading zeros."""
     if ":" not in text or parse_ip(text) is None:
         return False
     tail = text.rpartition(":")[2]
@@ -141,7 +146,7 @@ _SEPARATORS = re.compile(r"[\t\n\f\r -]+")
 
 
 def is_isbn10(text: str) -> bool:
-    """``isbn10``: ten digits, the last perhaps X, with the right check digit; blanks and hyphens do not count."""
+    """Whether a text is an ISBN-10 with a valid check digit; blanks and hyphens are ignored."""
     digits = _SEPARATORS.sub("", text)
     if not re.fullmatch(r"[0-9]{9}[0-9X]", digits):
         return False
@@ -149,7 +154,7 @@ def is_isbn10(text: str) -> bool:
 
 
 def is_isbn13(text: str) -> bool:
-    """``isbn13``: thirteen digits with the right check digit; blanks and hyphens do not count."""
+    """Whether a text is an ISBN-13 with a valid check digit; blanks and hyphens are ignored."""
     digits = _SEPARATORS.sub("", text)
     if not re.fullmatch(r"[0-9]{13}", digits):
         return False
@@ -163,7 +168,7 @@ _ISSUED = _matches(
 
 
 def is_credit_card(text: str) -> bool:
-    """Whatever is no digit does not count; the rest is a number that an issuer gives, with Luhn's check digit."""
+    """Whether the digits of a text are a card number of a known issuer with a valid Luhn check digit; other characters are ignored."""
     digits = re.sub(r"[^0-9]+", "", text)
     doubled = (int(c) * (1 + i % 2) for i, c in enumerate(reversed(digits)))
     return _ISSUED(digits) and sum(n // 10 + n % 10 for n in doubled) % 10 == 0
@@ -208,12 +213,12 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "k8sshortname": lambda text: len(text) <= 63 and _short_name(text),
     "k8slongname": lambda text: len(text) <= 253 and _long_name(text),
 }
-# Formats of numbers, which bound their range; a schema of another type does not know them.
+# Formats of numbers, which bound their range; other types do not support them.
 NUMBER_FORMATS = {"integer": frozenset(("int32", "int64")), "number": frozenset(("float", "double"))}
 
 
 def is_known(kind: str, name: str) -> bool:
-    """Whether a schema of this type ("" if it says none) may ask for the format; others are ignored, with a warning."""
+    """Whether a schema of this type ("" if unspecified) supports the format; unsupported formats are ignored with a warning."""
     if kind in ("", "string"):
         return name.replace("-", "") in FORMATS
     return name in NUMBER_FORMATS.get(kind, ())

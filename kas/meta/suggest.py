@@ -1,4 +1,4 @@
-"""What somebody who misspelt a word most likely meant."""
+"""Suggestions for misspelt words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """`` (did you mean X?)`` for the word of ``known`` that looks most like ``word``, behind ``prefix``; an empty text if none does."""
-    from difflib import get_close_matches  # only who is refused pays for it
+    """`` (did you mean X?)`` for the word of ``known`` that is most similar to ``word``, with ``prefix`` before it; "" if none is similar.
+    """
+    from difflib import get_close_matches  # imported only when needed
 
     shape = {name.lower(): name for name in known}
     found = get_close_matches(word.lower(), shape, 1, 0.75) if len(word) <= 100 else []

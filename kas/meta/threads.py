@@ -1,4 +1,4 @@
-"""Pools of threads where the system may give no thread more: a limit of processes is reached while the server runs."""
+"""A thread pool that copes with the system's limit on threads being reached while the server runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NO_THREAD = "the system gives the server no more threads"
 
 
 class _Said:
-    """When it was said last, and how often it would have been since."""
+    """When the error was last logged, and how many errors were suppressed since."""
 
     at = float("-inf")
     unsaid = 0
 
 
 def no_thread(clock: float | None = None) -> ApiError:
-    """What is answered where there is no thread for a request's work, 503. It is logged, once in ``SAID_EVERY_S``."""
+    """The 503 error for a request for whose work there is no thread. Logs it at most once in ``SAID_EVERY_S``."""
     now = time.monotonic() if clock is None else clock
     if now - _Said.at >= SAID_EVERY_S:
         log.error("%s (RLIMIT_NPROC, pids.max): requests that want one are answered 503, %d before this one", NO_THREAD, _Said.unsaid)
@@ -33,13 +33,16 @@ def no_thread(clock: float | None = None) -> ApiError:
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool that does with the threads it has where the system gives none more. Where it has none at all, what was to be done is not done
-    later, when nobody waits for it any more: ``submit`` raises an ``ApiError``."""
+    """A ``ThreadPoolExecutor`` that continues with the threads it has when the system refuses more.
+
+    When it has none at all, ``submit`` raises an ``ApiError`` and the work is removed from the queue, so that it is not run later when
+    nothing waits for it.
+    """
 
     def _adjust_thread_count(self) -> None:
         try:
             super()._adjust_thread_count()
         except RuntimeError:
             if not self._threads:
-                self._work_queue.get_nowait()  # there is but what was given last: each before it was taken back, too
+                self._work_queue.get_nowait()  # the queue holds only this item: each earlier one was removed likewise
                 raise no_thread() from None

@@ -1,4 +1,4 @@
-"""Code that may have to wait and mostly has not."""
+"""Tools for coroutines: running them without a task until they first suspend, and bounding how long they hold the event loop."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ P = ParamSpec("P")
 
 
 TIME_SLICE_S = 0.005
-WOKEN = 32  # of those who wait at a passage, in a turn of the loop: those for whom there is no time wait again
+MAX_WOKEN = 32  # waiters that a throttle wakes per loop iteration; those for which no time is left wait again
 
 
 class TimeSlice:
-    """Bounds how long a coroutine that does many small steps keeps the event loop: after each step,
-    ``if time_slice.over: await time_slice.pause()`` lets others run every ``TIME_SLICE_S``. Each turn of the loop resumes one of the paused
-    coroutines, clients in turn, so that a turn stays short however many of them there are."""
+    """Bounds how long a coroutine made of many small steps holds the event loop.
+
+    After each step, ``if time_slice.over: await time_slice.pause()`` yields to other callbacks every ``TIME_SLICE_S``. Each loop iteration
+    resumes one of the paused coroutines, round-robin by client, so that an iteration stays short however many coroutines are paused.
+    """
 
     __slots__ = ("_until",)
 
@@ -34,131 +36,138 @@ class TimeSlice:
 
     @property
     def over(self) -> bool:
-        """Whether it has been long enough."""
+        """Whether the time slice is used up."""
         return perf_counter() >= self._until
 
     async def pause(self) -> None:
-        """Goes on once others had their turn."""
+        """Suspends until it is this coroutine's turn, then starts a new time slice."""
         await _pause()
-        await _LINE.turn()
+        await _PAUSED.turn()
         self._until = perf_counter() + TIME_SLICE_S
 
 
-class _Line:
-    """Who paused and wants to go on. There is one loop at a time; what another left behind is forgotten."""
+class _PauseQueue:
+    """The queue of paused coroutines. It serves one running loop at a time; waiters of a previous loop are dropped."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rota = FairQueue[asyncio.Future[None]](1)
-        self._moves = False
+        self._queue = FairQueue[asyncio.Future[None]](1)
+        self._scheduled = False
 
     def turn(self) -> asyncio.Future[None]:
-        """To be awaited."""
+        """A future that is resolved when it is the caller's turn to continue."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._rota, self._moves = loop, FairQueue(1), False
-        mine = loop.create_future()
-        self._rota.wait(whose()[0], 0, mine)  # of one client who came first: it does not end with its request's work
-        if not self._moves:
-            self._moves = True
-            loop.call_soon(self._move)
-        return mine
+            self._loop, self._queue, self._scheduled = loop, FairQueue(1), False
+        future = loop.create_future()
+        self._queue.wait(whose()[0], 0, future)  # FIFO within a client: a turn does not end with the work of a request
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._resume_next)
+        return future
 
-    def _move(self) -> None:
-        while (found := self._rota.next()) is not None:
-            self._rota.rest(found[0])
-            if not found[1].done():  # else who paused has left
+    def _resume_next(self) -> None:
+        while (found := self._queue.next()) is not None:
+            self._queue.rest(found[0])
+            if not found[1].done():  # otherwise the waiter was cancelled
                 found[1].set_result(None)
                 assert self._loop is not None
-                self._loop.call_soon(self._move)  # behind what that one does now
+                self._loop.call_soon(self._resume_next)  # runs after the coroutine that was just resumed
                 return
-        self._moves = False
+        self._scheduled = False
 
 
-_LINE = _Line()
+_PAUSED = _PauseQueue()
 
 
-class Passage:
-    """Where many come at once, each of whom then keeps the loop for as long as it needs: ``if passage.full: await passage.passed()`` lets
-    them go on for ``TIME_SLICE_S`` of a turn of the loop together, and one of them at least. Who waits goes on by turns of clients, of one
-    client who came first. One loop's."""
+class Throttle:
+    """Limits how much work starts per loop iteration, where many tasks arrive at once and each then holds the loop until it is done.
 
-    __slots__ = ("_clock", "_due", "_order", "_until", "_waiting", "_woken")
+    ``if throttle.exhausted: await throttle.wait()`` admits tasks for ``TIME_SLICE_S`` of one loop iteration in total, and at least one task
+    per iteration. Waiters are admitted round-robin by client, and in order of arrival within a client. An instance belongs to one event
+    loop.
+    """
+
+    __slots__ = ("_clock", "_end_scheduled", "_order", "_until", "_waiting", "_woken")
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
-        self._due = False  # whether the end of this turn will be noted
-        self._until = 0.0  # when this turn is full, 0 while nobody went on in it
-        # By client, who is next first; a heap each, of request and order.
+        self._end_scheduled = False  # whether _next_iteration is scheduled for the end of this iteration
+        self._until = 0.0  # when this iteration's time is used up; 0 while nothing was admitted in it
+        # Client -> heap of (request, order, future). The client whose turn is next comes first.
         self._waiting: OrderedDict[Hashable, list[tuple[int, int, asyncio.Future[None]]]] = OrderedDict()
-        self._woken: list[Hashable] = []  # clients of those who may go on in this turn
+        self._woken: list[Hashable] = []  # clients whose waiters may continue in this iteration
         self._order = count()
 
     @property
-    def full(self) -> bool:
-        """Whether this turn has no time left; where it has, who asks goes on in it."""
+    def exhausted(self) -> bool:
+        """Whether this iteration has no time left. If False, the caller is admitted and is expected to start its work now."""
         now = self._clock()
-        if not self._due:
-            self._note_its_end()
+        if not self._end_scheduled:
+            self._schedule_end()
         elif self._until:
             return now >= self._until
         self._until = now + TIME_SLICE_S
         return False
 
-    async def passed(self) -> None:
-        """Goes on in a later turn. To be awaited when this one is ``full``, before anything else is."""
+    async def wait(self) -> None:
+        """Waits until the caller is admitted in a later iteration. Call it when the throttle is ``exhausted``, before awaiting anything
+        else.
+        """
         (client, request), loop, waits = whose(), asyncio.get_running_loop(), True
         while waits:
-            mine = loop.create_future()
-            heappush(self._waiting.setdefault(client, []), (request, next(self._order), mine))
-            await mine
-            waits = self.full
+            future = loop.create_future()
+            heappush(self._waiting.setdefault(client, []), (request, next(self._order), future))
+            await future
+            waits = self.exhausted
         if client in self._waiting:
             self._waiting.move_to_end(client)
 
-    def _note_its_end(self) -> None:
-        self._due = True
-        asyncio.get_running_loop().call_soon(self._over)
+    def _schedule_end(self) -> None:
+        self._end_scheduled = True
+        asyncio.get_running_loop().call_soon(self._next_iteration)
 
-    def _over(self) -> None:
-        """One of each client is woken, then another, up to ``WOKEN``. Those for whom there is no time wait again, at their place."""
-        self._due, self._until = False, 0.0
+    def _next_iteration(self) -> None:
+        """Starts a new iteration: wakes one waiter of each client, then another of each, up to ``MAX_WOKEN``. Those for which no time is
+        left wait again and keep their place.
+        """
+        self._end_scheduled, self._until = False, 0.0
         for client in self._woken:
             if not self._waiting.get(client, True):
-                del self._waiting[client]  # whoever it had went on, or has left
-        self._woken = clients = list(islice(self._waiting, WOKEN))
-        left = WOKEN
+                del self._waiting[client]  # all of its waiters were admitted or cancelled
+        self._woken = clients = list(islice(self._waiting, MAX_WOKEN))
+        left = MAX_WOKEN
         while left and clients:
             for client in clients[:left]:
-                left -= self._wakes(self._waiting[client])
+                left -= self._wake_one(self._waiting[client])
             clients = [client for client in clients if self._waiting[client]]
         if self._waiting:
-            self._note_its_end()
+            self._schedule_end()
 
     @staticmethod
-    def _wakes(waiting: list[tuple[int, int, asyncio.Future[None]]]) -> bool:
+    def _wake_one(waiting: list[tuple[int, int, asyncio.Future[None]]]) -> bool:
         while waiting:
-            mine = heappop(waiting)[2]
-            if not mine.done():  # else who waited has left
-                mine.set_result(None)
+            future = heappop(waiting)[2]
+            if not future.done():  # otherwise the waiter was cancelled
+                future.set_result(None)
                 return True
         return False
 
 
-class Gate:
-    """A ``Passage`` of whichever loop runs. There is one at a time."""
+class LoopThrottle:
+    """The ``Throttle`` of the running event loop, for module-level use. It serves one running loop at a time."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._passage = Passage()
+        self._throttle = Throttle()
 
     @property
-    def passage(self) -> Passage:
-        """The running loop's."""
+    def throttle(self) -> Throttle:
+        """The running loop's throttle; a new one when the loop has changed."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._passage = loop, Passage()
-        return self._passage
+            self._loop, self._throttle = loop, Throttle()
+        return self._throttle
 
 
 @types.coroutine
@@ -167,9 +176,9 @@ def _pause() -> Generator[None, None, None]:
 
 
 async def awaited(value: T | Awaitable[T]) -> T:
-    """``value``, or what comes of it when it is awaitable.
+    """Returns ``value``, or its result when it is awaitable.
 
-    Inside of what ``at_once`` runs, nothing that waits begins before there is a task: it may want to know which one runs it.
+    Inside a coroutine run by ``at_once``, the awaitable starts only once there is a task, because it may need to know the current task.
     """
     if isinstance(value, Awaitable):
         await _pause()
@@ -178,8 +187,10 @@ async def awaited(value: T | Awaitable[T]) -> T:
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T | Awaitable[T]:
-    """What ``work`` comes to when it need not wait, without a task; else the rest of it, to be awaited. ``work`` waits for nothing but
-    ``awaited`` values."""
+    """Runs ``work`` without a task as far as it does not suspend: returns its result, or an awaitable of the rest.
+
+    ``work`` may first suspend only on ``awaited(...)`` or ``TimeSlice.pause()``.
+    """
     try:
         work.send(None)
     except StopIteration as done:
@@ -189,7 +200,7 @@ def at_once(work: Coroutine[Any, Any, T]) -> T | Awaitable[T]:
 
 
 def eager(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T | Awaitable[T]]:
-    """A coroutine function that is run ``at_once`` when it is called."""
+    """Decorator: a call of the coroutine function runs it ``at_once``."""
 
     @functools.wraps(work)
     def run(*args: P.args, **kwargs: P.kwargs) -> T | Awaitable[T]:
@@ -204,9 +215,9 @@ async def _rest(work: Coroutine[Any, Any, T]) -> T:
 
 @types.coroutine
 def _resumed(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """``work`` from its first pause on."""
+    """Drives ``work`` from its first suspension on."""
     try:
-        # What is waited for is not kept here: its error keeps this frame.
+        # Popped from a list rather than held in a local: the exception of the awaited object references this frame.
         waiting = [work.send(None)]
         while True:
             try:

@@ -1,14 +1,14 @@
-# What the C library and the system are told of the process itself.
+# Calls of the C library and the system that concern the process itself.
 #
-#   prctl                                what a child asks of the system about who started it
-#   shorten_slice                        how soon a thread that was woken runs beside others that keep the processor
-#   mallopt, malloc_trim, used_bytes     the allocator's bounds, its free memory, and what is in use; glibc's, looked for by name: musl has none
-#   disconnect                           the end of a TCP connection that waits for nobody; Python's sockets cannot say "no address"
+#     prctl                                a child's relation to its parent
+#     shorten_slice                        how soon a woken thread runs when others occupy the processor
+#     mallopt, malloc_trim, used_bytes     glibc's allocator: thresholds, free memory, bytes in use; looked up by name, since musl has none
+#     disconnect                           resets a TCP connection; Python's sockets cannot connect to "no address"
 #
-# Each call goes straight through; nothing is kept but where the three functions are. ``malloc_trim`` and ``used_bytes`` take long, and let
-# the interpreter's lock go meanwhile: any thread may call.
+# Each function is a plain call; the only state is the addresses of the three allocator functions. ``malloc_trim`` and ``used_bytes`` take
+# long and release the GIL meanwhile; any thread may call them.
 #
-# Why C: every process needs the first two before it does anything, and ``ctypes`` takes 3 ms and half a MiB in each of them.
+# Why C: every process needs the first two before it does anything, and importing ``ctypes`` takes 3 ms and half a MiB in each.
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 

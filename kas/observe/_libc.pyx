@@ -1,4 +1,4 @@
-# See _libc.pxd, which is the design.
+# See _libc.pxd for the design.
 
 cdef extern from "<dlfcn.h>" nogil:
     void *RTLD_DEFAULT
@@ -28,13 +28,14 @@ c_mallinfo2 = <Info (*)() noexcept nogil>dlsym(RTLD_DEFAULT, "mallinfo2")  # sin
 
 
 def prctl(int option, unsigned long value) -> bool:
-    """Whether the system took it."""
+    """Calls prctl(2); returns whether the system accepted it."""
     return c_prctl(option, value, 0, 0, 0) == 0
 
 
 def shorten_slice(uint64_t ns) -> bool:
-    """Asks the scheduler for slices of ``ns`` for this thread; whether it took it. A thread of another policy than the usual one is left
-    as it is."""
+    """Requests scheduling slices of ``ns`` nanoseconds for this thread; returns whether the system accepted it. Leaves a thread with a
+    non-default policy unchanged.
+    """
     cdef Scheduling now
     if c_syscall(SYS_sched_getattr, 0, &now, sizeof(now), 0) or now.policy:
         return False
@@ -43,31 +44,31 @@ def shorten_slice(uint64_t ns) -> bool:
 
 
 def disconnect(int fd) -> bool:
-    """Takes a socket its peer (``connect`` to no address): whether the system took it."""
+    """Disconnects a socket from its peer (``connect`` to AF_UNSPEC); returns whether the system accepted it."""
     cdef sockaddr nobody
     nobody.sa_family = AF_UNSPEC
     return c_connect(fd, &nobody, sizeof(nobody)) == 0
 
 
 def mallopt(int option, int value) -> bool:
-    """Whether the allocator took it; False where it has no such function."""
+    """Calls ``mallopt``; returns whether the allocator accepted it, False where there is no such function."""
     return c_mallopt != NULL and c_mallopt(option, value) == 1
 
 
 def trims() -> bool:
-    """Whether ``malloc_trim`` does anything."""
+    """Whether ``malloc_trim`` is available."""
     return c_malloc_trim != NULL
 
 
 def malloc_trim() -> None:
-    """Gives free memory back to the system, as far as there is such a function."""
+    """Returns free memory to the system, where ``malloc_trim`` is available."""
     if c_malloc_trim != NULL:
         with nogil:
             c_malloc_trim(0)
 
 
 def used_bytes() -> int:
-    """How much of the allocator's heaps is in use; 0 where nothing tells."""
+    """The bytes in use in the allocator's heaps; 0 where that is not available."""
     cdef Info info
     if c_mallinfo2 == NULL:
         return 0

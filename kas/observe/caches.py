@@ -1,7 +1,7 @@
-"""The list of all that remembers: each cache has a name, a budget in bytes and a way to say how much of it is used.
+"""The register of all caches: each has a name, a budget in bytes, and a way to tell how much of it is used.
 
-A cache never keeps a text of a client that is longer than it says when it is made: such a text is worked out anew each time. When one is
-full it forgets its oldest entries, or all of them. Sizes are what the entries may take at most, so that they cost nothing to keep.
+A cache never keeps client text longer than a limit set at its creation; results for such text are computed anew each time. A full cache
+drops its oldest entries, or all of them. Sizes are upper bounds of what the entries take, so that maintaining them costs nothing.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ V = TypeVar("V")
 Owner = TypeVar("Owner")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# An entry without its texts: its place in a dictionary, the headers of a key and of a small value.
+# The size of an entry without its texts: its dictionary slot, and the object headers of a key and a small value.
 ENTRY_BYTES = 400
-# A character of a str takes so many at most.
+# The most that a character of a str takes.
 CHARACTER_BYTES = 4
 
 
 class Sized(Protocol):
-    """A cache as the list sees it; both in bytes."""
+    """The register's view of a cache. Both properties are in bytes."""
 
     @property
     def budget(self) -> int:
-        """What it may hold."""
+        """The most that the cache may hold."""
 
     @property
     def size(self) -> int:
-        """What it holds at most."""
+        """An upper bound of what the cache holds."""
 
 
 class Row(NamedTuple):
-    """What all caches of a name hold together."""
+    """The totals of all caches with the same name."""
 
     name: str
     what: str
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class _Fixed:
-    """A cache whose size is asked for."""
+    """A cache whose size is computed by a callback."""
 
     __slots__ = ("_size", "budget")
 
@@ -67,13 +67,13 @@ def _add(name: str, what: str, find: Callable[[], Sized | None]) -> None:
 
 
 def register(name: str, what: str, budget: int, size: Callable[[], int]) -> None:
-    """Lists a cache that keeps its bound by itself, for as long as the process lives."""
+    """Registers a cache that enforces its own bound, for the life of the process."""
     fixed = _Fixed(budget, size)
     _add(name, what, lambda: fixed)
 
 
 def follow(name: str, what: str, budget: int, owner: Owner, size: Callable[[Owner], int]) -> None:
-    """Lists a pool that keeps its bound by itself, for as long as its ``owner`` lives."""
+    """Registers a pool that enforces its own bound, for the life of ``owner``, which is referenced weakly."""
     ref = weakref.ref(owner)
 
     def find() -> Sized | None:
@@ -84,7 +84,7 @@ def follow(name: str, what: str, budget: int, owner: Owner, size: Callable[[Owne
 
 
 def rows() -> list[Row]:
-    """Every cache there is, by name."""
+    """All registered caches, by name."""
     out = []
     for name in sorted(_known):
         what, finders = _known[name]
@@ -96,17 +96,19 @@ def rows() -> list[Row]:
 
 
 class Budget:
-    """What a cache that is kept elsewhere may hold, and holds."""
+    """The budget of a cache whose entries are stored elsewhere."""
 
     __slots__ = ("__weakref__", "budget", "longest", "size")
 
     def __init__(self, name: str, what: str, budget: int, longest: int) -> None:
-        """Texts longer than ``longest`` are not to be kept."""
+        """The owner must not keep texts longer than ``longest``."""
         self.budget, self.longest, self.size = budget, longest, 0
         _add(name, what, weakref.ref(self))
 
     def take(self, length: int, entries: int = 1) -> bool:
-        """Counts entries with texts of that length together; False when there is no room: then all is to be forgotten."""
+        """Accounts for ``entries`` entries whose texts have a total ``length``. Returns False when they exceed the budget: the count is
+        reset to 0 and the caller must drop all entries.
+        """
         size = ENTRY_BYTES * entries + CHARACTER_BYTES * length
         if self.size + size > self.budget:
             self.size = 0
@@ -116,20 +118,21 @@ class Budget:
 
 
 class Cache(Generic[K, V]):
-    """A dictionary with a budget. ``entries`` may be read directly; what is put says how long its texts are, in bytes or characters.
-    Full, it starts anew."""
+    """A dictionary with a budget. ``entries`` may be read directly. The caller of ``put`` states the length of an entry's texts, in bytes
+    or characters. A full cache is cleared.
+    """
 
     __slots__ = ("__weakref__", "budget", "entries", "longest", "size")
 
     def __init__(self, name: str, what: str, budget: int, longest: int) -> None:
-        """Entries whose texts are longer than ``longest`` are not kept."""
+        """Entries whose texts are longer than ``longest`` are not stored."""
         self.budget, self.longest = budget, longest
         self.entries: dict[K, V] = {}
         self.size = 0
         _add(name, what, weakref.ref(self))
 
     def put(self, key: K, value: V, length: int) -> None:
-        """Remembers ``value``; ``length`` is that of the texts in key and value."""
+        """Stores ``value``, unless its texts are too long; ``length`` is that of the texts in key and value."""
         if length > self.longest:
             return
         size = ENTRY_BYTES + CHARACTER_BYTES * length
@@ -140,19 +143,21 @@ class Cache(Generic[K, V]):
         self.entries[key] = value
 
     def drop(self, key: K, length: int) -> None:
-        """Forgets one, whose texts have that ``length``."""
+        """Removes an entry whose texts have that ``length``."""
         if self.entries.pop(key, None) is not None:
             self.size -= ENTRY_BYTES + CHARACTER_BYTES * length
 
     def clear(self) -> None:
-        """Forgets everything; ``entries`` stays the same dictionary."""
+        """Removes all entries; ``entries`` stays the same dictionary."""
         self.entries.clear()
         self.size = 0
 
 
 class Expiring(Cache[K, tuple[Any, ...]]):
-    """A cache of what counts for a while only: the second item of a value is until when, by ``time.monotonic()``. What is over is gone
-    with the next ``sweep``: so that no key, which may be a credential, stays in memory because nobody asked again."""
+    """A cache of values that expire: the second item of a value is its expiry, by ``time.monotonic()``.
+
+    ``sweep`` removes expired entries, so that a key, which may be a credential, does not stay in memory because it is not looked up again.
+    """
 
     __slots__ = ("_sizes",)
 
@@ -162,18 +167,18 @@ class Expiring(Cache[K, tuple[Any, ...]]):
         _expiring.add(self)
 
     def put(self, key: K, value: tuple[Any, ...], length: int) -> None:
-        """Remembers ``value``; ``length`` is that of the texts in key and value."""
+        """Stores ``value``, unless its texts are too long; ``length`` is that of the texts in key and value."""
         super().put(key, value, length)
         if key in self.entries:
             self._sizes.setdefault(key, ENTRY_BYTES + CHARACTER_BYTES * length)
 
     def clear(self) -> None:
-        """Forgets everything; ``entries`` stays the same dictionary."""
+        """Removes all entries; ``entries`` stays the same dictionary."""
         super().clear()
         self._sizes.clear()
 
     def sweep(self, now: float) -> None:
-        """Forgets what does not count any more."""
+        """Removes entries that have expired at ``now``."""
         for key in [key for key, value in self.entries.items() if value[1] <= now]:
             del self.entries[key]
             self.size -= self._sizes.pop(key)
@@ -183,7 +188,7 @@ _expiring: weakref.WeakSet[Expiring[Any]] = weakref.WeakSet()
 
 
 def sweep() -> None:
-    """Forgets in all such caches what does not count any more. Called every few seconds."""
+    """Removes the expired entries of all ``Expiring`` caches. Called every few seconds."""
     now = monotonic()
     for cache in list(_expiring):
         cache.sweep(now)
@@ -192,8 +197,10 @@ def sweep() -> None:
 def remembered(
     name: str, what: str, entries: int, longest: int, value_bytes: int = 0
 ) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
-    """Decorates a function of one text that always answers the same: the ``entries`` last answers to texts of at most ``longest``
-    characters are kept. ``value_bytes`` is what an answer takes beyond ``ENTRY_BYTES``. Answers are shared: callers only read them."""
+    """Decorates a pure function of one string with an LRU cache of ``entries`` results, for strings of at most ``longest`` characters.
+
+    ``value_bytes`` is what a result takes beyond ``ENTRY_BYTES``. Results are shared: callers must not change them.
+    """
     each = ENTRY_BYTES + CHARACTER_BYTES * longest + value_bytes
 
     def decorate(work: Callable[[str], V]) -> Callable[[str], V]:

@@ -1,6 +1,6 @@
-"""What is counted where no registry is at hand: by kinds, loops and endpoints that one process has once. Names are upstream's.
+"""Metrics of code that has no registry at hand: kinds, controllers and endpoints of which a process has one each. The names are upstream's.
 
-``register`` adds them to a worker's registry; until then they count to themselves.
+``register`` adds them to a worker's registry; until then they only accumulate.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import time
 
 from kas.observe.metrics import Counter, Gauge, Histogram, Registry
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # the buckets of who names none
-STATIC, DYNAMIC = "static", "dynamic"  # scopes: what a request asks for, and what is chosen for it
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # Prometheus' default buckets
+STATIC, DYNAMIC = "static", "dynamic"  # scopes: requested by the client, chosen by the allocator
 
 ADDRESSES = Counter("kube_apiserver_clusterip_allocator_allocation_total", "Number of Cluster IPs allocations", ("cidr", "scope"))
 ADDRESS_ERRORS = Counter(
@@ -54,7 +54,7 @@ UNVERIFIED_LOGS = Counter(
 AGGREGATIONS = Counter(
     "aggregator_discovery_aggregation_count_total", "Counter of number of times discovery was aggregated"
 )
-# Of who signs tokens of service accounts outside of the server.
+# The external signer of service account tokens.
 SIGNED = Counter("apiserver_externaljwt_sign_request_total", "Total attempts at signing JWT", ("code",))
 FETCHED = Counter("apiserver_externaljwt_fetch_keys_request_total", "Total attempts at syncing supported JWKs", ("code",))
 SIGNER_CALLS = Histogram(
@@ -80,22 +80,22 @@ _ALL = (
     UNREPAIRED_PORTS, LISTS, LOGS, UNVERIFIED_LOGS, AGGREGATIONS, SIGNED, FETCHED, FETCHED_AT, KEYS_OF, SIGNER_CALLS, DATA_KEYS,
     DATA_KEY_FAILURES,
 )  # fmt: skip
-_lock = threading.Lock()  # of what is counted in threads
+_lock = threading.Lock()  # for metrics that several threads update
 
 
 def failed_handshakes() -> Counter:
-    """Of the TLS front, where there is one: each process that counts or shows them makes its own."""
+    """The TLS front's counter of failed handshakes. Each process that counts or exposes them creates its own."""
     return Counter("apiserver_tls_handshake_errors_total", "Number of requests dropped with 'TLS handshake error from' error")
 
 
 def register(metrics: Registry) -> None:
-    """Shows them, on the page of this registry."""
+    """Adds all metrics of this module to a registry."""
     for metric in _ALL:
         metrics.add(metric)
 
 
 def signer_asked(method: str, code: str, began: float) -> None:
-    """The signer was asked, and gave this code of gRPC; ``began`` is of ``time.perf_counter``."""
+    """Counts a call of the external signer that ended with this gRPC code; ``began`` is from ``time.perf_counter``."""
     with _lock:
         SIGNER_CALLS.observe((code, method), time.perf_counter() - began)
         if method == "Sign":
@@ -105,7 +105,7 @@ def signer_asked(method: str, code: str, began: float) -> None:
 
 
 def data_key(size: int) -> bytes:
-    """A new key of so many bytes, for values to be sealed with. Raises OSError."""
+    """A new random data encryption key of ``size`` bytes; measures its generation. Raises OSError."""
     began = time.perf_counter()
     try:
         key = os.urandom(size)

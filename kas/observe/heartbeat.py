@@ -1,4 +1,4 @@
-"""Whether the worker's loop turns as it should."""
+"""Detects a stuck event loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from time import monotonic
 
 
 class Heartbeat:
-    """A timer of the loop that runs every ``EVERY_S`` seconds from ``start`` on, and calls ``tell`` each time; ``why`` says what is wrong
-    when it did not for ``LATE_S``."""
+    """A timer on the event loop that runs every ``EVERY_S`` seconds once started and calls ``tell`` each time. ``why`` reports the loop as
+    stuck when the timer has not run for ``LATE_S``.
+    """
 
     EVERY_S, LATE_S = 1.0, 30.0
 
@@ -18,7 +19,7 @@ class Heartbeat:
         self._at: float | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Note the time now and every ``EVERY_S`` seconds from now on."""
+        """Records the time now and every ``EVERY_S`` seconds from now on."""
         self._at = self._clock()
         self._tell()
         loop.call_later(self.EVERY_S, self.start, loop)

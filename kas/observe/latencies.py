@@ -1,7 +1,7 @@
-"""Where the time of a request went, for the audit log: upstream's latency trackers (``endpoints/request/webhook_duration.go``).
+"""Latency breakdown of a request for the audit log: upstream's latency trackers (``endpoints/request/webhook_duration.go``).
 
-Each is the seconds spent at one thing, by the name that the annotation has. What happens where the request is not at hand adds to
-``CURRENT``: of a request that is recorded it is the event's, and of one that is not, None.
+Each value is the seconds spent in one activity, under the name of its annotation. Code that has no request at hand adds to ``CURRENT``,
+which holds the values of the current request's audit event, or None when the request is not audited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ CURRENT: ContextVar[Took | None] = ContextVar("latencies", default=None)
 
 
 def observe(part: object, *methods: str) -> None:
-    """Has the time of calls of an object's methods, to the end of what they give, added to the storage of whose request it is."""
+    """Wraps methods of ``part`` so that the time of each call, until its awaitable result is complete, is added to the storage latency of
+    the current request.
+    """
     for method in methods:
         setattr(part, method, _timed(getattr(part, method)))
 
@@ -55,5 +57,5 @@ async def _to_the_end(waiting: Awaitable[Any], took: Took, began: float) -> Any:
 
 
 def add(took: Took, what: str, began: float) -> None:
-    """Adds the time since ``began`` of the monotonic clock."""
+    """Adds the time since ``began`` (``time.monotonic``) to ``what``."""
     took[what] = took.get(what, 0.0) + monotonic() - began

@@ -1,5 +1,6 @@
-"""Structured logs on standard error: klog's key="value" text, or one JSON object a line; what is no error on standard output, where that
-is asked for."""
+"""Structured logs on standard error: klog's key="value" text, or one JSON object per line. On request, records that are not errors go to
+standard output.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +15,18 @@ from typing import Any, Protocol
 
 from kas.meta.stdio import CONTROLS, flush_standard_streams, put
 
-MOST = 100  # lines of a sort a second: thousands that end together would keep the loop for seconds with writing them
-EVERY = {"every": True}  # ``extra`` of a line that an operator asked for, of each request: all are written
-LONGEST = 16384  # characters of what a line says, and of its traceback: a client, or a backend, may have chosen what an error quotes
+MOST = 100  # lines per second and log statement: writing the lines of thousands of simultaneous endings would block the loop for seconds
+EVERY = {"every": True}  # ``extra`` of a per-request line that an operator enabled: it is never rate-limited
+LONGEST = 16384  # characters of a message, and of its traceback: an error may quote text chosen by a client or a backend
 
 
 class TextFormatter(logging.Formatter):
-    """klog's text. Whatever a client, or a backend, got into a message, or into that of an exception: no line of it looks like a record."""
+    """klog's text format. Control characters are escaped, so that no text of a client or a backend, in a message or an exception, can pass
+    for a record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line as klog writes it, in UTC with microseconds, and the traceback on lines of its own, which are indented."""
+        """One line in klog's format, in UTC with microseconds. A traceback follows on indented lines of its own."""
         stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
         said = _shortened(record.getMessage()).translate(CONTROLS)
         lines = [f"{record.levelname[0]}{stamp}.{int(record.created % 1 * 1e6):06d} {record.process} {record.name}] {said}"]
@@ -33,10 +36,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
-    """A JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One JSON object on a line; "ts" is in milliseconds since the epoch."""
+        """The record as one line of JSON; "ts" is in milliseconds since the epoch."""
         out = {"ts": round(record.created * 1000, 3), "level": record.levelname.lower(), "logger": record.name, "pid": record.process,
                "msg": _shortened(record.getMessage())}  # fmt: skip
         if record.exc_info:
@@ -45,11 +48,15 @@ class JSONFormatter(logging.Formatter):
 
 
 class Handler(logging.StreamHandler):
-    """Standard error; ``broken`` is why the last line could not be written, "" when it was; ``unwritten`` how many could not since.
-    ``verbosity`` is that of what ``vmodule`` does not name. What is below the level ``split_below`` goes to standard output, and waits
-    until there is more than ``room`` bytes of it, or ``every_s`` seconds. Of the lines that one statement logs no more are written in a
-    second than twice ``MOST``, as many as one with a ``Sparing`` of its own has at the end of one second and the beginning of the next;
-    the next one that is written says how many were not."""
+    """Writes records to standard error.
+
+    - ``broken`` is why the last line could not be written, "" if it was; ``unwritten`` counts the lines that could not be written since.
+    - ``verbosity`` applies to files that ``vmodule`` does not name.
+    - Records below the level ``split_below`` go to standard output, buffered until there are more than ``room`` bytes or ``every_s``
+      seconds have passed.
+    - Each log statement may write at most twice ``MOST`` lines per second, as many as a statement with its own ``Sparing`` can write at the
+      end of one second and the beginning of the next. The next line written after that reports how many were dropped.
+    """
 
     broken, unwritten = "", 0
     verbosity, vmodule = 0, ""
@@ -58,18 +65,18 @@ class Handler(logging.StreamHandler):
     def __init__(self, stream: Any = None) -> None:
         super().__init__(stream)
         self._waiting, self._bytes = list[str](), 0
-        self._sorts: dict[tuple[str, int], Sparing] = {}  # by the statement
+        self._sorts: dict[tuple[str, int], Sparing] = {}  # by log statement
 
     def verbosity_of(self, file: str) -> int:
-        """What counts for a source file now; see the function of that name."""
+        """The verbosity of a source file; see the function of that name."""
         return verbosity_of(file, self.verbosity, self.vmodule)
 
     def wants(self, record: logging.LogRecord) -> bool:
-        """Whether its file's verbosity lets it through."""
+        """Whether the verbosity of the record's source file admits it."""
         return record.levelno >= _level(self.verbosity_of(record.pathname.removesuffix(".py").rpartition("/kas/")[2]))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record; raises nothing: what keeps it from being written is told in ``broken`` until a write succeeds."""
+        """Writes the record. Raises nothing: ``broken`` holds the error until a write succeeds."""
         if not hasattr(record, "every") and not self._spared(record).one(record.created):
             return
         line = self.format(record) + self.terminator
@@ -86,7 +93,7 @@ class Handler(logging.StreamHandler):
         return found
 
     def _held(self, line: str) -> None:
-        if self._bytes + len(line) > self.room:  # lines are written whole: other processes write to the same stream
+        if self._bytes + len(line) > self.room:  # lines are written whole, since other processes write to the same stream
             self.flush()
         self._waiting.append(line)
         self._bytes += len(line)
@@ -98,8 +105,8 @@ class Handler(logging.StreamHandler):
             timer.start()
 
     def flush(self) -> None:
-        """Writes what waits."""
-        with self.lock:  # type: ignore[union-attr]  # None only for who has none made
+        """Writes the buffered lines."""
+        with self.lock:  # type: ignore[union-attr]  # the lock is None only in handlers that create none
             if self._waiting:
                 lines, self._waiting, self._bytes = self._waiting, [], 0
                 self._put(sys.stdout, "".join(lines), len(lines))
@@ -107,32 +114,34 @@ class Handler(logging.StreamHandler):
     def _put(self, stream: Any, text: str, lines: int) -> None:
         try:
             put(stream, text)
-        except (OSError, ValueError) as e:  # a full disk; a pipe that was closed, or that nobody reads
+        except (OSError, ValueError) as e:  # a full disk; a pipe that is closed or is not read
             self.broken, self.unwritten = str(e) or type(e).__name__, self.unwritten + lines
         else:
             self.broken, self.unwritten = "", 0
 
     def look(self) -> str:
-        """Why nothing can be written, "" when it can: where it could not, that is said now, so that what has recovered counts as well
-        though nobody else has anything to say."""
+        """Why logs cannot be written, "" when they can. After a failed write it tries again, so that recovery is noticed even when nothing
+        else is logged.
+        """
         if self.broken:
             before = self.unwritten
             said = f"{before} lines could not be written when they were due: {self.broken}"
             self.handle(logging.LogRecord("kas.logs", logging.WARNING, __file__, 0, said, (), None))
-            self.unwritten = min(self.unwritten, before)  # this line was none of them
+            self.unwritten = min(self.unwritten, before)  # this line does not count
         return self.broken
 
 
 class Sparing:
-    """Says whether one more line of a sort may be written, of which no more than ``times`` ``MOST`` are in a second. ``more`` is how
-    ``log`` is told how many were not."""
+    """Rate-limits a kind of log line to ``times`` times ``MOST`` per second. ``more`` is the format of the warning in ``log`` that reports
+    how many were dropped.
+    """
 
     def __init__(self, log: logging.Logger, more: str, times: int = 1) -> None:
         self._log, self._more, self._times = log, more, times
         self._since, self._lines, self._unsaid = 0.0, 0, 0
 
     def one(self, now: float) -> bool:
-        """Whether this one may be; says first how many were not in the seconds before."""
+        """Whether one more line may be written at ``now``. First reports how many lines were dropped in earlier seconds."""
         if not 0.0 <= now - self._since < 1.0:  # the time of day may have been set back
             unsaid, self._since, self._lines, self._unsaid = self._unsaid, now, 0, 0
             if unsaid:
@@ -149,12 +158,12 @@ def _shortened(text: str) -> str:
 
 
 def log_check() -> str:
-    """Why nothing can be logged; "" when it can."""
+    """The health check of logging: why nothing can be logged, "" when it can."""
     return next((why for h in _handlers() if (why := h.look())), "")
 
 
 def flush_logs() -> None:
-    """Writes what waits, in the standard streams as well; before the process ends by ``os._exit``."""
+    """Writes buffered lines and flushes the standard streams; call it before ``os._exit``."""
     for handler in _handlers():
         handler.flush()
     flush_standard_streams()
@@ -165,8 +174,11 @@ def _handlers() -> list[Handler]:
 
 
 def verbosity_of(file: str, verbosity: int, vmodule: str) -> int:
-    """That of a source file, named without ".py" as in a path: the first pattern of ``vmodule`` ("pattern=N,…") that matches it counts,
-    else ``verbosity``. As klog has it a pattern without a slash is of the last name alone, and "*" and "?" stand for what one expects."""
+    """The verbosity of a source file, named as in a path without ".py".
+
+    The first matching pattern of ``vmodule`` ("pattern=N,…") applies, else ``verbosity``. As in klog, a pattern without a slash matches the
+    last path element alone, and "*" and "?" are wildcards.
+    """
     for part in vmodule.split(","):
         pattern, _, number = part.strip().rpartition("=")
         if pattern and fnmatch.fnmatchcase(file if "/" in pattern else file.rpartition("/")[2], pattern):
@@ -179,7 +191,7 @@ def _level(verbosity: int) -> int:
 
 
 class Settings(Protocol):
-    """The flags that concern logs."""
+    """The flags that configure logging."""
 
     v: int
     vmodule: str
@@ -192,18 +204,21 @@ class Settings(Protocol):
 
 
 def setup_logging_of(o: Settings) -> None:
-    """As the flags say. JSON has no warnings for klog, whose split leaves errors alone on standard error."""
+    """Sets up logging as the flags say. With the stream split, standard error keeps only errors in JSON (klog's JSON format has no
+    warnings), and warnings and errors in text.
+    """
     json_form = o.logging_format == "json"
     handler = setup_logging(o.v, o.logging_format, o.vmodule)
     if o.log_json_split_stream if json_form else o.log_text_split_stream:
         handler.split_below = logging.ERROR if json_form else logging.WARNING
         handler.room = o.log_json_info_buffer_size if json_form else o.log_text_info_buffer_size
-        handler.every_s = min(max(0.0, o.log_flush_frequency), threading.TIMEOUT_MAX)  # which is 292 years, as Go's longest
+        handler.every_s = min(max(0.0, o.log_flush_frequency), threading.TIMEOUT_MAX)  # 292 years, the same as Go's longest duration
 
 
 def setup_logging(verbosity: int, form: str, vmodule: str = "") -> Handler:
-    """Send all logs to stderr, ``form`` "json" or text: warnings at verbosity 0, infos from 1 and everything from 6; where ``vmodule``
-    names the file, by its number."""
+    """Sends all logs to standard error, as "json" or text: warnings at verbosity 0, infos from 1 on, everything from 6 on. Files that
+    ``vmodule`` names use its number.
+    """
     handler = Handler()
     handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     handler.vmodule = vmodule
@@ -218,12 +233,12 @@ def setup_logging(verbosity: int, form: str, vmodule: str = "") -> Handler:
 
 
 def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: object = None, line: object = None) -> None:
-    """Logs what a library warns of, as of a client's certificate, in the place of Python's two lines, which are of no log's form."""
+    """Logs a library's warning, such as one about a client's certificate, in place of Python's two unformatted lines."""
     logging.getLogger("kas.warnings").warning("%s:%d: %s: %s", filename, lineno, category.__name__, message)
 
 
 def set_verbosity(verbosity: int) -> None:
-    """From now on, of all that ``--vmodule`` does not name."""
+    """Sets the verbosity of all files that ``--vmodule`` does not name."""
     for handler in _handlers():
         handler.verbosity = verbosity
         numbers = [int(part.rpartition("=")[2]) for part in handler.vmodule.split(",") if part.strip()]
@@ -231,5 +246,5 @@ def set_verbosity(verbosity: int) -> None:
 
 
 def current_verbosity(file: str) -> int:
-    """What counts for a source file now, named as ``verbosity_of`` has it; 0 where no log was set up."""
+    """The current verbosity of a source file, named as in ``verbosity_of``; 0 when logging has not been set up."""
     return max((handler.verbosity_of(file) for handler in _handlers()), default=0)

@@ -1,11 +1,11 @@
-"""How long the event loop keeps others waiting, and who makes it.
+"""Measures how long the event loop is blocked, and by which request.
 
-A timer of the loop notes how late it runs: every stretch of ``TICK_S`` and more in which the loop did nothing else is seen. A thread
-looks at the loop's own stack once the timer is overdue, because afterwards nobody knows what ran.
+A timer on the loop records how late it runs; this catches every stretch of ``TICK_S`` and more in which the loop ran something else. A
+thread samples the loop's stack while the timer is overdue, because afterwards it cannot be told what ran.
 
-How late is one thing, whose doing another: what the loop's thread computed is the worker's, and so is the time in which it stood while
-others of the worker's threads computed, since they have the interpreter's lock then. The time in which the system let it wait for a
-processor (Linux's ``schedstat``) is not, whatever other threads did meanwhile.
+Two durations are reported: the whole delay, and the part that the worker itself caused. The latter includes the time in which the loop's
+thread computed, and the time in which it waited while other threads of the worker computed, since they hold the GIL then. It excludes the
+time in which the thread was runnable but had no processor (Linux's ``schedstat``), whatever other threads did meanwhile.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ from kas.observe.metrics import Registry
 log = logging.getLogger("kas.loop")
 
 TICK_S = 0.05
-HELD_S = 1.0  # a stretch as long is logged, with whose it was
+HELD_S = 1.0  # a stretch of this length is logged, with the request that caused it
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-# What a frame of the stack says about whose work it does; "" when it says nothing.
+# Describes the request that a stack frame belongs to; "" when the frame does not tell.
 Whose = Callable[[FrameType], str]
 
 
 class Used(NamedTuple):
-    """Seconds since the start, as of now: what the loop's thread computed, what others of the worker did, and what it waited for a
-    processor."""
+    """Seconds since the thread or process started: processor time of the loop's thread, processor time of the worker's other threads, and
+    the time the loop's thread waited for a processor.
+    """
 
     own: float
     others: float
     queued: float
 
     def held(self, late: float, before: Used) -> float:
-        """How much of ``late`` seconds, which end now, is the worker's doing. ``before`` is from before they began."""
+        """How much of a delay of ``late`` seconds, ending now, the worker itself caused. ``before`` was taken before the delay began."""
         own, others, queued = (max(0.0, now - then) for now, then in zip(self, before, strict=True))
         return min(late, own + min(others, max(0.0, late - own - queued)))
 
 
 class LoopTime:
-    """``start`` is called in the loop's thread. ``whose`` is asked about the frames of what holds the loop, innermost first; ``ticks`` are
-    called at each turn of the timer."""
+    """``whose`` is called with the frames of what blocks the loop, innermost first. ``ticks`` are called each time the timer runs.
+    ``start`` must be called on the loop's thread.
+    """
 
     def __init__(self, metrics: Registry, whose: Whose, ticks: Sequence[Callable[[], None]] = ()) -> None:
         self._delay = metrics.histogram(
@@ -67,16 +69,16 @@ class LoopTime:
         self._schedstat = -1
         self._seen = ""
         self._thread_id = 0
-        self._loop_code: Any = None  # of the function that runs the loop
+        self._loop_code: Any = None  # code object of the function that runs the loop
 
     def start(self) -> None:
-        """Begin, in the running loop."""
+        """Starts measuring the running loop."""
         self._thread_id = threading.get_ident()
-        with contextlib.suppress(OSError):  # a kernel that does not tell
+        with contextlib.suppress(OSError):  # a kernel without schedstat
             self._schedstat = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         loop = asyncio.get_running_loop()
         self._arm(loop, time.monotonic(), self._now())
-        threading.Thread(target=self._look_on, args=(loop,), name="kas-loop-time", daemon=True).start()
+        threading.Thread(target=self._watch, args=(loop,), name="kas-loop-time", daemon=True).start()
 
     def _now(self) -> Used:
         queued = 0.0
@@ -87,9 +89,9 @@ class LoopTime:
 
     def _arm(self, loop: asyncio.AbstractEventLoop, now: float, used: Used) -> None:
         self._due, self._used = now + TICK_S, used
-        loop.call_later(TICK_S, self._turn, loop)
+        loop.call_later(TICK_S, self._tick, loop)
 
-    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         now, used = time.monotonic(), self._now()
         late = max(0.0, now - self._due)
         caller = sys._getframe().f_back
@@ -98,27 +100,27 @@ class LoopTime:
         held = used.held(late, self._used)
         self._held.observe((), held)
         if late >= HELD_S:
-            # The rest it waited: for the processor, where others have it, or for what blocks.
+            # For the rest of the time it waited: for a processor, or in a blocking call.
             log.warning("the loop was held for %.1f s, %.1f of them at work%s", late, held, f" by {self._seen}" if self._seen else "")
         self._seen = ""
         for tick in self._ticks:
             tick()
         self._arm(loop, now, used)
 
-    def _look_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        said = 0.0
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        warned_due = 0.0
         while not loop.is_closed():
             time.sleep(HELD_S / 4)
             due, late = self._due, time.monotonic() - self._due
             if late < HELD_S / 2:
                 continue
             self._seen = self._describe() or self._seen
-            if late > 5 * HELD_S and due != said:
-                said = due  # should it never end
+            if late > 5 * HELD_S and due != warned_due:
+                warned_due = due  # in case it never ends
                 log.warning("the loop has been held for %.1f s%s", late, f" by {self._seen}" if self._seen else "")
 
     def _describe(self) -> str:
-        """The request and the place in the source that hold the loop; "" while nothing of ours runs."""
+        """The request and source position that block the loop; "" when no code of ours is running."""
         frame: FrameType | None = sys._current_frames().get(self._thread_id)
         if frame is None or frame.f_code is self._loop_code:
             return ""

@@ -1,7 +1,7 @@
-"""Metrics as messages: ``io.prometheus.client.MetricFamily``, each after its length (``client_model/metrics.proto``).
+"""Prometheus' protobuf format: length-delimited ``io.prometheus.client.MetricFamily`` messages (``client_model/metrics.proto``).
 
-Prometheus asks for them when it wants more of a histogram than text can say. Fields that the library in Go sets are written though they are
-empty or 0. When a counter began is not said.
+Prometheus requests it to get native histograms, which the text format cannot express. Fields that the Go library sets are written even if
+they are empty or 0. Creation timestamps of counters are omitted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _float(number: int, value: float) -> bytes:
 
 
 def delimited(families: Iterable[tuple[Metric, dict[Labels, Any]]]) -> bytes:
-    """All of these metrics with their values, as ``told`` gives them."""
+    """All ``families``, as yielded by ``metrics.told``, each preceded by its length."""
     out = []
     for metric, values in families:
         message = family(metric, values)
@@ -42,7 +42,7 @@ def delimited(families: Iterable[tuple[Metric, dict[Labels, Any]]]) -> bytes:
 
 
 def family(m: Metric, values: dict[Labels, Any]) -> bytes:
-    """A ``MetricFamily``."""
+    """Encodes one ``MetricFamily``."""
     out = [_bytes(1, m.name.encode()), _bytes(2, help_of(m).encode()), _number(3, TYPES[m.kind])]
     names, ordered = in_order(m, values)
     keys = [_bytes(1, name.encode()) for name in names]
@@ -55,7 +55,7 @@ def family(m: Metric, values: dict[Labels, Any]) -> bytes:
 
 
 def _histogram(m: Histogram, row: Any) -> bytes:
-    """The infinite bucket is the count, and not told twice."""
+    """Encodes a ``Histogram``. The infinite bucket equals the count and is omitted."""
     buckets = [_bytes(3, _number(1, total) + _float(2, bound)) for bound, total in m.cumulative(row)]
     out = _number(1, sum(row[:-1])) + _float(2, row[-1]) + b"".join(buckets)
     if not m.native:
@@ -67,5 +67,5 @@ def _histogram(m: Histogram, row: Any) -> bytes:
 
 
 def _zigzag(n: int) -> int:
-    """As sint32 and sint64 have numbers."""
+    """The zigzag encoding of sint32 and sint64."""
     return n << 1 if n >= 0 else (-n << 1) - 1

@@ -1,10 +1,12 @@
-"""Counters, gauges and histograms, kept as plain dictionaries and written in Prometheus' text format.
+"""Counters, gauges and histograms, stored as plain dictionaries and written in Prometheus' text format.
 
-The hot path adds to a dictionary and never formats. Every worker keeps its own; ``Registry.dump`` is written to the run
-directory now and then and merged by whichever worker is asked for /metrics, so an answer covers all of them (the other
-workers' numbers are at most a second old). A worker in the place of one that died goes on with what that one had counted: a sum that
-fell would be a counter that began anew, and all of it counted twice (Prometheus' ``rate``). Its gauges end with it (``bury``). Names,
-labels and buckets are upstream's.
+The hot path adds to a dictionary and never formats. Each worker process has its own registry. It writes ``Registry.dump`` to the run
+directory periodically; the worker that serves /metrics merges the dumps, so that the answer covers all workers (the numbers of the others
+are at most a second old).
+
+A worker that replaces one that died continues its counters and histograms: a sum that decreased would look like a counter reset, and
+everything would be counted twice (Prometheus' ``rate``). The gauges of the dead worker are dropped (``bury``). Names, labels and buckets
+are upstream's.
 """
 
 from __future__ import annotations
@@ -29,20 +31,23 @@ from kas.observe.stability import HIDDEN, level_of
 
 Labels = tuple[str, ...]
 Of = tuple[str, str]  # group and resource
-# Upstream's buckets for how long deciding about a request takes.
+# Upstream's buckets for the duration of authentication and authorization attempts.
 ATTEMPT_SECONDS = tuple(0.001 * 2**i for i in range(15))
 DUMPED = ("metrics", "slis")  # the registries of a worker
-PIECE = 500  # children that are read or written in one call: others have the interpreter's lock, or the loop, between calls
-# Brings metrics up to date. What has many children to look at does it in the steps of an iterator, between which others count on.
+PIECE = 500  # children that are read or written in one step: between steps, other threads get the GIL or the loop runs other callbacks
+# Refreshes metrics before they are read. One with many children does so in the steps of an iterator; metrics may change between the steps.
 Collect = Callable[[], Iterator[None] | None]
-About = tuple[str, Iterable[str], Iterable[float] | None, bool]  # help, labels, buckets, and whether they are finer or tell of the same
-Read = list[tuple["Metric", dict[Labels, Any], dict[Labels, Any]]]  # a metric, its values and those of the worker before this one
+# help, labels, buckets, and the flag ``finer`` of a histogram or ``same`` of a gauge
+About = tuple[str, Iterable[str], Iterable[float] | None, bool]
+Read = list[tuple["Metric", dict[Labels, Any], dict[Labels, Any]]]  # a metric, its values, and those of this worker's predecessor
 
-Said = dict[str, tuple[dict[Labels, Any], list[str]]]  # by metric its values, and the lines that tell them
+Said = dict[str, tuple[dict[Labels, Any], list[str]]]  # metric -> its values, and the dumped lines that state them
 
 
 class Counter:
-    """Grows only; those of all workers are added up, unless not ``shared``. ``inc`` takes the label values in the order of ``labels``."""
+    """A counter. The values of all workers are added up unless ``shared`` is False. ``inc`` takes the label values in the order of
+    ``labels``.
+    """
 
     kind = "counter"
 
@@ -51,13 +56,13 @@ class Counter:
         self.values: dict[Labels, float] = {}
 
     def inc(self, values: Labels = (), by: float = 1) -> None:
-        """Add to the child with these label values, which are in the order of the labels."""
+        """Adds to the child with these label values, in the order of ``labels``."""
         v = self.values
         v[values] = v.get(values, 0) + by
 
 
 class Gauge(Counter):
-    """Goes up and down. What workers say of the ``same`` thing is not added up: the most that one says counts."""
+    """A gauge. The values of all workers are added up; if they describe the ``same`` thing, the largest one counts."""
 
     kind = "gauge"
 
@@ -66,40 +71,48 @@ class Gauge(Counter):
         self.same = same
 
     def set(self, values: Labels, to: float) -> None:
-        """Set the child with these label values, which are in the order of the labels."""
+        """Sets the child with these label values, in the order of ``labels``."""
         self.values[values] = to
 
 
 def row_of(buckets: int) -> array[float]:
-    """A child of a histogram of so many. Numbers and no objects: one that is made anew with each observation lies wherever the memory of
-    the moment is, and of what thousands of watches took a megabyte stays for each."""
+    """A new child of a histogram with ``buckets`` bounds: a count per bucket, the count above the last bound, and the sum.
+
+    An array holds numbers, not objects: number objects created at each observation would lie scattered over the memory in use at that
+    moment and keep it occupied, for example a megabyte from each period in which thousands of watches used it.
+    """
     return array("d", bytes(8 * (buckets + 2)))
 
 
 class Histogram:
-    """Cumulative buckets; ``observe`` is one bisect and one addition. ``declared`` are the bounds that are shown, ``buckets`` those that
-    rows have: more where there is a native form, which one that is not ``finer`` has not."""
+    """A histogram. ``observe`` costs one bisection and two additions.
+
+    ``declared`` are the bounds that are exposed, ``buckets`` those that rows count in. These are more when there is a native form, which a
+    histogram that is not ``finer`` never has.
+    """
 
     kind, shared = "histogram", True
 
     def __init__(self, name: str, help: str, labels: Labels, buckets: Iterable[float], finer: bool = True) -> None:
         self.name, self.help, self.labels = name, help, labels
         self.declared, self.finer = tuple(buckets), finer
-        # label values -> count per bucket…, above the last, sum; see ``row_of``
+        # label values -> row: the count per bucket, the count above the last, the sum; see ``row_of``
         self.values: dict[Labels, array[float]] = {}
 
     @cached_property
     def buckets(self) -> tuple[float, ...]:
-        """Known once the gates are: some are made when the program is loaded."""
+        """The bounds that rows count in. Computed on first use, because some histograms are created at import, before the feature gates are
+        set.
+        """
         return bounds_of(self.declared) if self.finer else self.declared
 
     @property
     def native(self) -> bool:
-        """Whether its rows can be told in the native form, too."""
+        """Whether rows can be exposed as native histograms as well."""
         return len(self.buckets) > len(self.declared)
 
     def cumulative(self, row: Sequence[float]) -> Iterator[tuple[float, float]]:
-        """The bounds that are shown, and how much of a row is not above each."""
+        """Yields each exposed bound with the number of observations of ``row`` that are not above it."""
         total, shown = 0.0, set(self.declared)
         for bound, count in zip(self.buckets, row, strict=False):
             total += count
@@ -107,7 +120,7 @@ class Histogram:
                 yield bound, total
 
     def observe(self, values: Labels, amount: float) -> None:
-        """Count ``amount`` in the one bucket it falls into, and add it to the sum."""
+        """Counts ``amount`` in its bucket, and adds it to the sum."""
         row = self.values.get(values)
         if row is None:
             row = self.values[values] = row_of(len(self.buckets))
@@ -116,7 +129,9 @@ class Histogram:
 
 
 class Observations:
-    """A counter of a histogram's observations: what has both under two names is counted once, and the second costs nothing."""
+    """A counter of a histogram's observations, for metrics that upstream has under two names: it is derived on reading and costs nothing
+    else.
+    """
 
     kind, shared = "counter", True
 
@@ -125,18 +140,19 @@ class Observations:
 
     @property
     def values(self) -> dict[Labels, float]:
-        """How many observations each child of the histogram has."""
+        """The number of observations of each child of the histogram."""
         return {labels: int(sum(row[:-1])) for labels, row in self._histogram.values.items()}
 
 
 Metric = Counter | Gauge | Histogram | Observations
-UNEXPECTED = "unexpected"  # shown instead of a label's value that is not among those allowed
-UNEXPECTED_TOTAL = "cardinality_enforcement_unexpected_categorizations_total"  # how often it was, where there is this counter
+UNEXPECTED = "unexpected"  # exposed in place of a label value that is not allowed
+UNEXPECTED_TOTAL = "cardinality_enforcement_unexpected_categorizations_total"  # counts such replacements, if this metric exists
 
 
 class Shown(NamedTuple):
-    """What of the metrics is shown: none of the ``disabled``; ``allowed`` has, by metric and label, the values that the label may have;
-    with ``hidden`` those that are deprecated for so long that they are hidden."""
+    """Which metrics are exposed: none of the ``disabled`` ones. ``allowed`` maps a metric and a label to the allowed values of the label.
+    ``hidden`` says whether deprecated metrics that are hidden by default are exposed.
+    """
 
     disabled: Set[str] = frozenset()
     allowed: Mapping[str, Mapping[str, Set[str]]] = {}
@@ -147,8 +163,9 @@ EVERYTHING = Shown()
 
 
 class Registry:
-    """All metrics of one worker. ``collectors`` refresh them just before they are read; ``own_collectors`` those that are not shared, which
-    nobody reads in a dump; ``droppers`` are told of resources that are no more, for what ``collectors`` read."""
+    """All metrics of one worker. ``collectors`` refresh metrics before they are read. ``own_collectors`` do so for metrics that are not
+    shared and thus not dumped. ``droppers`` are called with removed resources, to drop what ``collectors`` read.
+    """
 
     def __init__(self, shown: Shown = EVERYTHING) -> None:
         self.shown = shown
@@ -157,11 +174,11 @@ class Registry:
         self.own_collectors: list[Collect] = []
         self.droppers: list[Callable[[Set[Of]], None]] = []
         self._gone: set[Of] = set()
-        self._before: dict[str, dict[Labels, Any]] = {}  # what the worker before this one had counted
-        self._resumed: dict[str, Metric] = {}  # its metrics, for those that are not yet among this one's
+        self._before: dict[str, dict[Labels, Any]] = {}  # what this worker's predecessor had counted
+        self._resumed: dict[str, Metric] = {}  # the predecessor's metrics, for those that this worker does not have yet
 
     def resume(self, dumped: bytes) -> None:
-        """Counters and histograms go on from what another worker, which is no more, gave as its ``dump``."""
+        """Continues the counters and histograms of another worker, which has ended, from its ``dump``."""
         self._before = {}
         for kind, name, about, rows in _pieces(dumped):
             if kind == COUNTED:
@@ -169,19 +186,20 @@ class Registry:
                 self._resumed[name] = _made(kind, name, about)
 
     def _known(self) -> list[Metric]:
-        """All metrics there are: some are made when they are needed first, and the worker before this one may have needed them."""
+        """All metrics, including those that only the predecessor has had: some are created on first use."""
         return [*self.metrics.values(), *(m for name, m in self._resumed.items() if name not in self.metrics)]
 
     def read(self, collected: bool = False, own: bool = False) -> Read:
-        """The values of now, as nobody changes them any more, for ``dumped`` and ``told``: these take long where there are many, and may
-        be called in any thread. With ``collected`` nothing is brought up to date; with ``own`` what is not shared is."""
+        """A snapshot of all values, for ``dumped`` and ``told``, which take long for many values and may run in any thread. ``collected``
+        skips the refresh; ``own`` refreshes metrics that are not shared as well.
+        """
         out: Read = []
         for _ in self._reading(out, collected, own):
             pass
         return out
 
     async def paced(self, collected: bool = False, own: bool = False) -> Read:
-        """As ``read``, while others have their turns of the loop."""
+        """Like ``read``, but yields to the event loop in between."""
         out: Read = []
         time_slice = TimeSlice()
         with contextlib.closing(self._reading(out, collected, own)) as steps:
@@ -191,7 +209,7 @@ class Registry:
         return out
 
     def _reading(self, out: Read, collected: bool, own: bool) -> Generator[None, None, None]:
-        """The steps of ``read``."""
+        """``read`` in steps; appends to ``out``."""
         yield from self._drop_gone()
         for collect in (*(() if collected else self.collectors), *(self.own_collectors if own else ())):
             yield from collect() or ()
@@ -205,29 +223,32 @@ class Registry:
             out.append((m, values, self._before.get(m.name, {}) if m.kind != "gauge" else {}))
 
     def add(self, metric: Any) -> Any:
-        """``metric``, or the one that has its name already: parts made twice count together."""
+        """Adds ``metric`` and returns it, or the existing one with the same name: components that are created twice share their metrics."""
         return self.metrics.setdefault(metric.name, metric)
 
     def counter(self, name: str, help: str, labels: Labels = ()) -> Counter:
-        """Add a counter, or give the metric that has the name already; ``labels`` are the labels' names in their order."""
+        """Adds a counter, or returns the existing metric with this name. ``labels`` are the label names in order."""
         return self.add(Counter(name, help, labels))
 
     def gauge(self, name: str, help: str, labels: Labels = (), shared: bool = True, same: bool = False) -> Gauge:
-        """Add a gauge, or give the metric that has the name already; of one that is not ``shared`` each process tells its own, of one
-        that is about the ``same`` in all the highest counts."""
+        """Adds a gauge, or returns the existing metric with this name. If it is not ``shared``, each process exposes its own value; if it
+        is about the ``same`` thing in all workers, the largest value counts.
+        """
         return self.add(Gauge(name, help, labels, shared, same))
 
     def histogram(self, name: str, help: str, labels: Labels, buckets: Iterable[float], finer: bool = True) -> Histogram:
-        """Add a histogram, or give the metric that has the name already; ``buckets`` are ascending upper bounds without the infinite one.
-        Whose rows somebody else counts, in these buckets alone, is not ``finer``."""
+        """Adds a histogram, or returns the existing metric with this name. ``buckets`` are ascending upper bounds without the infinite one.
+        A histogram whose rows are filled elsewhere, in exactly these buckets, must not be ``finer``.
+        """
         return self.add(Histogram(name, help, labels, buckets, finer))
 
     def observations(self, name: str, help: str, histogram: Histogram) -> Observations:
-        """Add a counter of a histogram's observations, or give the one that has the name already."""
+        """Adds a counter of a histogram's observations, or returns the existing metric with this name."""
         return self.add(Observations(name, help, histogram))
 
     def forget(self, group: str, resource: str) -> None:
-        """A resource is no more: its children go before the next reading, else definitions that come and go would make series without end.
+        """Drops the children of a removed resource before the next read. Otherwise definitions that come and go would create series without
+        end.
         """
         self._gone.add((group, resource))
 
@@ -242,7 +263,7 @@ class Registry:
                 if "resource" in m.labels:
                     self._drop(m, gone)
                     yield
-        except GeneratorExit:  # who has asked has left
+        except GeneratorExit:  # the reader was cancelled
             self._gone |= gone
             raise
 
@@ -251,7 +272,7 @@ class Registry:
         of = m.labels.index("group") if "group" in m.labels else None
         for key in [k for k in m.values if (_named(k[at]) if of is None else (k[of], k[at])) in gone]:
             del m.values[key]
-        before = self._before.get(m.name, {})  # somebody may be reading it
+        before = self._before.get(m.name, {})  # it may be in use by a reader
         kept = {k: v for k, v in before.items() if (_named(k[at]) if of is None else (k[of], k[at])) not in gone}
         if len(kept) < len(before):
             self._before[m.name] = kept
@@ -261,12 +282,13 @@ class Registry:
         self.metrics[name].values[values] = to  # type: ignore[assignment]
 
     def dump(self) -> bytes:
-        """This worker's numbers, for another worker to merge."""
+        """This worker's values, for another worker to merge."""
         return dumped(self.read())
 
     def expose(self, others: Iterable[bytes] = (), collected: bool = False) -> bytes:
-        """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave). ``collected``: as ``dump`` has just
-        told them, so that nothing is shown that would be lost with this worker."""
+        """Prometheus' text format of this worker's values plus ``others`` (their dumps). ``collected`` skips the refresh, so that the
+        answer equals the last dump and shows nothing that would be lost with this worker.
+        """
         return exposed(told(self.read(collected, own=True), others, self.shown))
 
 
@@ -274,8 +296,11 @@ COUNTED, NOW = "counted", "now"
 
 
 def dumped(read: Read, said: Said | None = None) -> bytes:
-    """What a worker tells the others: a line of JSON for some children of a metric each, and what that is, since they may not have it.
-    ``said`` is what it told last, and is brought up to date: within a second few metrics change."""
+    """The dump of a worker: lines of JSON, each with some children of a metric and its description, since the reader may not have the
+    metric.
+
+    ``said`` holds the previous dump and is updated: few metrics change within a second.
+    """
     lines: list[str] = []
     for m, values, before in read:
         if not m.shared:
@@ -293,8 +318,9 @@ def dumped(read: Read, said: Said | None = None) -> bytes:
 
 
 def told(read: Read, others: Iterable[bytes], shown: Shown, reset: bytes = b"") -> Iterator[tuple[Metric, dict[Labels, Any]]]:
-    """The metrics that are shown, by name, with their values: those that were read, and those that others have ``dumped``; of what counts
-    only what was not yet in ``reset``, which ``total`` gave."""
+    """Yields the exposed metrics by name with their values: those that were read, merged with the dumps of other workers. From counted
+    metrics, the values in ``reset`` (made by ``total``) are subtracted.
+    """
     metrics, merged = _merged(read, others)
     for _, name, _, rows in _pieces(reset):
         if name in merged:
@@ -315,7 +341,7 @@ def told(read: Read, others: Iterable[bytes], shown: Shown, reset: bytes = b"") 
 
 
 def exposed(families: Iterable[tuple[Metric, dict[Labels, Any]]]) -> bytes:
-    """Prometheus' text format of what is ``told``."""
+    """Prometheus' text format of the result of ``told``."""
     lines: list[str] = []
     for metric, values in families:
         _expose(metric, values, lines)
@@ -323,7 +349,7 @@ def exposed(families: Iterable[tuple[Metric, dict[Labels, Any]]]) -> bytes:
 
 
 def total(read: Read, others: Iterable[bytes]) -> bytes:
-    """What all workers have counted so far in children that have labels: upstream's registry begins those anew when it is reset."""
+    """A dump of what all workers have counted in metrics that have labels: a reset of upstream's registry restarts those."""
     metrics, merged = _merged(read, others)
     vectors = [m for m in metrics.values() if m.labels and m.kind != "gauge"]
     return dumped([(m, merged[m.name], {}) for m in vectors])
@@ -343,7 +369,7 @@ def _merged(read: Read, others: Iterable[bytes]) -> tuple[dict[str, Metric], dic
 
 
 def _later(values: dict[Labels, Any], rows: list[tuple[Labels, Any]]) -> dict[Labels, Any]:
-    """``values`` without what ``rows`` say, and without the children that have nothing else. What was dropped since began anew."""
+    """``values`` minus ``rows``, without children that become zero. Children that were dropped in the meantime have started anew."""
     out, before = dict(values), dict(rows)
     for key in before.keys() & values.keys():
         now, then = values[key], before[key]
@@ -356,22 +382,23 @@ def _later(values: dict[Labels, Any], rows: list[tuple[Labels, Any]]) -> dict[La
 
 
 def _begun(m: Metric) -> dict[Labels, Any]:
-    """What is shown before anything was counted: a child without labels is there from the start, as in Prometheus' libraries, so that the
-    first thing it counts is seen as one more; of others nobody knows the labels."""
+    """What is exposed before anything was counted. A counter or histogram without labels is present from the start, as in Prometheus'
+    libraries, so that its first increment is visible. The labels of others are not known yet.
+    """
     if m.labels or m.kind == "gauge":
         return {}
     return {(): [0] * (len(m.buckets) + 2) if isinstance(m, Histogram) else 0}
 
 
 def _pieces(raw: bytes) -> Iterator[tuple[str, str, About, list[tuple[Labels, Any]]]]:
-    """What was ``dumped``: whether it was counted or is about now, of which metric, what that is, and some of its children."""
+    """Parses a dump: yields (COUNTED or NOW, metric name, its description, some of its children)."""
     for line in raw.splitlines():
         kind, name, about, rows = json.loads(line)
         yield kind, name, about, [(tuple(k), v) for k, v in rows]
 
 
 def _made(kind: str, name: str, about: About) -> Metric:
-    """The metric that ``dumped`` told of, without children."""
+    """A metric without children, made from its description in a dump."""
     help, labels, declared, same = about
     if declared is not None:
         return Histogram(name, help, tuple(labels), declared, finer=same)
@@ -379,7 +406,7 @@ def _made(kind: str, name: str, about: About) -> Metric:
 
 
 def _counted(values: dict[Labels, Any], before: dict[Labels, Any]) -> dict[Labels, Any]:
-    """What this worker counted and the one before it."""
+    """The sum of what this worker and its predecessor counted."""
     if not before:
         return values
     out = dict(before)
@@ -389,20 +416,20 @@ def _counted(values: dict[Labels, Any], before: dict[Labels, Any]) -> dict[Label
 
 
 def dump_path(run_dir: Path, name: str, index: int) -> Path:
-    """Where the worker with the number ``index`` leaves the dump of its registry ``name``, one of ``DUMPED``."""
+    """The path of the dump of registry ``name`` (one of ``DUMPED``) by the worker number ``index``."""
     return run_dir / f"{name}-{index}.json"
 
 
 def reset_path(run_dir: Path, name: str) -> Path:
-    """Where the ``total`` of the registry ``name`` is as it was when it was reset."""
+    """The path of the ``total`` of registry ``name`` at its last reset."""
     return run_dir / f"{name}.reset"
 
 
 def bury(run_dir: Path, index: int) -> None:
-    """Take the gauges from what a worker that is no more left: nothing is open in it. What it counted stays. Raises ``OSError``."""
+    """Removes the gauges from the dumps of a worker that has ended; its counters and histograms stay. Raises ``OSError``."""
     for name in DUMPED:
         path = dump_path(run_dir, name, index)
-        with contextlib.suppress(FileNotFoundError):  # it had told nothing yet
+        with contextlib.suppress(FileNotFoundError):  # it had not dumped anything yet
             lines = path.read_bytes().splitlines()
             new = path.with_suffix(".new")
             new.write_bytes(b"\n".join(line for line in lines if json.loads(line)[0] == COUNTED))
@@ -410,13 +437,13 @@ def bury(run_dir: Path, index: int) -> None:
 
 
 def _named(name: str) -> Of:
-    """The resource that "resource.group" names."""
+    """(group, resource) of "resource.group"."""
     resource, _, group = name.partition(".")
     return group, resource
 
 
 def _merge(into: dict[Labels, Any], key: Labels, value: Any, same: bool) -> None:
-    """Add a child's ``value``, or keep the larger one when both are about the ``same``."""
+    """Merges a child's ``value``: adds it, or keeps the larger one when both are about the ``same`` thing."""
     have = into.get(key)
     if isinstance(value, list):
         into[key] = [a + b for a, b in zip(have, value, strict=True)] if have else value
@@ -427,7 +454,7 @@ def _merge(into: dict[Labels, Any], key: Labels, value: Any, same: bool) -> None
 
 
 def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set[str]]) -> tuple[dict[Labels, Any], float]:
-    """``values`` with the labels that are allowed, and how often others were counted or observed; of gauges that is not known."""
+    """``values`` with disallowed label values replaced, and how often replaced ones were counted or observed (not known for gauges)."""
     out: dict[Labels, Any] = {}
     times = 0.0
     for key, value in values.items():
@@ -440,13 +467,13 @@ def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set
 
 
 def help_of(m: Metric) -> str:
-    """What a metric is about, and how stable it is."""
+    """The HELP text of a metric, with its stability level."""
     level = level_of(m.name)
     return f"[{level}] {m.help}" if level else m.help
 
 
 def in_order(m: Metric, values: dict[Labels, Any]) -> tuple[Labels, dict[Labels, Any]]:
-    """Labels by name, as Prometheus' libraries write them, and the values by those: some read them by pattern."""
+    """The labels sorted by name, as Prometheus' libraries write them (some clients match by pattern), and the values by these labels."""
     names = tuple(sorted(m.labels))
     if names != m.labels:
         values = {tuple(key[m.labels.index(name)] for name in names): v for key, v in values.items()}
@@ -478,12 +505,12 @@ def _escape(text: str) -> str:
 
 
 def _number(v: float) -> str:
-    """As Go writes it: from a million on with an exponent. Bounds are values of labels, and those are compared as text."""
+    """``v`` formatted as in Go: with an exponent from a million on. Bounds are label values, which are compared as text."""
     if -1e6 < v < 1e6:
         return str(int(v)) if v == int(v) else repr(v)
     whole, _, part = repr(float(v)).partition(".")
     if not whole.lstrip("-").isdigit() or "e" in part:
-        return repr(float(v)).replace("inf", "+Inf")  # Python does so from 1e16 on
+        return repr(float(v)).replace("inf", "+Inf")  # Python uses an exponent from 1e16 on
     sign, digits = ("-", whole[1:]) if whole[0] == "-" else ("", whole)
     shown = (digits + part).rstrip("0")
     return f"{sign}{shown[0]}{'.' if shown[1:] else ''}{shown[1:]}e+{len(digits) - 1:02d}"

@@ -1,7 +1,7 @@
-"""Native histograms: buckets whose bounds are powers of 2**(1/8), as Prometheus' library makes them for a factor of 1.1.
+"""Native histograms: bucket bounds are powers of 2**(1/8), as chosen by Prometheus' library for a growth factor of 1.1.
 
-With the gate NativeHistograms a histogram counts in the bounds that it is declared with and in these together, so that both forms can be
-told of one row: whoever counts need not know. Upstream: ``histogram.go`` of Prometheus' library, with the options of ``component-base``.
+With the feature gate NativeHistograms, a histogram counts in its declared bounds and in these together, so that both forms can be derived
+from one row and observers need not care. Upstream: ``histogram.go`` of Prometheus' library, with the options of ``component-base``.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from functools import cache
 from kas.config import features
 from kas.meta.records import NamedTuple
 
-SCHEMA, MOST = 3, 160  # bounds are powers of 2**(1 / 2**SCHEMA); buckets that have something, else the schema becomes smaller
-ZERO = 2.0**-128  # what is not above it is counted as nothing
-BELOW, ABOVE = 16, 4  # a row reaches so many times below its first bound and above its last: a value beyond is counted at its end
-GAP = 2  # buckets with nothing that do not end a span
+SCHEMA, MOST = 3, 160  # bounds are powers of 2**(1 / 2**SCHEMA); with more non-empty buckets than MOST the schema is lowered
+ZERO = 2.0**-128  # values up to this are counted in the zero bucket
+BELOW, ABOVE = 16, 4  # a row covers values down to its first bound / BELOW and up to its last bound * ABOVE; others are counted at its ends
+GAP = 2  # the most empty buckets within a span
 _STEPS = 1 << SCHEMA
 
 
 def bound(key: int) -> float:
-    """The upper bound of the bucket with this key."""
+    """The upper bound of the bucket with index ``key``."""
     return math.ldexp(2.0 ** ((key % _STEPS) / _STEPS), key // _STEPS)
 
 
 def key_of(value: float) -> int:
-    """The key of the bucket that a value above 0 belongs to."""
+    """The index of the bucket of a positive value."""
     key = round(math.log2(value) * _STEPS)
     while bound(key) < value:
         key += 1
@@ -38,7 +38,7 @@ def key_of(value: float) -> int:
 
 @cache
 def finer(declared: tuple[float, ...]) -> tuple[float, ...]:
-    """The bounds that rows have beside those declared, all together and ascending."""
+    """The declared bounds and the native ones in their range, ascending."""
     above = [b for b in declared if b > ZERO]
     if not above:
         return declared
@@ -47,12 +47,12 @@ def finer(declared: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def bounds_of(declared: tuple[float, ...]) -> tuple[float, ...]:
-    """The bounds that a histogram counts in; asked once the gates are set."""
+    """The bounds that a histogram counts in. Call it only after the feature gates are set."""
     return finer(declared) if features.DEFAULT.enabled("NativeHistograms") else declared
 
 
 def folded(row: Sequence[float], bounds: Sequence[float], into: Sequence[float]) -> list[float]:
-    """The counts of ``row``, one for each of ``bounds`` and one above them, by the bounds of ``into``, which are some of those."""
+    """Converts ``row``, which has a count per bound in ``bounds`` and one above them, to the bounds ``into``, a subset of ``bounds``."""
     out = [0.0] * (len(into) + 1)
     for at, count in enumerate(row):
         if count:
@@ -61,8 +61,9 @@ def folded(row: Sequence[float], bounds: Sequence[float], into: Sequence[float])
 
 
 class Native(NamedTuple):
-    """The sparse form of a row: buckets that are next to each other are a span (how far it is from the one before, and how long it is), and
-    each says how much more it has than the one before it."""
+    """The sparse form of a row. Adjacent buckets form a span (distance from the previous span, length); ``deltas`` hold the difference of
+    each bucket's count from the previous bucket's.
+    """
 
     schema: int
     zero: int
@@ -71,7 +72,7 @@ class Native(NamedTuple):
 
 
 def native(row: Sequence[float], bounds: Sequence[float]) -> Native:
-    """What a row with the bounds of ``finer`` has; its last two are what is above them, and the sum."""
+    """The native form of a row with the bounds of ``finer``; the row's last two items are the count above the bounds and the sum."""
     zero, counts = 0, dict[int, int]()
     for at, count in enumerate(row[:-1]):
         if not count:
@@ -89,7 +90,7 @@ def native(row: Sequence[float], bounds: Sequence[float]) -> Native:
 
 
 def _halved(counts: dict[int, int]) -> dict[int, int]:
-    """Each two buckets together."""
+    """Merges pairs of adjacent buckets."""
     out: dict[int, int] = {}
     for key, count in counts.items():
         out[(key + 1) // 2] = out.get((key + 1) // 2, 0) + count

@@ -1,10 +1,11 @@
-"""Spans to an OpenTelemetry collector: OTLP over gRPC (``opentelemetry.proto.collector.trace.v1``), without TLS, in batches.
+"""Exports spans to an OpenTelemetry collector: OTLP over gRPC (``opentelemetry.proto.collector.trace.v1``), without TLS, in batches.
 
-The messages are put together here (``meta/protowire.py``). The libraries of OpenTelemetry bring a version of protobuf's that
-rules out the one etcd's messages need, and the fields written are a dozen.
+The messages are encoded here (``meta/protowire.py``): OpenTelemetry's libraries require a version of protobuf that conflicts with the one
+for etcd's messages, and only a dozen fields are written.
 
-A thread sends, so that nobody waits for a collector. Bounds are those of OpenTelemetry's batch processor: 2,048 spans wait, 512 go at once,
-after 5 s at the latest; what comes while the queue is full is dropped, and counted in the log.
+A thread sends, so that no request waits for a collector. The bounds are those of OpenTelemetry's batch processor: 2,048 spans may be
+queued, and 512 are sent at once, after 5 s at the latest. Spans that arrive while the queue is full are dropped; the log reports their
+number.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ def _fixed64(number: int, value: int) -> bytes:
 
 
 def _attribute(number: int, key: str, value: Attribute) -> bytes:
-    # What a value is has to be said, also of an empty one: it is one of several.
+    # The value is a oneof: its field must be written even if it is empty.
     if isinstance(value, str):
         text = value[:MAX_TEXT].encode()
-        said = b"\x0a" + varint(len(text)) + text
+        encoded = b"\x0a" + varint(len(text)) + text
     else:
-        said = b"\x18" + varint(value)
-    return put_bytes(number, put_text(1, key) + put_bytes(2, said))
+        encoded = b"\x18" + varint(value)
+    return put_bytes(number, put_text(1, key) + put_bytes(2, encoded))
 
 
 def message(span: Span) -> bytes:
-    """A ``Span``."""
+    """Encodes a ``Span``."""
     out = [
         put_bytes(1, span.trace_id), put_bytes(2, span.span_id), put_bytes(4, span.parent_id), put_text(5, span.name),
         put_int(6, span.kind), _fixed64(7, span.started_ns), _fixed64(8, span.ended_ns),
@@ -58,13 +59,13 @@ def message(span: Span) -> bytes:
 
 
 def request(resource: bytes, spans: list[Span]) -> bytes:
-    """An ``ExportTraceServiceRequest``."""
+    """Encodes an ``ExportTraceServiceRequest``."""
     scope = put_bytes(1, put_text(1, "kas") + put_text(2, __version__))
     return put_bytes(1, resource + put_bytes(2, scope + b"".join(put_bytes(2, message(s)) for s in spans)))
 
 
 class OTLPExporter:
-    """Sends to ``endpoint`` (gRPC's name of it; no scheme: a host and port). ``instance`` names this server."""
+    """Sends spans to ``endpoint`` (a gRPC target, such as host and port, without a scheme). ``instance`` identifies this server."""
 
     def __init__(self, endpoint: str, instance: str) -> None:
         self._endpoint = endpoint or DEFAULT_ENDPOINT
@@ -77,7 +78,7 @@ class OTLPExporter:
         self.dropped = 0
 
     def add(self, span: Span) -> None:
-        """Queues a span, or drops it when too many are waiting."""
+        """Queues a span, or drops it when the queue is full or closed."""
         if len(self._queue) >= QUEUE or self._closed:
             self.dropped += 1
             return
@@ -86,33 +87,33 @@ class OTLPExporter:
             thread = threading.Thread(target=self._run, name="tracing", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the system gives no thread more: with a later span
+            except RuntimeError:  # no more threads from the system: retried with a later span
                 return
             self._thread = thread
         if len(self._queue) >= BATCH:
             self._wake.set()
 
     def close(self) -> None:
-        """Sends what is left, for two seconds at most."""
+        """Sends the queued spans, waiting two seconds at most."""
         self._closed = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(LAST_S)
 
     def _run(self) -> None:
-        import grpc  # an extra, and large
+        import grpc  # an optional dependency, and large
 
         channel = grpc.insecure_channel(self._endpoint, options=[("grpc.enable_http_proxy", 0)])
         export = channel.unary_unary(METHOD)
-        told, told_s = 0, 0.0
+        logged, logged_s = 0, 0.0
         while not self._closed or self._queue:
             if len(self._queue) < BATCH and not self._closed:
                 self._wake.wait(EVERY_S)
             self._wake.clear()
             self._send(export)
-            if self.dropped > told and monotonic() - told_s > 60:
+            if self.dropped > logged and monotonic() - logged_s > 60:
                 log.warning('Spans were dropped dropped=%d endpoint="%s"', self.dropped, self._endpoint)
-                told, told_s = self.dropped, monotonic()
+                logged, logged_s = self.dropped, monotonic()
         channel.close()
 
     def _send(self, export: Any) -> None:

@@ -1,4 +1,4 @@
-"""``process_*``: what Prometheus' clients tell of their process, here of all workers together."""
+"""The ``process_*`` metrics of Prometheus' client libraries, for all workers together."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from kas.observe.metrics import Counter, Registry
 from kas.observe.process import age_s
 
 PAGE = os.sysconf("SC_PAGESIZE")
-NETWORK = "/proc/self/net/netstat"  # of everything in this network namespace: no process is told apart
-_BOUNDLESS = float(1 << 64)  # as Go's clients tell it
+NETWORK = "/proc/self/net/netstat"  # of the whole network namespace: the kernel does not count per process
+_UNLIMITED = float(1 << 64)  # as the Go client reports "unlimited"
 
 
 class ProcessMetrics:
-    """Seconds of processor time, bytes of memory and descriptors are added up; the start is that of the worker that answers. Bytes over
-    the network are those of its network namespace, as Go's clients tell them."""
+    """Processor time, memory and descriptors are summed over the workers; the start time is that of the worker that answers. Network bytes
+    are those of the network namespace, as in the Go client.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._cpu = registry.counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
@@ -24,7 +25,7 @@ class ProcessMetrics:
         self._virtual = registry.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
         bound = registry.gauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", same=True)
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        bound.set((), _BOUNDLESS if limit == resource.RLIM_INFINITY else limit)
+        bound.set((), _UNLIMITED if limit == resource.RLIM_INFINITY else limit)
         self._open = registry.gauge("process_open_fds", "Number of open file descriptors.")
         self._most = registry.gauge("process_max_fds", "Maximum number of open file descriptors.")
         self._began = registry.gauge(
@@ -38,7 +39,7 @@ class ProcessMetrics:
         registry.own_collectors.append(self._network)
 
     def collect(self) -> None:
-        """Looks at the process now."""
+        """Refreshes the metrics from the state of this process."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         self._cpu.values[()] = used.ru_utime + used.ru_stime
         with open("/proc/self/statm") as f:
@@ -53,17 +54,19 @@ class ProcessMetrics:
         try:
             with open(NETWORK) as f:
                 found = octets(f.read())
-        except OSError:  # a sandbox without it: nothing is told, as by Go's clients
+        except OSError:  # a sandbox without it: the metrics are omitted, as in the Go client
             found = None
         if found is not None:
             self._received.values[()], self._sent.values[()] = found
 
 
 def octets(netstat: str) -> tuple[int, int] | None:
-    """Bytes received and sent, of what the kernel tells in pairs of lines: names, then numbers. None where it does not tell these."""
+    """(bytes received, bytes sent) from the text of /proc/net/netstat, which has pairs of lines: names, then numbers. None where these are
+    missing.
+    """
     lines = netstat.splitlines()
     for names, numbers in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith("IpExt:"):
-            told = dict(zip(names.split(), numbers.split(), strict=False))
-            return (int(told["InOctets"]), int(told["OutOctets"])) if "InOctets" in told and "OutOctets" in told else None
+            values = dict(zip(names.split(), numbers.split(), strict=False))
+            return (int(values["InOctets"]), int(values["OutOctets"])) if "InOctets" in values and "OutOctets" in values else None
     return None

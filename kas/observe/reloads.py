@@ -1,4 +1,4 @@
-"""Metrics of a configuration file that is read again when it changes: upstream's ``apiserver/pkg/server/options/<what>config/metrics``."""
+"""Metrics of configuration files that are reloaded when they change: upstream's ``apiserver/pkg/server/options/<what>config/metrics``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from kas.observe.metrics import Registry
 
 
 class Reloads:
-    """``what`` is the first word of upstream's names: authentication, authorization, encryption; ``manifest_admission`` where each
-    ``plugin`` of admission has files of its own. One worker of a server counts, and has the server's name as ``identity``; the others
-    read the same file and have "": they know the metrics, since any of them may be asked for what all have counted."""
+    """``what`` is the prefix of upstream's metric names: authentication, authorization, encryption; or ``manifest_admission``, where each
+    admission ``plugin`` has files of its own.
+
+    One worker of a server counts; its ``identity`` is the server's name. The others read the same file and have the identity "". They
+    register the metrics all the same, since any worker may have to expose what all have counted.
+    """
 
     def __init__(self, metrics: Registry, what: str, identity: str, plugin: str = "") -> None:
         name, more = f"apiserver_{what}_config_controller_", ("plugin",) if plugin else ()
@@ -35,7 +38,7 @@ class Reloads:
         )
 
     def done(self, good: bool, now: float) -> None:
-        """Count a reload at ``now``, seconds since the epoch."""
+        """Counts a reload at ``now``, in seconds since the epoch."""
         if not self._identity:
             return
         status = "success" if good else "failure"
@@ -43,11 +46,11 @@ class Reloads:
         self._last.set((self._identity, *self._plugin, status), now)
 
     def applied(self, data: bytes) -> None:
-        """These are the bytes of the configuration that counts; of a plug-in there may be none."""
+        """Records the bytes of the configuration in effect; those of a plug-in may be empty."""
         self.in_force("" if self._plugin and not data else _hash(data))
 
     def in_force(self, digest: str) -> None:
-        """The configuration that counts has this digest."""
+        """Records the digest of the configuration in effect."""
         if not self._identity:
             return
         for labels in [labels for labels in self._info.values if labels[2:] == self._plugin]:

@@ -1,10 +1,10 @@
-"""How stable a metric family is, as its HELP says it: upstream promises what is STABLE, and says before it changes what is BETA."""
+"""Stability levels of metric families, as shown in their HELP: upstream guarantees STABLE metrics, and announces changes of BETA ones."""
 
 from __future__ import annotations
 
 STABLE, BETA, ALPHA = "STABLE", "BETA", "ALPHA"
-_OWN = ("kas_", "process_")  # of this server, and of every program that Prometheus watches: upstream says nothing of either
-_OTHERS = frozenset({"process_start_time_seconds"})  # upstream's own in spite of its name
+_OWN = ("kas_", "process_")  # this server's own, and those of every Prometheus client library: upstream sets no level for either
+_OTHERS = frozenset({"process_start_time_seconds"})  # upstream's in spite of its prefix
 _NOT_THEIRS = frozenset({"apiserver_event_loop_delay_seconds", "apiserver_event_loop_held_seconds", "apiserver_request_panics_total"})
 _STABLE = frozenset({
     "apiserver_admission_controller_admission_duration_seconds", "apiserver_admission_step_admission_duration_seconds",
@@ -29,7 +29,7 @@ _BETA = frozenset({
     "workqueue_queue_duration_seconds", "workqueue_retries_total", "workqueue_unfinished_work_seconds", "workqueue_work_duration_seconds",
 })  # fmt: skip
 
-# Families that are hidden because they are deprecated: those that tell the same by another name, since when, and what they say.
+# Families that are hidden because they are deprecated -> (the family with the same values, deprecated since, HELP).
 HIDDEN = {
     "apiserver_flowcontrol_request_concurrency_in_use": (
         "apiserver_flowcontrol_current_executing_seats", "1.31.0",
@@ -56,7 +56,7 @@ HIDDEN = {
 
 
 def level_of(name: str) -> str:
-    """The level of a family, "" for one that is not upstream's."""
+    """The stability level of a family, "" if it is not one of upstream's."""
     if name in _STABLE:
         return STABLE
     if name in _BETA:
@@ -65,6 +65,6 @@ def level_of(name: str) -> str:
 
 
 def deprecated_since(help: str) -> str:
-    """The version that a family's text names as the one since which it is deprecated, "" where it names none."""
+    """The version since which a family is deprecated according to its HELP text, "" if it is not."""
     begin = "(Deprecated since "
     return help[len(begin) : help.index(")")] if help.startswith(begin) else ""

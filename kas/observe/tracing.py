@@ -1,9 +1,9 @@
-"""Spans of requests and W3C trace context; what collects them is in ``otlp.py``.
+"""Spans of requests and W3C trace context; ``otlp.py`` exports them.
 
-Without ``--tracing-config-file`` nothing here runs but ``outgoing``. With it the parts of a request are wrapped once, when the server is
-put together (``Tracer.around``), and a request that is not sampled costs each of them one look at a context variable.
+Without ``--tracing-config-file``, only ``outgoing`` runs. With it, the layers of a request are wrapped once when the server is assembled
+(``Tracer.around``), and a request that is not sampled costs each of them one lookup of a context variable.
 
-A context stays behind in whatever was scheduled while it was set; so a span that has ended has no children.
+Callbacks and tasks scheduled while a context was set keep it; so a span that has ended gets no more children.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, Protocol
 
 from kas.meta.patterns import later
 
-# version, trace, parent, flags; all zeros say nothing, and the version ff is none.
+# version, trace ID, parent ID, flags. An ID of all zeros is invalid, and so is version ff.
 _TRACEPARENT = later(r"\A(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})\Z")
 INTERNAL, SERVER = 1, 2
 MILLION = 1_000_000
-MAX_CHILDREN = 256  # of one request: a collection that is deleted is many writes
+MAX_CHILDREN = 256  # per request: deleting a collection is many writes
 
 Attribute = str | int
 
 
 class Remote:
-    """The context a client sent: a trace and the client's span in it. ``traceparent`` is the header."""
+    """The trace context of a client: its trace and its span. ``traceparent`` is the header."""
 
     __slots__ = ("over", "sampled", "span_id", "trace_id", "traceparent")
 
@@ -37,13 +37,13 @@ class Remote:
 
 
 def parse(traceparent: str) -> Remote | None:
-    """A ``traceparent`` header; None for what is none."""
+    """Parses a ``traceparent`` header; None when it is invalid."""
     m = _TRACEPARENT.match(traceparent)
     return Remote(traceparent, bytes.fromhex(m[1]), bytes.fromhex(m[2]), bool(int(m[3], 16) & 1)) if m else None
 
 
 class Span:
-    """Something that takes time, in a trace. Times are nanoseconds since 1970; ``failed`` marks an error."""
+    """A span. Times are nanoseconds since 1970; ``failed`` marks an error."""
 
     __slots__ = (
         "_root", "_sink", "attributes", "children", "ended_ns", "failed", "kind", "link", "name", "over", "parent_id", "span_id",
@@ -60,17 +60,17 @@ class Span:
 
     @property
     def traceparent(self) -> str:
-        """The header that makes whoever is asked part of this trace."""
+        """The header that makes a called server part of this trace."""
         return f"00-{self.trace_id.hex()}-{self.span_id.hex()}-01"
 
     def child(self, name: str) -> Span | None:
-        """Begins a span in this one; None when the request has as many as it may."""
+        """Starts a child span; None when the request has ``MAX_CHILDREN`` already."""
         root = self._root
         root.children += 1
         return Span(self._sink, name, self.trace_id, self.span_id, INTERNAL, root) if root.children <= MAX_CHILDREN else None
 
     def end(self) -> None:
-        """Takes the time and hands the span on, the first time it is called."""
+        """Ends the span and passes it to the exporter; further calls do nothing."""
         if not self.over:
             self.over, self.ended_ns = True, time_ns()
             self._sink(self)
@@ -80,36 +80,39 @@ CURRENT: ContextVar[Span | Remote | None] = ContextVar("span", default=None)
 
 
 def current() -> Span | None:
-    """The span that is being recorded here, if any."""
+    """The current span that is being recorded, or None."""
     found = CURRENT.get()
     return found if isinstance(found, Span) and not found.over else None
 
 
 def outgoing() -> str:
-    """What to send as ``traceparent`` to whoever is asked on behalf of the present request, or ""."""
+    """The ``traceparent`` header for calls made on behalf of the current request, or ""."""
     found = CURRENT.get()
     return found.traceparent if found is not None and not found.over else ""
 
 
 class Exporter(Protocol):
-    """Where spans go. Called by the loop's thread; never waits."""
+    """The destination of spans. Called on the loop's thread; never blocks."""
 
     def add(self, span: Span) -> None:
-        """Takes a span that has ended, or drops it."""
+        """Queues a span that has ended, or drops it."""
 
     def close(self) -> None:
-        """Sends what is left, within a bound."""
+        """Sends the queued spans within a bounded time."""
 
 
 class Tracer:
-    """Makes spans. Of ``per_million`` requests so many are recorded that come without a parent whose word counts."""
+    """Creates spans. ``per_million`` is the sampling rate of requests without a trusted parent span."""
 
     def __init__(self, exporter: Exporter, per_million: int = 0) -> None:
         self.exporter, self._below = exporter, per_million * (1 << 63) // MILLION
 
     def begin(self, name: str, remote: Remote | None, trusted: bool) -> Span | None:
-        """The first span of a request, None when it is not sampled. A ``trusted`` client's decision counts, and the span becomes part of
-        its trace; of another one the span only tells the trace."""
+        """Starts the root span of a request; None when it is not sampled.
+
+        The sampling decision of a ``trusted`` client is followed, and the span becomes part of its trace. Of any other client, the span
+        only records a link to its trace.
+        """
         if remote is not None and trusted:
             if not remote.sampled:
                 return None
@@ -122,8 +125,9 @@ class Tracer:
         return span
 
     def around(self, name: str, call: Callable[..., Any], label: str = "") -> Callable[..., Any]:
-        """``call`` in a span of its own, to the end of what it gives when that has to be awaited. ``label``: the attribute that tells the
-        first argument."""
+        """Wraps ``call`` in a child span, which ends when its awaitable result is complete. ``label`` is the attribute that records the
+        first argument.
+        """
 
         def run(*args: Any, **more: Any) -> Any:
             parent = current()
@@ -151,7 +155,7 @@ class Tracer:
         return run
 
     def observe(self, part: object, calls: dict[str, str], label: str = "") -> None:
-        """Has the methods ``calls`` (name -> name of the span) of one object recorded."""
+        """Wraps the methods ``calls`` (method name -> span name) of an object with ``around``."""
         for method, name in calls.items():
             setattr(part, method, self.around(name, getattr(part, method), label))
 

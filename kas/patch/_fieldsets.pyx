@@ -32,7 +32,7 @@ cimport cython
 from kas._codecs cimport SharedFields, shared_of
 
 include "../fastpath/codecs/buffer.pxi"
-include "../fastpath/codecs/turns.pxi"
+include "../fastpath/codecs/yieldgil.pxi"
 include "../fastpath/codecs/sorting.pxi"
 include "fieldsets/node.pxi"
 include "fieldsets/value.pxi"

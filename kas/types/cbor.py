@@ -1,8 +1,8 @@
-"""CBOR (RFC 8949) as Kubernetes speaks it: JSON's values, with byte strings for texts (``apimachinery`` ``runtime/serializer/cbor``).
+"""CBOR (RFC 8949) as used by Kubernetes: JSON's values, with byte strings for texts (``apimachinery`` ``runtime/serializer/cbor``).
 
-What JSON cannot say is refused: other keys than texts, infinities, integers beyond 64 bits, undefined. A byte string that is tagged
-to become base64 or hexadecimal is that text; others are texts themselves, of which each byte that is no UTF-8 is U+FFFD. What is tagged
-as a time is one in text; other tags say nothing. Strings, arrays and maps may come without a length.
+Values that JSON cannot express are refused: keys that are not texts, infinities, integers beyond 64 bits, undefined. A byte string tagged
+for conversion to base64 or hexadecimal becomes that text; any other is a text itself, in which each byte that is not valid UTF-8 becomes
+U+FFFD. A tagged time becomes a text; other tags are ignored. Strings, arrays and maps may have indefinite length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 def encode(value: Any, turned: bool = False) -> bytes:
-    """A JSON value with the tag that says it is CBOR. Where a map that is ``turned`` begins is random: no client comes to depend on it."""
+    """Encodes a JSON value, with the self-described CBOR tag. ``turned`` rotates the entries of each map by a random amount, so that no
+    client depends on their order.
+    """
     out = bytearray(SELF_DESCRIBED)
     _encode(value, out, turned)
     return bytes(out)
@@ -62,7 +64,7 @@ def _encode(value: Any, out: bytearray, turned: bool) -> None:
 
 
 def _float(value: float) -> bytes:
-    """In as few bytes as hold it."""
+    """Encodes a float in the fewest bytes that hold it exactly. Raises CBORError for infinities and NaN."""
     for info, form in _FLOATS.items():
         try:
             data = struct.pack(form, value)
@@ -74,6 +76,7 @@ def _float(value: float) -> bytes:
 
 
 def decode(data: bytes, items: int = sys.maxsize) -> Any:
-    """The JSON value of one data item, with or without the tag that says it is CBOR. Raises CBORError, also for a repeated key;
-    CBORTooLongError for more values in it than ``items``."""
+    """Decodes one data item, with or without the self-described CBOR tag, to a JSON value. Raises CBORError, also for a repeated key, and
+    CBORTooLongError when it has more than ``items`` values.
+    """
     return cbor_value(data, len(SELF_DESCRIBED) if data.startswith(SELF_DESCRIBED) else 0, items)

@@ -1,21 +1,21 @@
-"""Checks of built-in types, made from descriptors and tables.
+"""Fast validity checks of built-in types, built from descriptors and tables.
 
-A table says of a message's fields what their values must be for nothing to be wrong with them; the descriptor says which fields there are,
-which are lists and maps, what the items of a list are known by, and what values a closed set of texts has. A field that a table does not
-name makes its owner uncertain when it is there.
+A table states for the fields of a message which values are certainly valid. The descriptor supplies the rest: which fields exist, which are
+lists and maps, the keys of list items, and the values of closed enums. A field that the table does not name makes its owner uncertain when
+it is set.
 
-A table is a mapping of JSON names to one of these, for the value, or the items of a list, or the values of a map:
+A table maps JSON names to one of these, which applies to the value, the items of a list, or the values of a map:
 
     Check                 one of ``kas.checks``
-    ANY                   no rule looks at it
+    ANY                   any value
     ENUM                  one of the texts that the descriptor lists
-    FALSE, EMPTY          only what stands for absent: false; an empty text
+    FALSE, EMPTY          only the equivalent of absent: false; an empty text
     NOTHING               null
     a mapping, a Message  the table of the message
-    need(spec)            the field must be there
-    each(spec, ...)       with bounds of the list or map, or what its keys are
-    whole(check)          of the list or map itself
-    either(spec, ...)     one of these holds; of a list or map, for the whole of it
+    need(spec)            the field is required
+    each(spec, ...)       with bounds of the list or map, or a check of its keys
+    whole(check)          applies to the list or map itself
+    either(spec, ...)     one of these holds; for a list or map, one holds for all of it
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Group = tuple[Sequence[str], int, int] | tuple[Sequence[str], int, int, Sequence
 ANY = checks.anything()
 ENUM = object()
 FALSE = checks.same(False)
-# Of objects: what is the same for all, or has checks of its own.
+# Fields of top-level objects that are checked elsewhere.
 TOP = dict.fromkeys(("apiVersion", "kind", "metadata"), ANY)
 EMPTY = checks.option("")
 NOTHING = checks.unknown().or_null()
@@ -41,8 +41,8 @@ Spec = Any
 
 
 class Message(NamedTuple):
-    """A table with what concerns several fields of the message; see ``checks.record``. ``opens`` are scopes that its fields share,
-    ``rest`` is for fields that the table does not name.
+    """A table with rules that concern several fields of the message; see ``checks.record``. ``opens`` are scopes shared by its fields;
+    ``rest`` is the check of fields that the table does not name.
     """
 
     fields: Mapping[str, Spec]
@@ -71,7 +71,7 @@ class _Each(NamedTuple):
 
 
 def need(spec: Spec) -> Spec:
-    """The field must be there; null is not."""
+    """The field is required and must not be null."""
     return _Need(spec)
 
 
@@ -79,9 +79,11 @@ def each(
     spec: Spec, low: int = 0, high: int | None = None, key: Check | None = None, total: int = -1, unique: bool = True,
     opens: Sequence[Scope] = (), rule: Callable[[Any], object] | None = None,
 ) -> Spec:  # fmt: skip
-    """Of ``low`` to ``high`` items or entries, each is as ``spec`` says; ``key`` is for the keys of a map, ``total`` bounds its bytes.
+    """``low`` to ``high`` items or entries, each valid according to ``spec``. ``key`` checks the keys of a map, ``total`` bounds its size
+    in bytes.
 
-    Items of a list that its descriptor calls a map have keys of their own unless ``unique`` is False; ``rule`` is asked of the whole.
+    Items of a list whose descriptor says that it is a map must have distinct keys unless ``unique`` is False. ``rule`` is called with the
+    whole list or map.
     """
     return _Each(spec, low, high, key, total, unique, opens, rule)
 
@@ -91,7 +93,7 @@ class _Whole(NamedTuple):
 
 
 def whole(check: Check) -> Spec:
-    """The check is for the list or map itself."""
+    """``check`` applies to the list or map itself."""
     return _Whole(check)
 
 
@@ -100,22 +102,22 @@ class _Either(NamedTuple):
 
 
 def either(*specs: Spec) -> Spec:
-    """One of the tables holds, tried in their order."""
+    """One of the tables must hold; they are tried in order."""
     return _Either(specs)
 
 
 def one_of(*names: str) -> Group:
-    """A group: exactly one of these fields is there."""
+    """A group: exactly one of these fields is set."""
     return names, 1, 1
 
 
 def at_most_one(*names: str) -> Group:
-    """A group: one of these fields is there, or none."""
+    """A group: at most one of these fields is set."""
     return names, 0, 1
 
 
 def only_with(name: str, *fields: str) -> Group:
-    """A group: these fields are there only if ``name`` is."""
+    """A group: these fields are set only if ``name`` is."""
     return (name,), 1, 1, fields
 
 
@@ -123,9 +125,9 @@ TABLES: list[Checked] = []
 
 
 class Checked:
-    """The check of a built-in type, built when it is first asked, since tables are loaded long before.
+    """The check of a built-in type, built on first use, since tables are loaded long before that.
 
-    ``passes(obj)`` says whether ``obj`` is certainly valid; ``built``, whether it would do so at once.
+    ``passes(obj)`` returns whether ``obj`` is certainly valid; ``built`` is whether the check has been built already.
     """
 
     def __init__(self, name: str, table: Mapping[str, Spec] | Message) -> None:
@@ -138,7 +140,7 @@ class Checked:
         return self.build().passes(obj)
 
     def build(self) -> Check:
-        """The check itself. Raises KeyError for a field that the type does not have."""
+        """Builds the check. Raises KeyError for a field that the type does not have."""
         found = _message(builtin_type(self.name), self._table)
         self.passes, self.built = found.passes, True
         return found
@@ -147,12 +149,12 @@ class Checked:
 def _message(type: TypeDesc, table: Mapping[str, Spec] | Message, keys: tuple[tuple[Scope, Sequence[str]], ...] = ()) -> Check:
     given = table if isinstance(table, Message) else Message(table)
     known = {f.name: f for f in type.json_fields}
-    # Under the very names that decoded objects have, which are found by their addresses.
+    # Uses the same string objects as decoded objects do, which makes lookups hit by identity.
     made = {known[name].name: _field(known[name], spec.spec if isinstance(spec, _Need) else spec) for name, spec in given.fields.items()}
     for key in keys:
         scope, names = key
         if len(names) == 1 and isinstance(given.fields.get(names[0]), _Need) and known[names[0]].message is None:
-            # What is known by one text that must be there: claiming it where it is looked at saves looking it up.
+            # The key is a single required text: claiming it in the field's own check saves a second lookup.
             made[names[0]] = made[names[0]].claim(scope)
             keys = ()
     out = checks.record(

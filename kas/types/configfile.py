@@ -1,8 +1,8 @@
-"""Configuration files that flags name, decoded strictly: what the file says and nobody reads is an error, so that a misspelt name never
-weakens a policy. Errors are in upstream's words where it has any.
+"""Strict decoding of configuration files that flags name: unknown fields are errors, so that a misspelt name never weakens a policy. Error
+texts are upstream's where upstream has any.
 
-A file is ``parse``d, its kind looked up and its fields read with ``of_kind``; ``check`` turns what validation found into one error.
-Upstream: a codec of ``serializer.EnableStrict``.
+A file is parsed with ``parse``, then ``of_kind`` looks up its kind and reads its fields; ``check`` turns validation errors into one error.
+Upstream: a codec with ``serializer.EnableStrict``.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from kas.meta.records import NamedTuple
 
 
 class ConfigurationError(ValueError):
-    """What is wrong with a configuration. May have several lines: expressions are shown with what is wrong in them."""
+    """An invalid configuration. The message may have several lines: CEL expressions are quoted with their errors."""
 
 
-# --- shapes: what a document may say
+# --- shapes: what a document may contain
 
 STRING, BOOL, INT32, INT64, STRINGS, RAW = "string", "bool", "int32", "int64", "map[string]string", "raw"
-DURATION = "metav1.Duration"  # read as nanoseconds
-DURATION_POINTER = "*metav1.Duration"  # one that may be null
-BYTES = "[]uint8"  # base64 in the document, read as bytes
+DURATION = "metav1.Duration"  # decoded to nanoseconds
+DURATION_POINTER = "*metav1.Duration"  # a nullable one
+BYTES = "[]uint8"  # base64 in the document, decoded to bytes
 _BITS = {INT32: 31, INT64: 63}
 
 
 class Struct(NamedTuple):
-    """A Go struct: its name, and the shapes of its fields. A list has a shape of one element in brackets."""
+    """A Go struct: its name and the shapes of its fields. The shape of a list is a list with one shape, that of its elements."""
 
     name: str
     fields: Mapping[str, Any]
 
 
 class Named(NamedTuple):
-    """A Go type of its own name that is read as ``shape``."""
+    """A named Go type that is decoded like ``shape``."""
 
     name: str
     shape: str = STRING
@@ -53,11 +53,11 @@ Kinds = Mapping[tuple[str, str], Struct]
 def decode(
     value: Any, shape: Struct, same_case: bool = True, package: str = "v1", strict: bool = True, repeated: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The fields of ``shape`` that ``value`` has, null ones left out. Raises ConfigurationError for wrong types and, unless ``strict`` is
-    off, for unknown fields.
+    """Decodes the fields of ``shape`` in ``value``, without null ones. Raises ConfigurationError for values of wrong types and, if
+    ``strict``, for unknown fields.
 
-    ``same_case`` is off for types that upstream reads with encoding/json, which does not mind the case of a name. ``package`` is that of
-    the Go types, which errors name, ``repeated`` what strict decoding has against the text already.
+    ``same_case`` is False for types that upstream decodes with encoding/json, which ignores the case of names. ``package`` is the package
+    of the Go types, which errors mention. ``repeated`` are strict decoding errors already found in the text.
     """
     found = _Found([], [], same_case)
     out = _decode(value, shape, _Place("", "", shape.name, package), found)
@@ -70,8 +70,9 @@ def decode(
 
 
 class _Found(NamedTuple):
-    """What is wrong with a document, in its order: values of wrong types, of which Go tells the first when it has read all, and names of
-    fields that there are not. What a type that reads its own JSON says ends the reading at once."""
+    """The errors of a document, in its order: values of wrong types, of which Go reports the first after decoding everything, and unknown
+    fields. Errors of types with their own JSON decoder end the decoding at once instead.
+    """
 
     wrong: list[str]
     unknown: list[str]
@@ -79,7 +80,7 @@ class _Found(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a value stands: its path in the document, the path of Go's fields, and the struct that has the last of them."""
+    """The position of a value: its path in the document, the path of Go's fields, and the struct that contains the last of them."""
 
     path: str
     fields: str
@@ -95,7 +96,7 @@ class _Place(NamedTuple):
 
 def _decode(value: Any, shape: Any, place: _Place, found: _Found) -> Any:
     read = shape.shape if isinstance(shape, Named) else shape
-    if shape == DURATION and value is None:  # it reads null as well
+    if shape == DURATION and value is None:  # its decoder accepts null
         value = ""
     if value is None or read == RAW:
         return value
@@ -105,7 +106,7 @@ def _decode(value: Any, shape: Any, place: _Place, found: _Found) -> Any:
         made = [_decode(item, shape[0], place.at(i), found) for i, item in enumerate(value)]
         return [_zero(shape[0]) if item is None else item for item in made]
     if shape == STRINGS and isinstance(value, dict):
-        # A member of a map is no field: its path is not one of Go's.
+        # A map entry is not a struct field: it does not extend the path of Go's fields.
         return {
             k: "" if v is None else _decode(v, STRING, place._replace(path=f"{place.path}.{k}"), found)
             for k, v in value.items()
@@ -165,13 +166,13 @@ def _json_type(value: Any) -> str:
 def _go_type(shape: Any, package: str) -> str:
     if isinstance(shape, list):
         return "[]" + _go_type(shape[0], package)
-    if shape in (DURATION, DURATION_POINTER):  # they read their own JSON, a string
+    if shape in (DURATION, DURATION_POINTER):  # they have their own JSON decoder, which reads a string
         return STRING
     return f"{package}.{shape.name}" if isinstance(shape, (Struct, Named)) else str(shape)
 
 
 def check(found: Iterable[FieldError]) -> None:
-    """Raises ConfigurationError with all that validation found, as ``field.ErrorList.ToAggregate`` prints it."""
+    """Raises ConfigurationError with all validation errors, formatted like ``field.ErrorList.ToAggregate``."""
     texts = list(dict.fromkeys(map(str, found)))
     if texts:
         raise ConfigurationError(texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]")
@@ -181,7 +182,7 @@ def check(found: Iterable[FieldError]) -> None:
 
 
 class Document(NamedTuple):
-    """A JSON value and what strict decoding has against its text, "" for one that stood in another document."""
+    """A JSON value, the strict decoding errors of its text, and the text itself ("" if it was embedded in another document)."""
 
     value: Any
     repeated: list[str]
@@ -189,10 +190,10 @@ class Document(NamedTuple):
 
 
 def parse(data: bytes) -> Document:
-    """YAML or JSON. Raises ConfigurationError."""
+    """Parses YAML or JSON. Raises ConfigurationError."""
     from kas.types import yaml_codec  # PyYAML is large and few servers have such a file
 
-    why = gojson.syntax_error(data) if data.lstrip()[:1] == b"{" else None  # what looks like JSON is not read as YAML
+    why = gojson.syntax_error(data) if data.lstrip()[:1] == b"{" else None  # text that looks like JSON is not parsed as YAML
     if why is not None:
         raise ConfigurationError(f"{UNREADABLE}: {why}")
     try:
@@ -205,14 +206,14 @@ def parse(data: bytes) -> Document:
 
 
 def _in_order(value: Any) -> Any:
-    """YAML is JSON with sorted keys by the time its fields are looked at."""
+    """Sorts all keys: upstream converts YAML to JSON with sorted keys before it decodes the fields."""
     if isinstance(value, dict):
         return {key: _in_order(value[key]) for key in sorted(value, key=str)}
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def read_file(path: str) -> bytes:
-    """Raises ConfigurationError in Go's words."""
+    """Reads a file. Raises ConfigurationError with Go's error text."""
     try:
         with open(path, "rb") as f:
             return f.read()
@@ -221,7 +222,7 @@ def read_file(path: str) -> bytes:
 
 
 _GROUP = "apiserver.config.k8s.io"
-# The configurations of API servers, which upstream's scheme knows together, with their versions.
+# The configuration kinds in upstream's API server scheme, with their versions.
 APISERVER_KINDS = {
     "AdmissionConfiguration": (f"{_GROUP}/v1", "apiserver.k8s.io/v1alpha1"),
     "AuthenticationConfiguration": (f"{_GROUP}/v1", f"{_GROUP}/v1beta1", f"{_GROUP}/v1alpha1"),
@@ -236,23 +237,23 @@ UNREADABLE = "couldn't get version/kind; json parse error"
 
 
 class KindError(ConfigurationError):
-    """The document says no kind, or one that is not known here."""
+    """The document has no kind, or an unknown one."""
 
 
 def kind_of(value: Any) -> tuple[str, str]:
-    """apiVersion and kind of a JSON value, each "" where it says none. Raises ConfigurationError."""
+    """(apiVersion, kind) of a JSON value, each "" when missing. Raises ConfigurationError when they have wrong types."""
     if not isinstance(value, dict):
         raise ConfigurationError(f"{UNREADABLE}: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
     for name, said in value.items():
         if name in ("apiVersion", "kind") and said is not None and not isinstance(said, str):
-            # The struct that it is read into has no name.
+            # Upstream decodes them into an anonymous struct.
             where = f"Go struct field .{name} of type string"
             raise ConfigurationError(f"{UNREADABLE}: json: cannot unmarshal {gojson.go_type(said)} into {where}")
     return value.get("apiVersion") or "", value.get("kind") or ""
 
 
 def named(document: Document) -> tuple[str, str]:
-    """apiVersion and kind of a document. Raises KindError where it says none."""
+    """(apiVersion, kind) of a document. Raises KindError when one is missing."""
     value = {} if document.value is None else document.value
     api_version, kind = kind_of(value)
     for name, said in (("Kind", kind), ("apiVersion", api_version)):
@@ -263,9 +264,10 @@ def named(document: Document) -> tuple[str, str]:
 
 
 def of_kind(document: Document, kinds: Kinds, scheme: str = "", unexpected: Callable[[str, str], str] | None = None) -> dict[str, Any]:
-    """The fields of a document of one of ``kinds``, by (apiVersion, kind). ``scheme`` is what upstream calls its list of kinds in an
-    error; ``unexpected`` is what it says, by apiVersion and kind, of another kind of configuration of API servers. Raises KindError when
-    the document says no kind, or another one, ConfigurationError for what strict decoding objects to.
+    """The fields of a document of one of ``kinds``, which are keyed by (apiVersion, kind).
+
+    ``scheme`` is upstream's name of its scheme in errors. ``unexpected(apiVersion, kind)`` returns upstream's error for another kind of API
+    server configuration. Raises KindError when the kind is missing or another one, and ConfigurationError for what ``decode`` refuses.
     """
     api_version, kind = named(document)
     shape = kinds.get((api_version, kind))

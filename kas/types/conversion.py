@@ -1,8 +1,8 @@
-"""Conversion between the versions of a kind, as dicts: ``convert`` and the registry the group modules fill.
+"""Conversion of objects, as dicts, between the versions of a kind: ``convert``, and the registry that the group modules fill.
 
-Most versions differ by name only; those need no function. A module ``kas/kinds/<group>/conversion.py``
-registers the others with ``@converts(source, target)``. A function gets an object it must not change and returns a new one (parts may be
-shared); ``convert`` then gives it the target's typed form.
+Most versions differ only in name and need no function. For the others, ``kas/kinds/<group>/conversion.py`` registers functions with
+``@converts(source, target)``. Such a function must not change its argument and returns a new object, which may share parts; ``convert``
+then gives it the target's typed form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONVERTERS: dict[tuple[GVK, GVK], Converter] = {}
 
 
 def converts(source: GVK, target: GVK) -> Callable[[Converter], Converter]:
-    """Decorator: this function turns objects of ``source`` into ``target``."""
+    """Decorator: registers the function as the conversion from ``source`` to ``target``."""
 
     def register(function: Converter) -> Converter:
         _CONVERTERS[source, target] = function
@@ -31,11 +31,11 @@ def converts(source: GVK, target: GVK) -> Callable[[Converter], Converter]:
 
 
 def convert(obj: Obj, source: GVK | str, target: GVK | str, to_version: str | None = None, kind: str | None = None) -> Obj:
-    """``obj`` in another version; the same object when source and target are the same.
+    """Returns ``obj`` in another version; the same object when source and target are equal.
 
-    Called as ``convert(obj, (group, version, kind), (group, version, kind))``, or, inside a group, as
-    ``convert(obj, group, from_version, to_version, kind)``. A list kind converts its items. ``obj`` is typed and stays unchanged; the
-    result is typed, with kind and apiVersion of the target. Raises LookupError for kinds that do not convert into each other.
+    Called as ``convert(obj, (group, version, kind), (group, version, kind))`` or, within a group, as ``convert(obj, group, from_version,
+    to_version, kind)``. The items of a list kind are converted. ``obj`` is typed and not changed; the result is typed and has the target's
+    kind and apiVersion. Raises LookupError for kinds that cannot be converted into each other.
     """
     if isinstance(source, str):
         if not isinstance(target, str) or to_version is None or kind is None:

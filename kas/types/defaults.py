@@ -1,8 +1,8 @@
-"""Defaulting: the constants of the tables, then what a kind computes, in the order upstream's SetObjectDefaults gives.
+"""Defaulting: the tables' constants, then the values that a kind computes, in the order of upstream's SetObjectDefaults.
 
-A kind's function lives in its kind's file or folder in ``kas/kinds/<group>`` and is named with
-``@defaults_for``; the module is imported when the group is first asked for. Rules that must see the object before the constants fill it
-(whether a strategy had a type at all) are in ``early``. Both work in place on the typed form and are idempotent.
+A kind's function is defined with the kind in ``kas/kinds/<group>`` and registered with ``@defaults_for``; the module is imported when the
+group is first used. Rules that must see the object before the constants fill it (such as whether a strategy had a type at all) are in
+``early``. Both modify the typed form in place and are idempotent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULTS: dict[tuple[str, str, str], Defaulter] = {}
 
 
 def defaults_for(group: str, version: str, kind: str) -> Callable[[Defaulter], Defaulter]:
-    """Decorator: this function computes the defaults of the kind, after the constants."""
+    """Decorator: registers the function that computes the kind's defaults after the constants."""
 
     def register(function: Defaulter) -> Defaulter:
         DEFAULTS[group, version, kind] = function
@@ -35,7 +35,7 @@ _Plan = tuple[Defaulter | None, Any, Defaulter | None, Kind | None]
 
 
 def _plan(kind: Any) -> _Plan:
-    if kind.type.custom:  # its schema says it all
+    if kind.type.custom:  # the schema has all defaults
         kind.plan = (None, kind.type, None, None)
         return (None, kind.type, None, None)
     from kas.types.early import EARLY
@@ -49,8 +49,9 @@ def _plan(kind: Any) -> _Plan:
 
 
 def apply_defaults(kind: Any, obj: Obj, kept: Obj | None = None) -> None:
-    """Default a typed object in place. ``kind`` is a scheme Kind or Resource; a list kind defaults its items. ``kept`` are members that are
-    added to it, and have all constants already."""
+    """Applies defaults to a typed object in place. ``kind`` is a scheme Kind or Resource; the items of a list kind are defaulted. ``kept``
+    are members that are added to ``obj`` and already have all constant defaults.
+    """
     early, type_, computed, item = kind.plan or _plan(kind)
     if early is not None:
         if kept:

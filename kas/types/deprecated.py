@@ -1,15 +1,15 @@
-"""Kinds whose every use is answered with a warning (the ``APILifecycleDeprecated`` of their types, up to this release)."""
+"""Kinds whose use is answered with a deprecation warning (``APILifecycleDeprecated`` of upstream's types, up to this release)."""
 
 from __future__ import annotations
 
-# (group, version, kind) → the release that does not serve it any more, of those that have one.
+# (group, version, kind) -> the release that no longer serves it, where one is planned.
 REMOVED: dict[tuple[str, str, str], str] = {}
 WARNINGS: dict[tuple[str, str, str], str] = {
     ("", "v1", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
     ("", "v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ("coordination.k8s.io", "v1alpha2", "LeaseCandidate"): "coordination.k8s.io/v1alpha2 LeaseCandidate is deprecated in v1.35+",
 }
-# A version that is no longer new is deprecated three releases after it came, unless its types say otherwise, and gone after three more.
+# By default a pre-release version is deprecated three releases after its introduction and removed three releases later.
 _RELEASES: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {
     ("certificates.k8s.io", "v1alpha1"): (34, ("ClusterTrustBundle",)),
     ("certificates.k8s.io", "v1beta1"): (36, ("ClusterTrustBundle",)),

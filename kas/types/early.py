@@ -1,6 +1,4 @@
-"""Computed defaults that must see the object before the constant defaults fill it.
-
-Whether a Job had neither completions nor parallelism, or a StatefulSet no strategy type, cannot be told afterwards.
+"""For example, whether a Job had neither completions nor parallelism, or a StatefulSet no strategy type, cannot be determined afterwards.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ EARLY: dict[tuple[str, str, str], Callable[[dict[str, Any]], None]] = {}
 
 
 def early_defaults_for(group: str, version: str, kind: str):
-    """Decorator: run this function on objects of the kind before the constant defaults."""
+    """Decorator: registers a function that runs on objects of the kind before the constant defaults."""
 
     def register(function: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
         EARLY[group, version, kind] = function

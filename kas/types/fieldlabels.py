@@ -1,8 +1,8 @@
-"""Which fields a kind can be selected by, and what their values are in a stored object.
+"""Field selectors: which fields a kind can be selected by, and their values in an object.
 
-The names come from the resource table (``Resource.field_selectors``; ``a=>b`` means a is accepted and evaluated as b);
-the values are upstream's ``ToSelectableFields`` of each registry. Every registry's set has metadata.name and, for
-namespaced kinds, metadata.namespace; what more there is stands in ``_VALUES``, by group and resource.
+The names come from the resource table (``Resource.field_selectors``; ``a=>b`` means that a is accepted and evaluated as b). The values are
+those of upstream's ``ToSelectableFields`` in each registry. Every set has metadata.name and, for namespaced kinds, metadata.namespace;
+``_VALUES`` adds the others by group and resource.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Obj = dict[str, Any]
 
 
 class FieldLabelError(SelectorError):
-    """A field the kind cannot be selected by; a 400 for the client."""
+    """The kind has no such selectable field; a 400 for the client."""
 
 
 class Selectable(Protocol):
-    """What is needed of a ``Resource``; a custom resource's definition brings the same."""
+    """The attributes of a ``Resource`` used here; definitions of custom resources provide them too."""
 
     group: str
     version: str
@@ -31,16 +31,16 @@ class Selectable(Protocol):
 
     @property
     def field_selectors(self) -> Sequence[str]:
-        """The labels a list may select by, beyond name and namespace."""
+        """The field labels that a list may select by besides name and namespace."""
 
 
 _ONLY_METADATA = {"metadata.name", "metadata.namespace"}
 
 
 def convert_field_label(resource: Selectable, label: str, value: str, custom: bool = False) -> tuple[str, str]:
-    """The canonical name of field ``label``; raises FieldLabelError in the words of the kind's conversion function.
+    """(canonical name of the field ``label``, value). Raises FieldLabelError with the text of the kind's conversion function.
 
-    ``custom`` is set for custom resources, whose conversion words its refusal differently.
+    ``custom`` is True for custom resources, whose conversion has another error text.
     """
     for entry in resource.field_selectors or _ONLY_METADATA:
         name, _, target = entry.partition("=>")
@@ -60,14 +60,14 @@ def _refusal(resource: Selectable, label: str, custom: bool) -> str:
 
 
 def convert_field_selector(resource: Selectable, selector: FieldSelector, custom: bool = False) -> FieldSelector:
-    """``selector`` in the canonical names of the kind. Raises FieldLabelError."""
+    """``selector`` with the kind's canonical field names. Raises FieldLabelError."""
     if selector.empty:
         return selector
     return selector.transform(lambda label, value: convert_field_label(resource, label, value, custom))
 
 
 def selectable_fields(resource: Selectable, obj: Obj) -> dict[str, str]:
-    """Every selectable field of ``obj`` with its value as text; what is unset is ""."""
+    """The selectable fields of ``obj`` and their values as text; an unset one is ""."""
     metadata = obj.get("metadata") or {}
     out = {"metadata.name": metadata.get("name") or ""}
     if resource.namespaced:
@@ -79,7 +79,9 @@ def selectable_fields(resource: Selectable, obj: Obj) -> dict[str, str]:
 
 
 def custom_selectable_fields(obj: Obj, namespaced: bool, paths: Sequence[str]) -> dict[str, str]:
-    """The same for a custom resource; ``paths`` are the dotted selectableFields of its version without the leading dot."""
+    """Like ``selectable_fields``, for a custom resource. ``paths`` are the selectableFields of its version, dotted and without the leading
+    dot.
+    """
     metadata = obj.get("metadata") or {}
     out = {"metadata.name": metadata.get("name") or ""}
     if namespaced:
@@ -120,14 +122,14 @@ def _pod(obj: Obj, out: dict[str, str]) -> None:
         out[f"spec.{name}"] = spec.get(name) or ""
     out["spec.hostNetwork"] = "true" if spec.get("hostNetwork") else "false"
     out["status.phase"] = status.get("phase") or ""
-    # The internal type knows only podIPs; a podIP that disagrees with its first entry replaces the list.
+    # Upstream's internal type has only podIPs; a podIP that differs from its first entry replaces the list.
     ips = status.get("podIPs") or ()
     out["status.podIP"] = status.get("podIP") or (ips[0].get("ip") or "" if ips else "")
     out["status.nominatedNodeName"] = status.get("nominatedNodeName") or ""
 
 
 def _event(obj: Obj, out: dict[str, str]) -> None:
-    # Core's form, or that of events.k8s.io where fields were renamed.
+    # The form of core, or that of events.k8s.io, which renamed fields.
     involved = obj.get("involvedObject") or obj.get("regarding") or {}
     for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"):
         out[f"involvedObject.{name}"] = involved.get(name) or ""

@@ -1,12 +1,14 @@
-"""How upstream's *internal* types print: JSON with Go's field names, every field present.
+"""Rendering of upstream's *internal* types: JSON with Go's field names, with every field present.
 
-Some errors show such a value (``Duplicate value: {"Name":"","Protocol":"TCP",...}``) and immutable specs are refused with a unified diff
-of two of them. Types are named ``group.Type`` (``core.PodSpec``, ``meta.LabelSelector``), or ``group.version.Type`` where there is no v1;
-what is printed follows from their descriptors. Those of ``meta`` have JSON tags of their own and print as they are served; internal types
-have none, so that Go prints its own names and unset fields too. Where an internal type differs from the served one otherwise (order, a
-field that lives elsewhere, a value where the other has a pointer) one of the tables below says so.
+Some errors quote such a value (``Duplicate value: {"Name":"","Protocol":"TCP",...}``), and changes of immutable specs are refused with a
+unified diff of two of them. Types are named ``group.Type`` (``core.PodSpec``, ``meta.LabelSelector``), or ``group.version.Type`` when there
+is no v1.
 
-Values are typed as ``decode`` gives them: what is absent prints null, a list or map that is there and empty prints ``[]`` or ``{}``.
+The output follows from the type's descriptor. Types of ``meta`` have JSON tags and print as they are served. Internal types have no tags,
+so that Go prints its own field names, and unset fields too. Other differences between an internal type and the served one (order, a field
+in another struct, a value in place of a pointer) are listed in the tables below.
+
+Values are typed as ``decode`` returns them: an absent one prints null, an empty list or map ``[]`` or ``{}``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import orjson
 
 from kas.types.scheme import Field, TypeDesc, builtin_type, encode_json
 
-# JSON names that Go does not spell by a capital in front.
+# JSON names whose Go names are not simply capitalised.
 _NAMES = {
     "apiGroups": "APIGroups", "pkixPublicKey": "PKIXPublicKey",
     "apiGroup": "APIGroup", "apiVersion": "APIVersion", "awsElasticBlockStore": "AWSElasticBlockStore", "cel": "CEL", "cephfs": "CephFS",
@@ -55,7 +57,7 @@ _PERSISTENT_SOURCE = (
     "vsphereVolume azureDisk photonPersistentDisk portworxVolume scaleIO local storageos csi"
 )
 _HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
-# The fields of types that internally have others, or have them in another order.
+# Field order of types that internally have other fields or another order.
 _ORDER = {
     "PodSpec": "volumes initContainers containers ephemeralContainers restartPolicy terminationGracePeriodSeconds "
     "activeDeadlineSeconds dnsPolicy nodeSelector serviceAccountName automountServiceAccountToken nodeName securityContext "
@@ -97,24 +99,24 @@ def _fields(type_: TypeDesc) -> tuple[tuple[str, Field], ...]:
     if type_.kind_name in _ORDER:
         fields = [by_name[name] for name in _ORDER[type_.kind_name].split()]
     if type_.kind_name == "PodSecurityContext":
-        # The host namespaces live here internally; v1 has them in the pod's spec.
+        # Internally the host namespaces are here; v1 has them in the pod's spec.
         spec = _type("core.PodSpec").by_name
         fields = [spec[name] for name in _HOST] + fields
     return tuple((own.get(f.name) or _NAMES.get(f.name) or f.name[0].upper() + f.name[1:], f) for f in fields)
 
 
 def render(name: str, obj: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The internal type ``name`` ("core.PodSpec") with the values of ``obj`` under Go's names; None counts as an empty object."""
+    """Renders ``obj`` as the internal type ``name`` ("core.PodSpec"), with Go's field names; None counts as an empty object."""
     return _struct(_type(name), dict(obj or {}))
 
 
 def render_list(name: str, items: list[Any] | None) -> list[Any] | None:
-    """A slice of such types; None is nil."""
+    """Renders a slice of ``name``; None is nil."""
     return None if items is None else [render(name, item) for item in items]
 
 
 def served(name: str, value: Any, member: str = "") -> Any:
-    """A value as its served type prints, for rules that upstream runs on that: one of type ``name``, or what its field ``member`` holds."""
+    """A value in its served form, for rules that upstream evaluates on that: one of type ``name``, or the value of its field ``member``."""
     if value is None:
         return None
     if member:
@@ -123,7 +125,7 @@ def served(name: str, value: Any, member: str = "") -> Any:
 
 
 def _tagged(type_: TypeDesc) -> bool:
-    """Whether internal and served form are one type, with JSON tags."""
+    """Whether the internal and the served type are the same, with JSON tags."""
     return type_.name.startswith("io.k8s.apimachinery.")
 
 
@@ -167,7 +169,7 @@ def _element(field: Field, value: Any) -> Any:
 
 
 def sorted_map(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A map of plain values as Go prints it: its keys in order; None is nil."""
+    """A map of plain values with sorted keys, as Go prints it; None is nil."""
     return None if value is None else {k: value[k] for k in sorted(value)}
 
 
@@ -175,10 +177,12 @@ _INDENTED = json.JSONEncoder(indent=1, ensure_ascii=False)
 
 
 def _lines(value: Any) -> list[str]:
-    """One by one: of a pod with thousands of volumes the whole text has 50 MB, each step through which keeps the interpreter's lock."""
+    """The lines of the indented JSON, built piecewise: for a pod with thousands of volumes the whole text has 50 MB, and each operation on
+    it holds the GIL.
+    """
     out, line = list[str](), list[str]()
     for piece in chain(_INDENTED.iterencode(value), ("\n",)):
-        end, newline, begun = piece.partition("\n")  # in texts it is escaped
+        end, newline, begun = piece.partition("\n")  # inside strings it is escaped
         line.append(end)
         if newline:
             out.append("".join(line).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
@@ -187,22 +191,27 @@ def _lines(value: Any) -> list[str]:
 
 
 def spec_diff(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
-    """apimachinery's ``diff.Diff(old, new)``: unified, three lines of context, without file names."""
+    """apimachinery's ``diff.Diff(old, new)`` of two values rendered as ``name``: a unified diff with three lines of context, without file
+    names.
+    """
     return diff(render(name, old), render(name, new))
 
 
-# Finding what two texts have in common takes the product of their lines.
+# Finding common lines takes time proportional to the product of the line counts.
 MAX_DIFF_LINES = 1_000
 _CONTEXT = 3
 
 
 def diff(old: Any, new: Any) -> str:
-    """The same of two values that are rendered already. Of more than ``MAX_DIFF_LINES`` lines together only where they begin and end alike
-    is found: the rest is one change, told as far as half of so many lines on either side."""
+    """``diff.Diff`` of two rendered values.
+
+    Above ``MAX_DIFF_LINES`` lines in total, only a common beginning and end are detected. The rest is one change, shown up to half that
+    many lines on each side.
+    """
     before, after = _lines(old), _lines(new)
     if len(before) + len(after) > MAX_DIFF_LINES:
         return "".join(line + "\n" for line in _one_change(before, after))
-    import difflib  # wanted by messages of updates that change what they may not
+    import difflib  # needed only for errors about changes of immutable fields
 
     out = list(difflib.unified_diff(before, after, n=_CONTEXT, lineterm=""))
     return "".join(line + "\n" for line in out[2:])

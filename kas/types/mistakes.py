@@ -1,6 +1,9 @@
-"""Stored objects that are none. No server writes one whose fields have other types than its kind's, and what comes from etcd is decoded on
-its way in; but a file can be written by another hand, and who decodes does not ask for a name. Whoever fails over an object asks here
-whether the object is why."""
+"""Diagnosis of corrupt stored objects.
+
+No server writes an object whose fields have other types than its kind's, and objects from etcd are decoded when they arrive. But other
+programs can write to the storage, and decoding does not require a name. Code that fails on an object asks here whether the object is the
+cause.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from kas.types.scheme import DecodeError, decode, find_builtin_kind, in_namespac
 
 
 def mistake(obj: Any) -> str:
-    """What is wrong with the types of a built-in object's fields, in the words of Go's decoder, which name the field, or that it has no
-    name or namespace; empty when nothing is, or its kind is not built in."""
+    """What is wrong with a built-in object: a field of the wrong type (in the words of Go's decoder, which name the field), or a missing
+    name or namespace. Empty when nothing is wrong or the kind is not built in.
+    """
     if not isinstance(obj, dict):
         return "it is no object"
     group, _, version = str(obj.get("apiVersion") or "").rpartition("/")

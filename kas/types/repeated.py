@@ -1,7 +1,7 @@
-"""Bodies that say a field twice: what Go's json package makes of them (sigs.k8s.io/json, as encoding/json).
+"""Bodies with repeated fields, decoded as by Go's json packages (sigs.k8s.io/json, like encoding/json).
 
-It reads each occurrence into what the one before left: structs and maps are merged, the items of a list are read into the items that
-were there, null leaves a text or a number as it was, and what does not fit its type is refused wherever it stands.
+Go decodes each occurrence into the result of the one before: structs and maps are merged, list items are decoded into the existing items,
+null leaves a string or number unchanged, and an occurrence that does not fit its type is refused wherever it is.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from typing import Any
 
 from kas.types.scheme import DecodeError, Field, Pairs, TypeDesc, decode, read_pairs
 
-# Where a value stands: its key or index, below where its holder does. The path of each value at once would cost its depth.
+# The position of a value: (position of its container, key or index). Building full paths would cost each value its depth.
 Place = tuple["Place", str | int] | None
 
 _SCALARS = frozenset({"string", "bool", "int32", "int64", "uint32", "uint64", "double", "float"})
-# Types that read their own JSON, in which a field that is said again replaces what was there.
+# Types with their own JSON decoder, in which a repeated field replaces the earlier value.
 _OWN_JSON = frozenset({"raw-json", "raw-json;empty=null", "schema|list-of-schema", "schema|bool", "schema|list-of-string"})
 
 
 def read_repeated(type: TypeDesc, raw: bytes, otherwise: dict[str, Any]) -> dict[str, Any]:
-    """The JSON text of an object of ``type``, every occurrence of its fields read. The text must have been parsed before; ``otherwise`` is
-    what that gave, for a text too deep to be read here. Raises DecodeError for an occurrence that does not fit its type."""
+    """Decodes the JSON text of an object of ``type`` with every occurrence of its fields.
+
+    The text must have been parsed before; ``otherwise`` is the result of that, returned when the text is nested too deeply. Raises
+    DecodeError for an occurrence that does not fit its type.
+    """
     try:
         value = read_pairs(raw)
         return _Reading(type).struct(type, value, {}, None, False) if isinstance(value, Pairs) else otherwise
@@ -29,13 +32,13 @@ def read_repeated(type: TypeDesc, raw: bytes, otherwise: dict[str, Any]) -> dict
 
 
 class _Reading:
-    """One text, of an object of type ``root``."""
+    """The decoding of one text of type ``root``."""
 
     def __init__(self, root: TypeDesc) -> None:
         self.root = root
 
     def struct(self, type: TypeDesc, pairs: Pairs, into: dict[str, Any], place: Place, checked: bool) -> dict[str, Any]:
-        """``into`` with the members of ``pairs``. ``checked``: the types were looked at already."""
+        """Merges ``pairs`` into ``into`` and returns it. ``checked`` says that the types have been checked already."""
         last = {key: i for i, (key, _) in enumerate(pairs)}
         for i, (key, item) in enumerate(pairs):
             field = type.by_name.get(key)
@@ -76,8 +79,9 @@ class _Reading:
         return self.struct(message, item, old if isinstance(old, dict) else {}, place, checked)
 
     def _check(self, type: TypeDesc, holder: dict[str, Any], place: Place) -> None:
-        """An occurrence that another one follows, alone in the struct that holds it, which stands at ``place``. Only one that does not
-        fit is read in its place in the whole object, with nothing else: what is wrong is said from there."""
+        """Checks the types of an occurrence that a later one overrides, alone in its containing struct, which is at ``place``. If it does
+        not fit, it is decoded at its place in the root object, so that the error has the full path.
+        """
         value = _plain(holder)
         try:
             decode(type, value)
@@ -89,14 +93,14 @@ class _Reading:
 
 
 def _keeps(field: Field) -> bool:
-    """Whether null says nothing: of what Go holds by value."""
+    """Whether null leaves the field unchanged, as for fields that Go holds by value."""
     if field.ptr:
         return False
     return field.type in _SCALARS or (field.message is not None and not field.message.custom_json)
 
 
 def _fits(field: Field, item: Any) -> bool:
-    """Whether a value certainly fits its field: what most are, without building anything."""
+    """Whether a value certainly fits its field, determined without building anything; true for most values."""
     if item is None:
         return True
     if field.card == "single":
@@ -121,7 +125,7 @@ def _fits_element(field: Field, item: Any) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value
-    if isinstance(value, dict):  # of ours, around what was read
+    if isinstance(value, dict):  # a dict built here around the decoded value
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Pairs):
         return {key: _plain(item) for key, item in value}

@@ -1,6 +1,6 @@
-"""What built-in kinds do by themselves (strategies, defaults, conversions, rows) is registered when their group is first asked for.
+"""Lazy registration of the behaviour of built-in kinds (strategies, defaults, conversions, table rows), when their group is first used.
 
-Who has the kinds (``kas.kinds``) installs a loader here, so that the layers below need not know where they are.
+The package that defines the kinds (``kas.kinds``) installs a loader here, so that lower layers do not depend on it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ _loaded: set[str] = set()
 
 
 def install(loader: Callable[[str], None]) -> None:
-    """Let ``loader(group)`` register what a group's kinds bring. The same one again changes nothing."""
+    """Installs ``loader(group)``, which registers what a group's kinds bring. Installing the same loader again has no effect."""
     if loader not in _loaders:
         _loaders.append(loader)
         _loaded.clear()
 
 
 def load(group: str) -> None:
-    """Register what a group's kinds bring. Idempotent. Raises RuntimeError when nobody has installed any kinds.
+    """Registers what a group's kinds bring. Idempotent. Raises RuntimeError when no loader is installed.
 
-    Groups load when one of their kinds is first decoded, written or printed, so that starting costs nothing for the rest.
+    Groups are loaded when one of their kinds is first decoded, written or printed, so that start-up does not pay for the others.
     """
     if group in _loaded:
         return

@@ -1,8 +1,8 @@
 """The kinds and resources of an API, and the codecs that work on their descriptors.
 
-``BUILTIN`` is what Kubernetes itself brings, read from ``kas/types/tables``; it never changes. A ``Scheme`` belongs to a server: the
-built-in kinds and those that come and go while it serves. Both also know what is no resource: lists, options, Status, Table, Scale,
-Eviction. Nothing is compiled before it is used.
+``BUILTIN`` holds what Kubernetes itself defines, read from ``kas/types/tables``; it never changes. A ``Scheme`` belongs to a server: the
+built-in kinds and those that are added and removed while it runs. Both include kinds that are not resources: lists, options, Status, Table,
+Scale, Eviction. Nothing is compiled before its first use.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ caches.register("shared_fields", "sets of managed fields that objects share", _c
 
 TABLES = Path(__file__).parent / "tables"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-# metav1.AddToGroupVersion registers these in every group version; in a group's own package the kind "List" is meta's too.
+# metav1.AddToGroupVersion registers these in every group version. In a group's own package, the kind "List" is metav1's as well.
 _EVERYWHERE = ("WatchEvent", "ListOptions", "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions")
 # metav1's own types live in the unversioned group version "v1" and in meta.k8s.io/v1.
 UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
@@ -82,7 +82,7 @@ _META_TABLE = ("Table", "TableOptions", "PartialObjectMetadata", "PartialObjectM
 
 
 class Kind:
-    """A kind in one version. ``type`` describes its fields; ``plan`` is how it is defaulted, once that was asked (kas.types.defaults)."""
+    """A kind in one version. ``type`` describes its fields; ``plan`` caches how it is defaulted (kas.types.defaults)."""
 
     __slots__ = ("api_version", "group", "kind", "plan", "type", "version")
 
@@ -96,7 +96,7 @@ class Kind:
 
 
 class Group:
-    """An API group: versions in order of preference, and the numbers of its APIService objects."""
+    """An API group: its versions in order of preference, and the priorities of its APIService objects."""
 
     __slots__ = ("group", "group_priority_minimum", "path", "served_by_default", "version_priority", "versions")
 
@@ -113,7 +113,9 @@ class Group:
 
 
 class Subresource:
-    """``pods/status`` and its like; ``query_options`` is the TypeDesc of a connect subresource's query, ``connect`` a bool."""
+    """A subresource such as ``pods/status``. ``query_options`` is the TypeDesc of a connect subresource's query parameters; ``connect`` is
+    a bool.
+    """
 
     __slots__ = (
         "api_version", "connect", "feature_gate", "group", "kind", "name", "path_suffix", "query_options", "reset", "type", "verbs",
@@ -140,11 +142,11 @@ class Subresource:
 
 
 class Resource:
-    """One resource in one version; the attributes are keys of the resource table in snake case. ``kind_record``, ``list_record`` and
-    ``storage_kind`` are the Kinds of its objects, lists and stored form, ``plan`` as of a Kind, ``strategy`` what writes it goes by
-    (``kas.registry.strategy``), once that was asked.
+    """One resource in one version. The attributes are the keys of the resource table in snake case.
 
-    ``etcd_prefix``, ``storage_gvk`` and what follows are None, False or empty for resources that are not stored.
+    ``kind_record``, ``list_record`` and ``storage_kind`` are the Kinds of its objects, lists and stored form. ``plan`` is as in Kind.
+    ``strategy`` caches its write strategy (``kas.registry.strategy``). For resources that are not stored, ``etcd_prefix``, ``storage_gvk``
+    and the attributes after them are None, False or empty.
     """
 
     __slots__ = (
@@ -195,16 +197,16 @@ class Resource:
 
 
 class Kinds(Protocol):
-    """What a resource is made from: descriptors by name, and kinds."""
+    """The source of a resource's types: descriptors by name, and kinds."""
 
     types: dict[str, TypeDesc]
 
     def kind(self, group: str, version: str, kind: str) -> Kind | None:
-        """The kind, or None where it is not known."""
+        """The kind, or None when it is unknown."""
 
 
 class BuiltIn:
-    """The built-in types, kinds, resources and groups, whether they are served or not. Never changes."""
+    """The built-in types, kinds, resources and groups, whether they are served or not. Immutable."""
 
     def __init__(self) -> None:
         types = orjson.loads((TABLES / "types.json").read_bytes())
@@ -230,7 +232,7 @@ class BuiltIn:
                     self._register(group, version, kind, self.types[full])
                     if package != _META[:-1]:
                         packages[package] = (group, version)
-        # Kinds the tables name no group for: messages with kind and apiVersion in the package of a known group version.
+        # Kinds without a group in the tables: messages with kind and apiVersion in the package of a known group version.
         for full, attributes, has_type_meta in rows:
             if not has_type_meta or "gvk" in attributes:
                 continue
@@ -251,19 +253,21 @@ class BuiltIn:
                 self._register("meta.k8s.io", version, name, self.types[_META + name])
 
     def type(self, name: str) -> TypeDesc:
-        """By full name (``io.k8s.api.core.v1.Pod``) or by its two last parts (``core.v1.PodSpec`` is ``io.k8s.api.core.v1.PodSpec``)."""
+        """The type with this full name (``io.k8s.api.core.v1.Pod``) or this name below ``io.k8s.api`` (``core.v1.PodSpec``). Raises
+        KeyError.
+        """
         return self.types.get(name) or self.types["io.k8s.api." + name]
 
     def field(self, name: str, field: str) -> Field:
-        """A field of a type, named as in type(). Raises KeyError when there is none."""
+        """A field of a type, which is named as in ``type``. Raises KeyError when there is none."""
         return self.type(name).by_name[field]
 
     def kind(self, group: str, version: str, kind: str) -> Kind | None:
-        """None for a kind that is not built in."""
+        """The built-in kind, or None."""
         return self._kinds.get((group, version, kind))
 
     def known(self, group: str, version: str, kind: str) -> Kind:
-        """As kind(), for kinds that are certainly there. Raises LookupError otherwise."""
+        """Like ``kind``, for kinds that must exist. Raises LookupError otherwise."""
         found = self._kinds.get((group, version, kind))
         if found is None:
             raise LookupError(f"no kind {kind} in {group or 'core'}/{version}")
@@ -271,16 +275,16 @@ class BuiltIn:
 
     @property
     def kinds(self) -> list[Kind]:
-        """Every built-in kind, in a list of the caller's own."""
+        """A new list of all built-in kinds."""
         return list(self._kinds.values())
 
     def resource(self, group: str, version: str, resource: str) -> Resource | None:
-        """None for a resource that is not built in."""
+        """The built-in resource, or None."""
         return self._resources.get((group, version, resource))
 
 
 class Change(NamedTuple):
-    """A group version that a scheme has, or has no more. ``resources`` are those it has now."""
+    """A change of a group version in a scheme. ``resources`` are those it has now."""
 
     group: str
     version: str
@@ -289,7 +293,7 @@ class Change(NamedTuple):
 
 
 class _Own:
-    """The kinds of one group version made at run time."""
+    """The kinds and resources of one group version that was added at run time."""
 
     __slots__ = ("by_name", "kinds", "types")
 
@@ -309,7 +313,7 @@ class _Own:
         return found
 
     def own_kind(self, group: str, version: str, kind: str) -> Kind | None:
-        """One of this group version, those among them that every one has: these are made when somebody asks."""
+        """A kind of this group version, including those that every group version has, which are created on demand."""
         found = self.kinds.get((group, version, kind))
         if found is None and kind in _EVERYWHERE:
             found = self.kinds[group, version, kind] = Kind(group, version, kind, BUILTIN.types[_META + kind])
@@ -319,7 +323,7 @@ class _Own:
         return self.own_kind(group, version, kind) or BUILTIN.kind(group, version, kind)
 
 
-# Of a resource's record, what is the same for all that are made at run time unless they say otherwise.
+# Defaults of the records of resources added at run time.
 _CUSTOM: dict[str, Any] = {
     "shortNames": (), "categories": (), "servedByDefault": True, "subresources": (), "listKind": None,
     "verbs": ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
@@ -327,9 +331,10 @@ _CUSTOM: dict[str, Any] = {
 
 
 class Scheme:
-    """What one server knows: the built-in kinds and resources, and group versions that are added and removed while it serves.
+    """The kinds and resources of one server: the built-in ones, and group versions that are added and removed while it runs.
 
-    For one thread, that of the server's loop. A group version is replaced as a whole, so that nobody sees half of it.
+    Not thread-safe: for the thread of the server's event loop. A group version is replaced as a whole, so that no reader sees a partial
+    one.
     """
 
     def __init__(self) -> None:
@@ -343,16 +348,16 @@ class Scheme:
 
     @property
     def resources(self) -> list[Resource]:
-        """Every resource, built in or added, in a list of the caller's own."""
+        """A new list of all resources, built in or added."""
         return [*BUILTIN.resources, *(r for own in self._own.values() for r in own.resources)]
 
     def kind(self, group: str, version: str, kind: str) -> Kind | None:
-        """None for a kind that is not known; where a group and version was added, only what was added counts."""
+        """The kind, or None when it is unknown. For a group version that was added, only what was added counts."""
         own = self._own.get((group, version))
         return own.own_kind(group, version, kind) if own is not None else BUILTIN.kind(group, version, kind)
 
     def resource(self, group: str, version: str, resource: str) -> Resource | None:
-        """None for a resource that is not known; where a group and version was added, only what was added counts."""
+        """The resource, or None when it is unknown. For a group version that was added, only what was added counts."""
         own = self._own.get((group, version))
         if own is None:
             return BUILTIN.resource(group, version, resource)
@@ -361,8 +366,9 @@ class Scheme:
     def add(
         self, group: str, version: str, types: Mapping[str, TypeDesc], resources: Iterable[dict[str, Any]]
     ) -> tuple[Resource, ...]:
-        """Add a group version, or put another in its place: its kinds with their descriptors, and its resources as records of the
-        resource table, whose ``type`` is a name in ``types``. Raises ValueError for a group of Kubernetes' own."""
+        """Adds or replaces a group version: its kinds with their descriptors, and its resources as records of the resource table, whose
+        ``type`` is a name in ``types``. Returns the resources. Raises ValueError for one of Kubernetes' own groups.
+        """
         if group in BUILTIN.groups:
             raise ValueError(f"{group}/{version} is built in")
         what: Literal["added", "changed"] = "changed" if (group, version) in self._own else "added"
@@ -371,7 +377,9 @@ class Scheme:
         return own.resources
 
     def put(self, group: str, version: str, types: Mapping[str, TypeDesc], record: dict[str, Any]) -> Resource:
-        """As ``add``, of one resource, in the place of the one of its name; the others of its group version stay."""
+        """Adds or replaces one resource; the other resources of its group version stay. Raises ValueError for one of Kubernetes' own
+        groups.
+        """
         if group in BUILTIN.groups:
             raise ValueError(f"{group}/{version} is built in")
         what: Literal["added", "changed"] = "changed" if (group, version) in self._own else "added"
@@ -386,7 +394,9 @@ class Scheme:
         return found
 
     def drop(self, resource: Resource) -> None:
-        """Take away what ``put`` gave, and its group version with the last one; nothing happens when it is there no more."""
+        """Removes a resource that ``put`` returned, and its group version with the last one. No effect if it was replaced or removed
+        already.
+        """
         own = self._own.get((resource.group, resource.version))
         if own is None or own.by_name.get(resource.resource) is not resource:
             return
@@ -401,12 +411,12 @@ class Scheme:
             self._tell(Change(resource.group, resource.version, "changed", own.resources))
 
     def remove(self, group: str, version: str) -> None:
-        """Take a group version away again; nothing happens when there is none. Its descriptors go with the last who uses them."""
+        """Removes a group version, if it exists. Its descriptors are freed when their last user drops them."""
         if self._own.pop((group, version), None) is not None:
             self._tell(Change(group, version, "removed", ()))
 
     def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call ``listener`` after each change, in the order of registration; answers a function that ends this."""
+        """Calls ``listener`` after each change, in order of registration. Returns a function that unregisters it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -416,7 +426,7 @@ class Scheme:
 
 
 def _package_group(package: str) -> tuple[str, str] | None:
-    """Group version of packages that hold kinds without being served."""
+    """The group and version of a package that defines kinds but serves none; None for any other."""
     known = {
         "io.k8s.api.admission": "admission.k8s.io",
         "io.k8s.api.imagepolicy": "imagepolicy.k8s.io",
@@ -430,12 +440,12 @@ def _package_group(package: str) -> tuple[str, str] | None:
 
 
 def unknown_conversion(version: str, kind: str, to: tuple[str, str, str]) -> str:
-    """What is said of an object of a kind in a version that is no object of the other kind (group, version, kind): Go's type names."""
+    """Upstream's error for an object (version, kind) that cannot be converted to ``to`` (group, version, kind), with Go's type names."""
     return f"converting ({version}.{kind}) to ({to[0].split('.')[0] or 'core'}.{to[2]}): unknown conversion"
 
 
 def default(type: TypeDesc, obj: dict[str, Any]) -> None:
-    """Apply the tables' constant defaults to a typed object, in place, at every level.
+    """Applies the tables' constant defaults to a typed object, in place, at every level.
 
     Fields with a ``default_rule`` are left to the kind's own function (see kas.types.defaults).
     """
@@ -444,8 +454,8 @@ def default(type: TypeDesc, obj: dict[str, Any]) -> None:
 
 BUILTIN = BuiltIn()
 
-# For modules that are written for certain compiled-in types, and name them: a kind's own rules, a part that reads one configuration. What a
-# client names is asked of the server's Scheme, except where upstream looks among compiled-in kinds alone (``find_builtin_kind``).
+# For modules written for specific compiled-in types: a kind's own rules, or the reader of one configuration. Names that come from a client
+# are looked up in the server's Scheme, except where upstream searches compiled-in kinds only (``find_builtin_kind``).
 builtin_type = BUILTIN.type
 builtin_field = BUILTIN.field
 builtin_kind = BUILTIN.known
@@ -453,5 +463,5 @@ find_builtin_kind = BUILTIN.kind
 
 
 def in_namespaces(kind: Kind) -> bool:
-    """Whether objects of a compiled-in kind are stored in namespaces."""
+    """Whether objects of a compiled-in kind are namespaced."""
     return any(r.namespaced for r in BUILTIN.resources if (r.group, r.kind) == (kind.group, kind.kind) and r.etcd_prefix is not None)

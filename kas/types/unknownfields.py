@@ -1,8 +1,8 @@
-"""Fields of a message, or of its JSON, that no type here knows: a newer version of Kubernetes wrote them, and they are its to give up.
+"""Preserves unknown fields of a message, or of its JSON, that a newer version of Kubernetes wrote.
 
-Who reads an object, changes it and writes it again would lose them. ``handed_on`` puts them into the new message: those of the
-object itself, of messages in it that are there still, of entries of maps by their keys, and of elements of lists by what makes them the
-same (``patchMergeKey``, ``listMapKeys``), or else of those that are as they were.
+Reading, changing and rewriting an object would lose them. ``handed_on`` copies them into the new message: those of the object itself, of
+embedded messages that still exist, of map entries by key, and of list elements by their merge keys (``patchMergeKey``, ``listMapKeys``) or
+else of elements that are unchanged.
 
 Wire format: protobuf.dev, "Encoding".
 """
@@ -26,7 +26,7 @@ MAX_DEPTH = 100
 
 
 class _Part(NamedTuple):
-    """A field of a message: number, wire type, all its bytes, and where its content begins in them."""
+    """A field of a message: number, wire type, its bytes, and the offset of its content in them."""
 
     number: int
     wire: int
@@ -39,12 +39,14 @@ class _Part(NamedTuple):
 
 
 def handed_on(type: TypeDesc, old: bytes, new: bytes) -> bytes:
-    """The message ``new`` with the unknown fields of ``old``, which it takes the place of. Raises DecodeError for what is no message."""
+    """Returns the message ``new`` with the unknown fields of ``old``, which it replaces. Raises DecodeError when one is not a valid
+    message.
+    """
     return _merged(type, old, new, 0)
 
 
 def handed_on_json(type: TypeDesc, old: Any, new: Any) -> None:
-    """The same of what JSON says, in place."""
+    """Like ``handed_on``, for JSON values; changes ``new`` in place."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return
     known = type.by_name
@@ -57,7 +59,7 @@ def handed_on_json(type: TypeDesc, old: Any, new: Any) -> None:
 
 
 def _pair_json(field: Field, inner: TypeDesc, old: Any, new: Any) -> None:
-    """Every occurrence in the new object with the one that it takes the place of."""
+    """Pairs each occurrence of a field in the new object with the one that it replaces."""
     if field.card == "single":
         handed_on_json(inner, old, new)
     elif field.card == "map" and isinstance(old, dict) and isinstance(new, dict):
@@ -74,7 +76,7 @@ def _pair_json(field: Field, inner: TypeDesc, old: Any, new: Any) -> None:
 
 
 def _json_key(type: TypeDesc, names: tuple[str, ...], element: Any) -> bytes:
-    """What makes an element of a list the same: its keys, or all of it that is known."""
+    """The identity of a list element: its keys, or else all its known fields."""
     if names and isinstance(element, dict):
         return orjson.dumps([element.get(name) for name in names])
     return orjson.dumps(decode(type, element)[0] if isinstance(element, dict) else element, option=orjson.OPT_SORT_KEYS)
@@ -102,7 +104,7 @@ def _merged(type: TypeDesc, old: bytes, new: bytes, depth: int) -> bytes:
 
 
 class _Pairs:
-    """The occurrences of a field in the old message, for those in the new one."""
+    """Matches the occurrences of a field in the old message to those in the new one."""
 
     def __init__(self, field: Field, inner: TypeDesc, parts: list[_Part], depth: int) -> None:
         self._field, self._inner, self._depth = field, inner, depth
@@ -112,7 +114,7 @@ class _Pairs:
             self._left[self._key(part.content)].append(part.content)
 
     def of(self, part: _Part) -> bytes:
-        """The occurrence, with what the one it takes the place of had."""
+        """The occurrence with the unknown fields of the one that it replaces."""
         left = self._left.get(self._key(part.content))
         if not left:
             return part.data
@@ -138,7 +140,7 @@ class _Pairs:
 
 
 def _stripped(type: TypeDesc, message: bytes, depth: int) -> bytes:
-    """The message without what is unknown."""
+    """The message without unknown fields."""
     if depth > MAX_DEPTH:
         raise DecodeError("exceeded max depth")
     known = {field.pb: field for field in type.fields if field.pb > 0}
@@ -158,7 +160,7 @@ def _stripped(type: TypeDesc, message: bytes, depth: int) -> bytes:
 
 
 def _entry(entry: bytes, of_value: Callable[[bytes], bytes]) -> bytes:
-    """An entry of a map, with another value."""
+    """A map entry with its value transformed."""
     return b"".join(_field(VALUE, of_value(part.content)) if part.number == VALUE else part.data for part in _parts(entry))
 
 

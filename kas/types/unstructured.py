@@ -1,7 +1,7 @@
-"""The words in which Go's ``FromUnstructured`` refuses a value that does not fit its type.
+"""The error texts of Go's ``FromUnstructured`` for values that do not fit their types.
 
-A strategic merge patch is applied to maps and turned into an object from there, not through JSON; what the decoder found is the same,
-its text is another (apimachinery's ``runtime/converter.go``).
+A strategic merge patch is applied to maps, which are then converted to an object without going through JSON. The decoder finds the same
+errors, but with other texts (apimachinery's ``runtime/converter.go``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SCALARS = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int6
 
 
 def conversion_error(type: TypeDesc, error: DecodeError) -> str:
-    """What FromUnstructured would have said of an object of ``type`` where the decoder said ``error``."""
+    """The text of FromUnstructured for an object of ``type`` for which the decoder raised ``error``."""
     text = str(error)
     found = _MISMATCH.fullmatch(text)
     if found is None:
@@ -30,7 +30,7 @@ def conversion_error(type: TypeDesc, error: DecodeError) -> str:
         return f"cannot restore map from {source}"
     field = _field(type, path)
     if field is not None and field.message is not None:
-        if field.message.custom_json:  # reads its own JSON, which knows of no fields
+        if field.message.custom_json:  # has its own JSON decoder, which does not report fields
             return f"json: cannot unmarshal {kind}{' ' + number if number else ''} into Go value of type {go_type}"
         return f"cannot restore struct from: {source}"
     target = _SCALARS.get(field.type, go_type) if field is not None else go_type
@@ -40,7 +40,7 @@ def conversion_error(type: TypeDesc, error: DecodeError) -> str:
 
 
 def _field(type: TypeDesc, path: str | None) -> Field | None:
-    """The field that a path without indices and keys leads to; names of embedded structs in it lead nowhere."""
+    """The field at a path without indices and keys; names of embedded structs in the path are skipped."""
     place: TypeDesc | None = type
     field = None
     for name in (path or "").split("."):
@@ -52,7 +52,7 @@ def _field(type: TypeDesc, path: str | None) -> Field | None:
 
 
 def _in_schema(type: TypeDesc, path: str | None) -> str:
-    """Struct and fields of a path inside a schema that reads its own JSON, such as that of items; "" for any other."""
+    """Struct and fields of a path inside a schema with its own JSON decoder, such as that of ``items``; "" for any other path."""
     place: TypeDesc | None = type
     names = (path or "").split(".")
     for i, name in enumerate(names):

@@ -1,8 +1,8 @@
 """YAML as ``sigs.k8s.io/yaml`` reads and writes it: YAML 1.1 through libyaml, with the scalar rules of Go's yaml.v2.
 
-Decoding gives what YAMLToJSON followed by a JSON parser would: ``yes`` is true, timestamps stay text, keys become strings. Input is
-bounded: depth, aliases (a document whose aliases multiply its size is refused) and, by the caller, bytes. Encoding gives the exact bytes
-kube-apiserver answers for ``application/yaml``: keys in yaml.v2's natural order, its choice of quotes, lines folded at 80 columns.
+Decoding gives the result of YAMLToJSON followed by a JSON parser: ``yes`` is true, timestamps stay text, keys become strings. Input is
+bounded in depth and aliases (a document whose aliases multiply its size is refused), and in bytes by the caller. Encoding gives the exact
+bytes of kube-apiserver for ``application/yaml``: keys in yaml.v2's natural order, its choice of quotes, lines folded at 80 columns.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from kas.meta import utf8
 from kas.meta.field import go_float as go_general
 
 MAX_DEPTH = 1000
-_TOO_DEEP = "exceeded maximum nesting depth"  # what libyaml says from 0.2.6 on, at the same depth; before, it knew no limit
-# yaml.v2 compares the nodes made from aliases with those written; this is its bound for small documents, applied to all.
+_TOO_DEEP = "exceeded maximum nesting depth"  # the error of libyaml from 0.2.6 on, at the same depth; earlier versions have no limit
+# yaml.v2 compares the number of nodes made from aliases with those written. This is its bound for small documents, applied to all.
 MAX_ALIASED_NODES = 100_000
-MOST_REPEATED = 1000  # keys that were set before are told, as of other errors
+MOST_REPEATED = 1000  # the most repeated keys that are reported, the same bound as for other errors
 
 
 class YAMLError(ValueError):
-    """``str()`` is the text of Go's yaml package, beginning with ``yaml: ``."""
+    """Invalid YAML. ``str()`` is the error text of Go's yaml package, which begins with ``yaml: `` in most cases."""
 
 
 _RESOLVED: dict[str, Any] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
@@ -48,7 +48,7 @@ _HINT_NUMBER = frozenset("+-0123456789")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _DOT_FLOAT = re.compile(r"\.[0-9](_?[0-9])*([eE][-+]?[0-9](_?[0-9])*)?\Z")
 _BASE60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
-# What looks like a point in time is a text in any case, but for those that ask for one.
+# A timestamp is a text, unless it is tagged !!timestamp.
 _TIMESTAMP = re.compile(
     r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
     r"(?:[Tt ]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.[0-9]+)?(Z|[-+]([0-9]{2}):([0-9]{2}))?)?\Z"
@@ -59,7 +59,9 @@ _MAX_INT64 = (1 << 63) - 1
 
 
 def _parse_int(text: str) -> Any:
-    """``strconv.ParseInt(text, 0, 64)`` or ParseUint: prefixes 0x, 0o, 0b and a leading 0 for octal."""
+    """``strconv.ParseInt(text, 0, 64)`` or ParseUint: with prefixes 0x, 0o, 0b, and a leading 0 for octal. Returns _NO_INT for anything
+    else.
+    """
     sign, digits = (-1, text[1:]) if text[:1] == "-" else (1, text[1:] if text[:1] == "+" else text)
     base = 10
     if len(digits) > 1 and digits[0] == "0":
@@ -75,7 +77,7 @@ def _parse_int(text: str) -> Any:
 
 
 def _is_timestamp(text: str) -> bool:
-    """Whether it looks like a point in time, and is one: with a zone behind a T, without behind a blank."""
+    """Whether a text is a valid timestamp: with a time zone after a T, without one after a blank."""
     found = _TIMESTAMP.match(text)
     if found is None:
         return False
@@ -89,7 +91,7 @@ def _is_timestamp(text: str) -> bool:
 
 
 def _resolve(text: str) -> Any:
-    """The value of a plain scalar; the text itself when it is a string. Timestamps resolve to the text, too."""
+    """The value of a plain scalar; the text itself when it is a string or a timestamp."""
     if text in _RESOLVED and (text == "" or text[0] in _HINT_WORD or text[0] in ".+-"):
         return _RESOLVED[text]
     first = text[:1]
@@ -109,12 +111,12 @@ def _resolve(text: str) -> Any:
 
 
 def _number(x: float) -> int | float:
-    """A float as it comes back from its JSON text: Go prints whole ones without a point."""
+    """A float as parsed back from its JSON text: Go prints whole ones without a point."""
     return int(Decimal(repr(x))) if x.is_integer() and abs(x) < 1 << 63 else x
 
 
 def _message(error: yaml.YAMLError) -> str:
-    """libyaml's complaint with the line yaml.v2 would name."""
+    """libyaml's error as yaml.v2 formats it, with the line that yaml.v2 would report."""
     if isinstance(error, yaml.reader.ReaderError):
         return f"yaml: {error.reason}"
     problem = getattr(error, "problem", None) or "unknown problem parsing YAML content"
@@ -138,7 +140,7 @@ _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 
 def _check_escapes(source: str, event: Any) -> None:
-    """Refuse what libyaml takes in double quotes since 0.2.1 and yaml.v2 does not: an escaped slash."""
+    """Raises YAMLError for an escaped slash in double quotes, which libyaml accepts since 0.2.1 but yaml.v2 does not."""
     said = source[event.start_mark.index : event.end_mark.index]
     found = _ESCAPED_SLASH.search(said)
     if found is not None:
@@ -146,10 +148,10 @@ def _check_escapes(source: str, event: Any) -> None:
         raise YAMLError(_at("found unknown escape character", line + 1 if line else 0))
 
 
-# Nodes of a document: what the parser saw, kept until all of it was seen, because what it cannot read is told before what has no value.
-# A scalar that is a text and nothing else is that text: most are, and a document may have a million.
+# Nodes of a document. They are kept until the whole document is parsed, because parse errors take precedence over errors of values. A
+# scalar that is simply a string is represented by that str: most are, and a document may have a million.
 class _Scalar:
-    """``value`` is what its text alone says."""
+    """A scalar; ``value`` is what its text resolves to without a tag."""
 
     __slots__ = ("plain", "tag", "text", "value")
 
@@ -165,7 +167,7 @@ class _Sequence:
 
 
 class _Mapping:
-    """``children``: keys and values in turn, which begin in ``lines``."""
+    """A mapping. ``children`` are keys and values alternately, ``lines`` the lines on which they begin."""
 
     __slots__ = ("children", "lines")
 
@@ -186,17 +188,18 @@ _TAGS = "tag:yaml.org,2002:"
 
 
 class _Composer:
-    """Reads nodes from a parser. No functions that name one another: the parser, its bytes and all texts would lie there until somebody
-    looks for cycles."""
+    """Builds nodes from a parser's events. It is a class without mutually referencing closures: those would form cycles that keep the
+    parser, its input and all texts alive until a garbage collection.
+    """
 
     __slots__ = ("_anchors", "_known", "_parser", "_source", "aliases")
 
     def __init__(self, parser: CParser, source: str | None) -> None:
-        """``source`` is the document where it has escaped slashes."""
+        """``source`` is the document's text if it contains escaped slashes, else None."""
         self._parser, self._source = parser, source
         self.aliases: list[_Alias] = []
         self._anchors: dict[str, _Node] = {}
-        self._known: dict[str, str | _Scalar] = {}  # plain ones: the same few numbers and words stand there again and again
+        self._known: dict[str, str | _Scalar] = {}  # plain scalars: the same few numbers and words recur
 
     def _scalar(self, event: Any) -> str | _Scalar:
         text, tag = event.value, event.tag
@@ -213,7 +216,7 @@ class _Composer:
         return found
 
     def node(self, event: Any, depth: int) -> _Node:
-        """What begins with this event."""
+        """The node that begins with ``event``. Raises YAMLError when it is nested too deeply."""
         if depth > MAX_DEPTH:
             raise YAMLError("yaml: exceeded max depth")
         kind = type(event)
@@ -231,7 +234,7 @@ class _Composer:
         return made
 
     def _children(self, of: Any, kind: type, depth: int) -> None:
-        """Written out for what most nodes are, of which a document may have a million."""
+        """Reads the children of a sequence or mapping. The common case is inlined, since a document may have a million nodes."""
         end, lines = (yaml.MappingEndEvent, of.lines) if kind is yaml.MappingStartEvent else (yaml.SequenceEndEvent, None)
         take, add, plain, scalar = self._parser.get_event, of.children.append, yaml.ScalarEvent, self._scalar
         while (kind := type(item := take())) is not end:
@@ -240,18 +243,18 @@ class _Composer:
             add(scalar(item) if kind is plain and item.anchor is None and depth <= MAX_DEPTH else self.node(item, depth))
 
     def let_go(self) -> None:
-        """The nodes are not needed any more: one may stand for what it is a part of."""
+        """Breaks reference cycles once the nodes are no longer needed: an alias may refer to a node that contains it."""
         for alias in self.aliases:
             alias.node = ""
 
 
 def _document(composer: _Composer, parser: CParser) -> _Node | None:
-    """The first document; None where there is none."""
+    """The root node of the first document; None when there is none."""
     parser.get_event()  # stream start
     start = parser.get_event()
     if isinstance(start, yaml.StreamEndEvent):
         return None
-    if start.version is not None and start.version != (1, 1):  # libyaml takes 1.2, too
+    if start.version is not None and start.version != (1, 1):  # libyaml accepts 1.2 as well
         raise YAMLError(_at("found incompatible YAML document", start.start_mark.line))
     document = composer.node(parser.get_event(), 0)
     parser.get_event()  # document end
@@ -259,12 +262,12 @@ def _document(composer: _Composer, parser: CParser) -> _Node | None:
 
 
 def _scalar(node: _Scalar) -> Any:
-    """yaml.v2's resolve: the value of a scalar by its tag or, plain and without one, by its text."""
+    """yaml.v2's resolve: the value of a scalar by its tag or, if it is plain and untagged, by its text. Raises YAMLError."""
     text, tag = node.text, node.tag
     if tag == "!!binary":
         try:
             return utf8.text(base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True))
-        except ValueError:  # characters beyond ASCII are no binascii.Error
+        except ValueError:  # non-ASCII characters raise a plain ValueError, not binascii.Error
             raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
     if tag not in _RESOLVABLE:
         return node.value
@@ -285,23 +288,26 @@ _KINDS = ((bool, "!!bool"), (int, "!!int"), (float, "!!float"), (type(None), "!!
 
 
 def _is_float(text: str) -> bool:
-    """Whether a text that is a whole number is one only as a float: 1.0, 1e3."""
+    """Whether the text of a whole number is written as a float, as in 1.0 or 1e3."""
     return _parse_int(text.replace("_", "")) is _NO_INT
 
 
 def _float(node: _Scalar) -> float:
-    """What stands there as a float, though JSON has a whole number for it."""
+    """The value as a float, although JSON represents it as a whole number."""
     return float(_scalar(node)) or float(node.text.replace("_", ""))  # -0.0
 
 
 class _Decoder:
-    """yaml.v2's decoder, for values of any type, and what sigs.k8s.io/yaml makes JSON of. ``repeated``: what strict decoding objects to."""
+    """yaml.v2's decoder for values of any type, with the conversion to JSON of sigs.k8s.io/yaml. ``repeated`` collects the errors of strict
+    decoding.
+    """
 
     def __init__(self) -> None:
         self.open: set[int] = set()
         self.aliased = self.aliases = 0
         self.repeated: list[str] = []
-        self.unsupported: tuple[Any, _Node] | None = None  # the outermost key that JSON has not, and its value: told when all had one
+        # the outermost key that JSON does not support, and its value; reported after all values are decoded
+        self.unsupported: tuple[Any, _Node] | None = None
 
     def value(self, node: _Node) -> Any:
         if self.aliases:
@@ -319,13 +325,15 @@ class _Decoder:
         return out
 
     def spend(self, characters: int) -> None:
-        """What stands for an alias is made again, some ``characters`` of it. Raises YAMLError when that is too much."""
+        """Accounts for a node that is decoded again through an alias, of about ``characters`` characters. Raises YAMLError beyond
+        ``MAX_ALIASED_NODES``.
+        """
         self.aliased += 1 + characters // 64
         if self.aliased > MAX_ALIASED_NODES:
             raise YAMLError("yaml: document contains excessive aliasing")
 
     def alias(self, node: _Alias, use: Callable[[_Node], Any]) -> Any:
-        """``use`` of what it stands for."""
+        """Returns ``use`` of the aliased node. Raises YAMLError when the node contains itself."""
         if id(node.node) in self.open:
             raise YAMLError(f"yaml: anchor '{node.name}' value contains itself")
         self.open.add(id(node.node))
@@ -336,7 +344,7 @@ class _Decoder:
         return value
 
     def mapping(self, node: _Mapping, out: dict[str, Any], seen: set[tuple[type, Any]]) -> None:
-        """Adds what it says to ``out``; ``seen``: its keys as they were written (1 is not "1", though JSON has one key for both)."""
+        """Decodes a mapping into ``out``. ``seen`` holds its keys as written (1 is not "1", although JSON has one key for both)."""
         children = iter(node.children)
         for key, given, line in zip(children, children, node.lines[1::2], strict=True):
             if isinstance(key, _Scalar) and key.text == "<<" and (key.plain or key.tag == "!!merge"):
@@ -362,7 +370,7 @@ class _Decoder:
                 out[text] = value
 
     def merge(self, node: _Node, out: dict[str, Any], seen: set[tuple[type, Any]]) -> None:
-        """``<<``: what the mapping, or the mappings from the last to the first, say."""
+        """Merges the value of ``<<``: a mapping, or mappings from the last to the first."""
         for one in reversed(node.children) if isinstance(node, _Sequence) else (node,):
             if isinstance(one, _Alias) and isinstance(one.node, _Mapping):
                 self.alias(one, lambda to: self.mapping(cast(_Mapping, to), out, seen))
@@ -373,7 +381,7 @@ class _Decoder:
 
 
 def _key(key: Any) -> str | None:
-    """A mapping key as JSON text, by the rules of sigs.k8s.io/yaml; None for one that JSON has not."""
+    """A mapping key as JSON text, by the rules of sigs.k8s.io/yaml; None for a key that JSON does not support."""
     if isinstance(key, str):
         return key
     if key is True or key is False:
@@ -388,7 +396,7 @@ def _key(key: Any) -> str | None:
 
 
 def _unsupported(key: Any, value: _Node) -> YAMLError:
-    """The error for a key that JSON has not; ``value`` is what it stands for."""
+    """The error for a key that JSON does not support; ``value`` is its value."""
     kind, text = ("%!s(<nil>)", "<nil>") if key is None else ("uint64", f"{key:#x}")
     shown = _go_syntax(value)
     return YAMLError(f"unsupported map key of type: {kind}, key: {text}, value: {'<nil>' if shown == _GO_NIL else shown}")
@@ -414,7 +422,7 @@ _GO_NIL = "interface {}(nil)"
 
 
 def _go_syntax(node: _Node) -> str:
-    """fmt's %#v of a decoded YAML value."""
+    """Go's ``%#v`` of a decoded YAML value."""
     if isinstance(node, str):
         return go_quote(node)
     if isinstance(node, _Alias):
@@ -439,12 +447,12 @@ def _go_syntax(node: _Node) -> str:
 
 
 def _go_number(value: float) -> str:
-    """A number that JSON does not have."""
+    """The text of a number that JSON cannot express."""
     return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
 
 
 def _check_numbers(value: Any) -> None:
-    """JSON has no infinity and no NaN."""
+    """Raises YAMLError for infinities and NaN, which JSON does not have."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         raise YAMLError(f"json: unsupported value: {_go_number(value)}")
     if isinstance(value, dict):
@@ -457,7 +465,9 @@ def _check_numbers(value: Any) -> None:
 
 
 def decode(data: bytes) -> tuple[Any, list[str]]:
-    """The first document as a JSON value, and what strict decoding objects to (repeated keys): at most one text. Raises YAMLError."""
+    """Decodes the first document. Returns its JSON value and the errors of strict decoding (repeated keys), which are at most one text.
+    Raises YAMLError.
+    """
     source = utf8.text(data).removeprefix("\ufeff") if b"\\/" in data else None
     try:
         composer = _Composer(parser := CParser(data), source)
@@ -533,12 +543,12 @@ _MERGE_KEY = yaml.ScalarEvent(None, None, _IMPLICIT, "<<", style='"')  # upstrea
 _MAPPING_END, _SEQUENCE_END = yaml.MappingEndEvent(), yaml.SequenceEndEvent()
 
 
-# From 0.2.2 on libyaml ends a document that has a text with more than one line break at its end with three points, yaml.v2 does not.
+# From 0.2.2 on, libyaml ends a document whose text ends with more than one line break with "..."; yaml.v2 does not.
 _DOCUMENT_END = b"...\n"
 _DOCUMENT_ENDS = tuple(line_break.encode() + _DOCUMENT_END for line_break in "\n\u2028\u2029")
 
-# libyaml 0.2 pads to the indent after the last line break of a single-quoted scalar, the copy inside yaml.v2 does not. Such an ending
-# (only Unicode breaks can be one: text with a newline is written as a block) gets an end mark that is cut off with the padding.
+# libyaml 0.2 pads to the indent after the last line break of a single-quoted scalar; the copy in yaml.v2 does not. A scalar that ends so
+# (only with Unicode line breaks: text with a newline is written as a block) gets an end mark, which is removed together with the padding.
 _UNICODE_BREAK_END = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]*(?<! )[\u2028\u2029]+\Z")
 _END_MARK = "\uf8fc"
 _PADDING = re.compile(rb"(\xe2\x80[\xa8\xa9]) *\xef\xa3\xbc'")
@@ -559,13 +569,15 @@ def _string_event(text: str) -> Any:
 
 
 def _is_string(text: str) -> bool:
-    """Whether the plain text reads back as a string: no number, word or timestamp, and no number in base 60."""
+    """Whether the plain text is parsed back as a string: it is no number, word, timestamp or base-60 number."""
     value = _resolve(text)
     return isinstance(value, str) and not _is_timestamp(text) and not _BASE60.match(text)
 
 
 def _float_text(x: float) -> str:
-    """A float, whose JSON text was read as YAML before: what looks whole there is a whole number up to 64 bits, the rest is Go's %g."""
+    """A float as text. Upstream parses its JSON text as YAML first: one that looks whole there is an integer of up to 64 bits, any other is
+    formatted with Go's %g.
+    """
     text = go_float(x)
     return text if _parse_int(text) is not _NO_INT else go_general(x)
 
@@ -597,7 +609,7 @@ def _emit(value: Any, emit: Any, depth: int) -> None:
 
 
 def encode(value: Any) -> bytes:
-    """A JSON value as kube-apiserver writes YAML, with the final newline."""
+    """Encodes a JSON value as kube-apiserver writes YAML, with the final newline. Raises YAMLError when it is nested too deeply."""
     out = io.BytesIO()
     emitter = CEmitter(out, allow_unicode=True, width=80, encoding="utf-8")
     emit = emitter.emit

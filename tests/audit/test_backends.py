@@ -15,7 +15,7 @@ from kas.audit.backend import AuditError, Truncate, Union
 from kas.audit.batch import ENDED, MAX_UNDER_WAY, Batch
 from kas.client.pool import LARGE
 from kas.meta.buckets import Buckets
-from kas.meta.waiting import Passage
+from kas.meta.waiting import Throttle
 from kas.observe.metrics import Registry
 from tests.audit.entries import entry
 
@@ -328,7 +328,7 @@ def test_waiting_backends_are_heard_too():
 
 def test_lists_that_are_large_are_put_together_in_turns_of_their_own(monkeypatch):
     now, turns = count(), []
-    monkeypatch.setattr(webhook, "sending", SimpleNamespace(passage=Passage(lambda: next(now))))
+    monkeypatch.setattr(webhook, "sending", SimpleNamespace(throttle=Throttle(lambda: next(now))))
     large = entry(userAgent="x" * LARGE)
 
     class Sending:

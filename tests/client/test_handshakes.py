@@ -18,7 +18,7 @@ from kas.client import handshakes
 from kas.client.exchange import exchange
 from kas.client.http import BackendError, Target, connect, insecure_tls, request_head
 from kas.meta.tls import trust_authorities
-from kas.meta.waiting import TIME_SLICE_S, Passage
+from kas.meta.waiting import TIME_SLICE_S, Throttle
 from tests import pki
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -229,7 +229,7 @@ def test_many_peers_that_answer_at_once_have_their_turns(tmp_path, monkeypatch, 
 
     for module in ("kas.client.handshakes", "kas.client.exchange"):
         monkeypatch.setattr(f"{module}.shake", shake)
-    monkeypatch.setattr(handshakes, "_gate", SimpleNamespace(passage=Passage(lambda: now)))
+    monkeypatch.setattr(handshakes, "_gate", SimpleNamespace(throttle=Throttle(lambda: now)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*chain(0).write(tmp_path, "server"))
 

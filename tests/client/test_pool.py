@@ -12,7 +12,7 @@ from kas.client import pool as pools
 from kas.client.exchange import exchange
 from kas.client.http import BackendError, Target, request_head
 from kas.client.pool import IDLE_S, LARGE, MAX_IDLE, Pool
-from kas.meta.waiting import Passage
+from kas.meta.waiting import Throttle
 
 KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/x\r\nRetry-After: 7\r\n\r\nok"
 
@@ -202,7 +202,7 @@ def test_dialling_elsewhere():
 def one_a_turn(monkeypatch):
     """Whatever passes takes all of its turn of the loop; gives the turns in which questions were put."""
     now, turns = count(), []
-    monkeypatch.setattr(pools, "sending", SimpleNamespace(passage=Passage(lambda: next(now))))
+    monkeypatch.setattr(pools, "sending", SimpleNamespace(throttle=Throttle(lambda: next(now))))
 
     class Noted:
         def __init__(self, connection) -> None:

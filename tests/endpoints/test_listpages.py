@@ -12,7 +12,7 @@ import pytest
 from kas.endpoints import listing, listpages, respond
 from kas.endpoints.listpages import END_BYTES, FEW, LEAST_BYTES, PAGE_BYTES, PIECE_BYTES, Ahead, Listing, Underway, room, stream
 from kas.meta import waiting
-from kas.meta.waiting import TIME_SLICE_S, Passage
+from kas.meta.waiting import TIME_SLICE_S, Throttle
 from kas.request.http import Request, Response
 
 
@@ -160,7 +160,7 @@ def test_pages_of_many_answers_pass_one_by_one(monkeypatch: pytest.MonkeyPatch) 
     """Of forty answers whose clients had taken something in the same turn each made its next page in it."""
     turn, made = [0], list[int]()
     clock = SimpleNamespace(now=1.0)
-    monkeypatch.setattr(waiting, "Passage", lambda: Passage(lambda: clock.now))
+    monkeypatch.setattr(waiting, "Throttle", lambda: Throttle(lambda: clock.now))
     result = SimpleNamespace(revision=1, count=1, more=True, next_key="", end=b"")
 
     def page(*_: object) -> tuple[object, bytes]:

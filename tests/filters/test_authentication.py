@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kas._fastpath import Recall, Timer, keyed_digest
+from kas._fastpath import CredentialLookup, Timer, keyed_digest
 from kas.auth.authn import AuthenticationError, Found
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.tokenfile import admin_token
@@ -356,7 +356,7 @@ def test_what_is_longer_than_all_that_was_good_is_not_looked_for():
     """Working out its digest is most of what refusing 12 kB costs."""
     gate = Gate(Says(JANE))
     gate.run(bearer("good"))
-    recall = Recall({keyed_digest(b"Bearer good"): (JANE, float("inf"), ("other",), True)}, {}, *(Timer(Registry().histogram(
+    recall = CredentialLookup({keyed_digest(b"Bearer good"): (JANE, float("inf"), ("other",), True)}, {}, *(Timer(Registry().histogram(
         "h", "", ("a",), (1.0,)), (b,)) for b in "xy"))  # fmt: skip
     recall.longest = len(b"Bearer good") - 1
     assert not recall.known(bearer("good"))

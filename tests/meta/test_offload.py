@@ -163,7 +163,7 @@ def test_where_the_system_gives_no_thread_the_others_do_it(monkeypatch: pytest.M
                 assert (e.value.code, e.value.headers) == (503, {"retry-after": "1"})
         monkeypatch.undo()
         assert await asyncio.wait_for(pool.run(sum, [1, 2]), 60) == 3
-        assert pool._wanted == 0 and not undone
+        assert pool._missing == 0 and not undone
 
     asyncio.run(go())
 
@@ -264,7 +264,7 @@ def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatc
         short = asyncio.create_task(one("other", end))
         assert await asyncio.wait_for(asyncio.gather(*made), 60) == list(range(10)) and await short is None
         # Of one user what was begun goes first, however often others went before it.
-        assert sorted(began[:5]) == list(range(5)) and pool._held_up == 0
-        assert [t.name for t in threading.enumerate()].count("kas-aside") >= 2 and pool._rota.free == 2
+        assert sorted(began[:5]) == list(range(5)) and pool._suspended == 0
+        assert [t.name for t in threading.enumerate()].count("kas-aside") >= 2 and pool._queue.free == 2
 
     asyncio.run(go())

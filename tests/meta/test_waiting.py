@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from kas.meta.fairqueue import works_for
-from kas.meta.waiting import TIME_SLICE_S, Passage
+from kas.meta.waiting import TIME_SLICE_S, Throttle
 
 
 class _Clock:
@@ -27,13 +27,13 @@ async def _turns(turn: list[int]) -> None:
 def _went(seconds: list[float], clients: list[str] | None = None, leave: int = 0) -> tuple[list[int], list[int]]:
     """In which turns who went on whose work takes so long, of these clients, and in which order; the last ``leave`` give up first."""
     clock, turn, went, order = _Clock(), [0], [0] * len(seconds), list[int]()
-    passage = Passage(clock)
+    throttle = Throttle(clock)
 
     async def come(i: int) -> None:
         works_for(clients[i] if clients else "a")
         await asyncio.sleep(0)
-        if passage.full:
-            await passage.passed()
+        if throttle.exhausted:
+            await throttle.wait()
         clock.now += seconds[i]
         went[i] = turn[0]
         order.append(i)

@@ -512,7 +512,7 @@ cdef bint goes_on(Walk* w) except -1:
         return False
     w.rounds += 1
     TURN.spend(ROUND_UNITS)
-    rest()
+    yield_gil_if_due()
     if abandoned():
         w.rounds = MAX_ROUNDS
         return False

@@ -1,6 +1,6 @@
 # A growing output buffer. Invariant: n <= cap, and reserve() runs before every write, so writes never leave the block.
 
-# Deeper documents are refused by every walk: orjson stops at the same order of magnitude, and the C stack stays bounded.
+# Every walk refuses deeper documents: orjson stops at the same order of magnitude, and the C stack stays bounded.
 cdef enum:
     MAX_DEPTH = 1000
 

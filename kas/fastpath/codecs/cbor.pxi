@@ -1,8 +1,8 @@
-# CBOR to JSON's values (kas/types/cbor.py says which). Depth is bounded, and nothing outside the data is read.
+# Decodes CBOR to JSON values (the mapping is in kas/types/cbor.py). Depth is bounded, and nothing outside the data is read.
 
 cdef enum:
-    CBOR_LEVELS = 250  # as many as can be written as JSON
-    CBOR_TURN = 10_000  # items: a millisecond
+    CBOR_LEVELS = 250  # as deep as can be encoded as JSON
+    CBOR_TURN = 10_000  # items between GIL checks: a millisecond
     CBOR_UNSIGNED = 0
     CBOR_NEGATIVE = 1
     CBOR_BYTES = 2
@@ -10,7 +10,7 @@ cdef enum:
     CBOR_ARRAY = 4
     CBOR_MAP = 5
     CBOR_TAG = 6
-    CBOR_OPEN = 31  # no length, but a break at the end
+    CBOR_OPEN = 31  # indefinite length, ended by a break
     CBOR_BREAK = 0xff
     CBOR_NULL = 0xf6
 
@@ -21,19 +21,19 @@ cdef object CBOR_TIME = _re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z
 
 
 class CBORError(ValueError):
-    """No CBOR, or what no object can be."""
+    """Invalid CBOR, or a value that JSON cannot express."""
 
 
 class CBORTooLongError(CBORError):
-    """More items than are wanted."""
+    """More items than allowed."""
 
 
 cdef struct Octets:
     const unsigned char* p
     Py_ssize_t at
     Py_ssize_t n
-    Py_ssize_t items  # that there may be
-    int left          # until whoever waits for the interpreter's lock gets it
+    Py_ssize_t items  # items still allowed
+    int left          # items until the next GIL check
 
 
 cdef const unsigned char* cbor_take(Octets* o, uint64_t n) except NULL:
@@ -45,7 +45,7 @@ cdef const unsigned char* cbor_take(Octets* o, uint64_t n) except NULL:
 
 
 cdef int cbor_head(Octets* o, int* major, int* info, uint64_t* n) except -1:
-    """Major type, what the lower bits say, and the number they mean or announce."""
+    """Reads the head of an item: its major type, the value of the low bits, and the number they encode or announce."""
     cdef const unsigned char* p = cbor_take(o, 1)
     cdef int i
     major[0], info[0] = p[0] >> 5, p[0] & 31
@@ -64,7 +64,7 @@ cdef int cbor_head(Octets* o, int* major, int* info, uint64_t* n) except -1:
 
 
 cdef bint cbor_ends(Octets* o) except -1:
-    """Whether a break is next, which is taken then."""
+    """Consumes a break if one is next; returns whether it did."""
     if o.at >= o.n:
         raise CBORError("unexpected EOF")
     if o.p[o.at] != CBOR_BREAK:
@@ -74,20 +74,21 @@ cdef bint cbor_ends(Octets* o) except -1:
 
 
 cdef int cbor_count(Octets* o) except -1:
-    """One item more."""
+    """Counts one more item."""
     o.items -= 1
     if o.items < 0:
         raise CBORTooLongError("there are too many data items")
     o.left -= 1
     if o.left == 0:
         o.left = CBOR_TURN
-        rest()
+        yield_gil_if_due()
     return 0
 
 
 cdef object cbor_joined(Octets* o, int major):
-    """A string without a length, which consists of byte strings, or of texts. The former are put together as they come: to join a million
-    keeps the interpreter's lock for 0.1 s, and takes 80 bytes for each."""
+    """A string of indefinite length, in chunks. Byte strings are appended as they arrive: joining a million chunks holds the GIL for 0.1 s
+    and takes 80 bytes for each.
+    """
     cdef int piece, info
     cdef uint64_t n
     cdef list texts = []
@@ -124,7 +125,7 @@ cdef str cbor_text(Octets* o, int info, uint64_t n):
 
 
 cdef object cbor_item(Octets* o, int level, object later):
-    """The next item; ``later`` is what byte strings in it are to be written in, None for text."""
+    """Reads the next item. ``later`` is the expected conversion of byte strings within it, None for text."""
     cdef int major, info
     cdef uint64_t n, i
     cdef list out
@@ -163,7 +164,7 @@ cdef dict cbor_map(Octets* o, int kind, uint64_t n, int level, object later):
         elif major == CBOR_BYTES:
             key = utf8_text(cbor_bytes(o, info, size))
         elif o.p[o.at - 1] == CBOR_NULL:
-            key = ""  # read into a text it leaves that as it is
+            key = ""  # decoded into a string, null leaves it empty
         else:
             raise CBORError("a map's key is no text")
         if key in out:
@@ -174,7 +175,7 @@ cdef dict cbor_map(Octets* o, int kind, uint64_t n, int level, object later):
 
 
 cdef object cbor_tagged(Octets* o, uint64_t tag, int level, object later):
-    """What has a tag: times are texts of RFC 3339, large integers are refused, and other tags say nothing."""
+    """A tagged item: times become RFC 3339 texts, bignums are refused, other tags are ignored."""
     if tag == 2 or tag == 3:
         raise CBORError(f"tag {tag} is not allowed")
     found = cbor_item(o, level + 1, CBOR_LATER.get(tag, later))
@@ -182,7 +183,7 @@ cdef object cbor_tagged(Octets* o, uint64_t tag, int level, object later):
 
 
 cdef str cbor_time(uint64_t tag, object found):
-    """The text of a time, from a text (tag 0) or seconds since 1970."""
+    """The text of a time, given as text (tag 0) or as seconds since 1970."""
     try:
         if tag == 0:
             date, fraction, zone = CBOR_TIME.fullmatch(found).groups("")
@@ -212,8 +213,9 @@ cdef object cbor_simple(Octets* o, int info, uint64_t n):
 
 
 def cbor_value(bytes data not None, Py_ssize_t at, Py_ssize_t items):
-    """The JSON value of the one data item from ``at`` on. Raises CBORError, also for a repeated key; CBORTooLongError for more than so
-    many values in it."""
+    """The JSON value of the single data item from offset ``at`` on. Raises CBORError, also for a repeated key, and CBORTooLongError for
+    more than ``items`` values.
+    """
     cdef Octets o
     o.p, o.at, o.n = <const unsigned char*>PyBytes_AS_STRING(data), at, PyBytes_GET_SIZE(data)
     o.items, o.left = items, CBOR_TURN

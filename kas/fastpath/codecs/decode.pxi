@@ -1,5 +1,5 @@
-# From decoded JSON to the typed form. The document is untrusted; recursion is bounded by MAX_DEPTH. Positions are kept as a
-# linked list of Path frames on the C stack, so that a walk without findings builds no path text.
+# Converts decoded JSON to the typed form. The document is untrusted; recursion is bounded by MAX_DEPTH. Positions are a linked list of Path
+# frames on the C stack, so that a walk without errors builds no path text.
 
 cdef struct Path:
     Path* up
@@ -11,9 +11,9 @@ cdef struct Path:
 cdef class _Walk:
     cdef list unknown
     cdef set seen
-    cdef bint inexact  # a float stands where its literal text matters
-    cdef int quiet  # inside types with own UnmarshalJSON nothing is reported
-    cdef bint keyless  # what is unknown below a map is told without its key
+    cdef bint inexact  # a float occurs where its literal text matters
+    cdef int quiet  # inside types with their own UnmarshalJSON, unknown fields are not reported
+    cdef bint keyless  # paths of unknown fields omit map keys
     cdef TypeDesc root
 
 
@@ -34,9 +34,10 @@ cdef str strict_path(Path* p, bint keyless=False):
 
 
 cdef object mismatch(_Walk w, Path* p, TypeDesc struct_type, str value, str go_type):
-    """The error of json.UnmarshalTypeError: it names the innermost struct and the fields on the way, without indices and keys. A field
-    that comes from an embedded struct stands behind the name of that struct. Inside types with own UnmarshalJSON the struct around those is
-    named, which always is a schema."""
+    """Go's json.UnmarshalTypeError: it names the innermost struct and the path of fields, without indices and keys. A field of an embedded
+    struct follows the name of that struct. Inside types with their own UnmarshalJSON, the struct around those types is named, which is
+    always a schema.
+    """
     cdef str struct_name = None if struct_type is None else "JSONSchemaProps" if w.quiet else struct_type.kind_name
     cdef list fields = []
     cdef list names = []
@@ -64,7 +65,7 @@ cdef object mismatch(_Walk w, Path* p, TypeDesc struct_type, str value, str go_t
 
 
 cdef bint embedding(TypeDesc holder, Field f, list names) except -1:
-    """Whether ``f`` is a field of ``holder``; the embedded structs that lead to it are added to ``names``."""
+    """Whether ``f`` is a field of ``holder``; appends the embedded structs on the way to it to ``names``."""
     cdef Field one
     if f.owner is holder:
         return True
@@ -92,7 +93,7 @@ cdef str json_kind(object v, bint with_number):
 
 
 cdef object wrong(_Walk w, Path* p, TypeDesc owner, Field f, object v, bint whole):
-    # whole: the value of the field itself, not an element of it
+    # whole: the value is the field itself, not an element of it
     if isinstance(v, float):
         w.inexact = True
     cdef bint number = f.kind in (K_INT32, K_INT64, K_INTSTR, K_DOUBLE) and (f.c_card == C_SINGLE or not whole)
@@ -168,7 +169,7 @@ cdef dict zero_struct(TypeDesc t):
 
 
 cdef object decode_element(_Walk w, Field f, TypeDesc owner, object v, Path* p, int depth, bint whole):
-    """One value of the field's element type; None stands for Go's null of kinds that have one."""
+    """Decodes one value of the field's element type; None stands for Go's null of kinds that have one."""
     cdef int kind = f.kind
     if v is None:
         return None if whole else zero_value(f)
@@ -242,12 +243,12 @@ cdef list decode_strings(_Walk w, TypeDesc owner, list v, Path* p):
         elif not isinstance(item, str):
             raise mismatch(w, p, owner, json_kind(item, False), "string")
         out.append(item)
-        let_others(1)
+        yield_gil(1)
     return out
 
 
 cdef object decode_schema_union(_Walk w, Field f, object v, Path* p, int depth):
-    # JSONSchemaPropsOr{Array,Bool,StringArray}: their UnmarshalJSON decodes on its own, so strict decoding ends here.
+    # JSONSchemaPropsOr{Array,Bool,StringArray}: their UnmarshalJSON calls the decoder itself, so strict decoding ends here.
     cdef Field schema
     cdef list out
     if not f.target.compiled:
@@ -294,11 +295,11 @@ cdef object decode_list(_Walk w, Field f, TypeDesc owner, list v, Path* p, int d
                     raise wrong(w, p, owner, f, item, False)
                 item = ""
             out.append(item)
-            let_others(1)
+            yield_gil(1)
         return out
     for i in range(n):
         here.index = i
-        let_others(1)
+        yield_gil(1)
         out.append(decode_element(w, f, owner, v[i], &here, depth + 1, False))
     return out
 
@@ -320,11 +321,11 @@ cdef object decode_map(_Walk w, Field f, TypeDesc owner, dict v, Path* p, int de
                 PyDict_SetItem(out, <object>key, "")
             else:
                 PyDict_SetItem(out, <object>key, <object>val)
-            let_others(1)
+            yield_gil(1)
         return out
     while PyDict_Next(v, &pos, &key, &val):
         here.key = key
-        let_others(1)
+        yield_gil(1)
         PyDict_SetItem(out, <object>key, decode_element(w, f, owner, <object>val, &here, depth + 1, False))
     return out
 
@@ -383,7 +384,7 @@ cdef dict decode_struct(_Walk w, TypeDesc t, dict obj, Path* p, int depth):
 
 
 cdef int fill_missing(TypeDesc t, dict out, bint* seen) except -1:
-    """Zero values of what Go always writes and ``seen`` lacks."""
+    """Adds the zero values of fields that Go always writes and that are not in ``seen``."""
     cdef int i
     for i in range(t.n_flat):
         if t.infos[i].fill and not seen[i]:
@@ -392,12 +393,12 @@ cdef int fill_missing(TypeDesc t, dict out, bint* seen) except -1:
 
 
 def _whole(str text not None):
-    """A number of digits only. Python refuses to read thousands of them; no field holds so many, the error quotes them."""
+    """Parses an integer. Python refuses thousands of digits; no field holds so many, and the error quotes them."""
     return int(text) if len(text) <= 40 else _Literal(text)
 
 
 class _Literal(float):
-    """A JSON number that remembers how it was written."""
+    """A JSON number that keeps its text."""
 
     def __new__(cls, text):
         self = float.__new__(cls, text)
@@ -409,17 +410,17 @@ class _Literal(float):
 
 
 def decode(TypeDesc type not None, object obj, bytes raw=None, bint keyless=False):
-    """Check a decoded JSON document against ``type``: ``(typed object, unknown fields)``.
+    """Checks a decoded JSON document against ``type`` and returns ``(typed object, unknown fields)``.
 
-    The result is a new tree (raw JSON values are shared): nulls and scalars that ``omitempty`` drops are gone, fields Go always writes are
-    filled with their zero value (lists, maps and times that would be null stay absent), scalars are canonical. A list or map that is there
-    and empty stays, as in Go: validation tells it from none, and encode_json() leaves it out where ``omitempty`` does. So
-    ``decode(t, loads(encode_json(t, x)))`` gives x back but for those. Unknown fields come as ``unknown field "spec.foo"`` in document
-    order, at most 100. Raises DecodeError with the text of Go's json package.
+    The result is a new tree, except that raw JSON values are shared. Nulls, and scalars that ``omitempty`` drops, are removed. Fields that
+    Go always writes get their zero value (lists, maps and times that would be null stay absent). Scalars are canonical. An empty list or
+    map stays, as in Go: validation distinguishes it from an absent one, and encode_json() omits it where ``omitempty`` does. So ``decode(t,
+    loads(encode_json(t, x)))`` returns x except for those. Unknown fields are returned as ``unknown field "spec.foo"`` in document order,
+    at most 100. Raises DecodeError with the text of Go's json package.
 
-    ``keyless``: unknown fields are named as Go's FromUnstructured does, which passes over the keys of maps.
+    ``keyless``: unknown fields are named like in Go's FromUnstructured, which omits map keys.
 
-    ``raw``, the text ``obj`` was parsed from, is looked at again only where the spelling of a number matters (a quantity written as
+    ``raw``, the text from which ``obj`` was parsed, is read again only where the spelling of a number matters (a quantity written as
     ``1e3``, an error that quotes ``1.0``).
     """
     cdef _Walk w = _Walk()
@@ -446,12 +447,12 @@ def decode(TypeDesc type not None, object obj, bytes raw=None, bint keyless=Fals
 
 
 def zero(TypeDesc type not None):
-    """The typed form of an empty object: only what Go always writes."""
+    """The typed form of an empty object: only the fields that Go always writes."""
     return zero_struct(type)
 
 
 cdef bint has_defaults(TypeDesc t, set busy) except -1:
-    """Whether the type or anything below it has a constant default; computed once per type."""
+    """Whether the type or any type below it has a constant default; computed once per type."""
     cdef Field f
     if t.defaults_known:
         return t.defaults_below
@@ -495,10 +496,10 @@ cdef int constant_defaults(TypeDesc t, dict obj, int depth) except -1:
     for f in t.defaulted:
         v = obj.get(f.name)
         if f.has_default and f.default_rule is None:
-            # A pointer keeps an explicit zero; a plain scalar cannot tell zero from unset.
+            # A pointer keeps an explicit zero; a plain scalar cannot distinguish zero from unset.
             if v is None or (not f.ptr and f.c_card == C_SINGLE and f.kind <= K_DOUBLE and not v):
                 v = copy_default(f.default)
-                # An absent zero default of a plain field is what omitempty leaves anyway.
+                # A zero default of a plain field equals an absent value with omitempty.
                 if f.ptr or v or not f.omitempty:
                     obj[f.name] = v
         if v is None or f.kind != K_STRUCT:
@@ -518,9 +519,9 @@ cdef int constant_defaults(TypeDesc t, dict obj, int depth) except -1:
 
 
 def apply_constant_defaults(TypeDesc type not None, dict obj not None):
-    """Constant defaults of the tables, in place, at every level that is present. Fields with a default rule are left alone.
+    """Applies the tables' constant defaults in place, at every level that is present. Fields with a default rule are left alone.
 
-    Of a type made from a schema: its defaults, once nulls that it does not allow are gone.
+    For a type made from a schema, it removes nulls that the schema does not allow and then applies the schema's defaults.
     """
     if type.custom:
         drop_nulls(type, obj)

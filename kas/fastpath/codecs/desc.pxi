@@ -1,5 +1,5 @@
-# Tables: Field and TypeDesc. Built once from the rows of types.json and compiled on first use, or made from a schema while the server
-# runs (schema.pxi); never changed afterwards. The compiled attributes (kind, flat, fill, ...) are valid only after TypeDesc.ready().
+# Field and TypeDesc. They are built once from the rows of types.json and compiled on first use, or made from a schema at run time
+# (schema.pxi), and never change afterwards. The compiled attributes (kind, flat, fill, ...) are valid only after TypeDesc.ready().
 
 cdef dict SCALAR_KINDS = {"string": K_STRING, "int32": K_INT32, "int64": K_INT64, "bool": K_BOOL, "double": K_DOUBLE, "bytes": K_BYTES}
 cdef dict SPECIAL_KINDS = {
@@ -15,21 +15,22 @@ cdef object _compile_lock = threading.RLock()
 
 
 class DecodeError(ValueError):
-    """The input does not fit its type or is malformed; the text is the one Go's decoders give. ``value`` is what did not fit, where one
-    value is to blame."""
+    """The input is malformed or does not fit its type; the text is that of Go's decoders. ``value`` is the offending value, where there is
+    a single one.
+    """
 
     value = None
 
 
 class EncodeError(ValueError):
-    """An object in memory does not fit its type: a bug of the caller, or a value no type check has seen."""
+    """An object in memory does not fit its type: a bug of the caller, or a value that has not been type-checked."""
 
 
 cdef class Field:
     """One field of a type. ``name`` is the JSON key (None for embedded messages); ``message`` the TypeDesc of message elements.
 
-    ``card`` is single, list or map; ``type`` the scalar's name or "message"; ``ptr`` means presence is tracked. ``listType`` and its
-    kin are spelled in snake case. Values are exactly those of the tables; absent ones are None, False or empty tuples.
+    ``card`` is single, list or map; ``type`` is a scalar's name or "message"; ``ptr`` means that presence is tracked. ``listType`` and the
+    like are spelled in snake case. Values are exactly those of the tables; absent ones are None, False or empty tuples.
     """
 
     def __init__(self, list row, dict index, TypeDesc owner):
@@ -90,7 +91,9 @@ cdef class Field:
         return None if self.target is None else self.target.ready()
 
     def of(self, value):
-        """What describes ``value`` in a type made from a schema: this field, or what its schema says of lists or objects aside."""
+        """The Field that describes ``value`` in a type made from a schema: this one, or the one for lists or objects of a schema with
+        another type.
+        """
         return schema_of(self, value)
 
     def __repr__(self):
@@ -119,7 +122,7 @@ cdef class Field:
             return "[]" + self.go_element()
         if self.c_card == C_MAP:
             if self.named and self.named.startswith("map["):
-                return self.named  # the type is named v1.ResourceList nearly everywhere
+                return self.named  # nearly all uses have the named type v1.ResourceList
             key = self.key_named or (_go_name(self.key_enum) if self.key_enum else "string")
             if self.kind == K_QUANTITY and key == "v1.ResourceName":
                 return "v1.ResourceList"
@@ -127,7 +130,7 @@ cdef class Field:
         return self.go_element()
 
 
-# Fields of a schema whose lists, maps and texts have a name in Go.
+# Schema fields whose lists, maps and strings are named types in Go.
 _GO_NAMED = {
     "definitions": "JSONSchemaDefinitions", "dependencies": "JSONSchemaDependencies", "x-kubernetes-validations": "ValidationRules",
     "$schema": "JSONSchemaURL",
@@ -135,7 +138,7 @@ _GO_NAMED = {
 
 
 cpdef bytes varint(uint64_t v):
-    """Protobuf's variable-length integer."""
+    """Encodes a protobuf varint."""
     out = bytearray()
     while v > 127:
         out.append(<int>(v & 127) | 128)
@@ -157,9 +160,12 @@ cdef str _go_name(str name):
 
 
 cdef class TypeDesc:
-    """A message type. ``fields`` are as declared (embedded messages included), ``json_fields`` flattened in JSON output order,
-    ``by_name`` maps a JSON key to its Field. ``kind_name`` is the last part of the name, ``custom_json`` how the type departs from a plain
-    JSON object ("quantity-string;accepts-number", "raw-json", ...), or None, ``has_type_meta`` whether objects carry kind and apiVersion."""
+    """A message type. ``fields`` are as declared (embedded messages included), ``json_fields`` flattened in JSON output order, ``by_name``
+    maps a JSON key to its Field.
+
+    ``kind_name`` is the last part of the name. ``custom_json`` says how the type departs from a plain JSON object
+    ("quantity-string;accepts-number", "raw-json", ...), or is None. ``has_type_meta`` says whether objects have kind and apiVersion.
+    """
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -182,7 +188,7 @@ cdef class TypeDesc:
             self.kind = SPECIAL_KINDS[self.kind_name]
 
     def ready(self):
-        """Compile on first use; returns itself."""
+        """Compiles the type on first use and returns it. Thread-safe."""
         if self.custom:
             if self.load is not None:
                 load_schema(self)
@@ -193,7 +199,7 @@ cdef class TypeDesc:
     cdef int _compile(self) except -1:
         if self.custom:
             raise TypeError(f"{self.name} was made from a schema: its objects have no typed form")
-        # Walks keep pointers into a compiled type, so it must be compiled once only, whichever threads ask.
+        # Walks keep pointers into a compiled type, so it must be compiled exactly once, whichever threads ask for it.
         with _compile_lock:
             if not self.compiled:
                 self._build()
@@ -210,7 +216,7 @@ cdef class TypeDesc:
             elif f.name is not None:
                 flat.append(f)
         self._fields = tuple(fields)
-        # kind and apiVersion lead every document, whatever their place in the struct.
+        # kind and apiVersion come first in every document, wherever they are in the struct.
         flat.sort(key=_type_meta_first)
         self.flat = tuple(flat)
         self._by_name = {f.name: f for f in flat}
@@ -291,7 +297,7 @@ cdef class TypeDesc:
         for slot in range(size):
             self.table[slot] = -1
         self.table_mask = size - 1
-        # Wide, because a key has one place only, and two that share it drive each other out with every object.
+        # Large, because a key has only one slot, and two keys that share it would evict each other with every object.
         self.known_mask = 4 * size - 1
         self.known = <KnownKey*>calloc(4 * size, sizeof(KnownKey))
         if self.known == NULL:
@@ -305,7 +311,7 @@ cdef class TypeDesc:
         return 0
 
     cdef int find(self, const char* key, Py_ssize_t n) noexcept:
-        """Place of the field with this JSON key in flat, or -1."""
+        """Index in flat of the field with this JSON key, or -1."""
         cdef uint32_t slot = key_hash(key, n) & self.table_mask
         cdef int i
         while True:
@@ -317,7 +323,7 @@ cdef class TypeDesc:
             slot = (slot + 1) & self.table_mask
 
     cdef int find_str(self, PyObject* key) except -2:
-        """As find, for a str; -1 also for text that has no UTF-8 form."""
+        """Like find, for a str; -1 also for a text that has no UTF-8 form."""
         cdef KnownKey* known = self.known + (((<size_t>key >> 4) ^ (<size_t>key >> 11)) & self.known_mask)
         return known.place if known.key == key else self.find_new(key, known)
 
@@ -326,7 +332,7 @@ cdef class TypeDesc:
         cdef int i
         cdef PyObject* last
         cdef const char* p = kas_ascii(key, &n)
-        if p == NULL:  # no field has such a name
+        if p == NULL:  # such a text cannot be a field name
             if not isinstance(<object>key, str):
                 raise TypeError("a key is not a string")
             return -1
@@ -340,7 +346,7 @@ cdef class TypeDesc:
 
     @property
     def schema(self):
-        """The schema it was made from, None for a type of the tables."""
+        """The schema from which the type was made, None for a type of the tables."""
         self.ready()
         return self._schema
 
@@ -395,7 +401,7 @@ def _pb_number(Field f):
 
 
 cdef bint _needs_fill(Field f):
-    # What Go always writes and what has a zero value other than null.
+    # Fields that Go always writes and whose zero value is not null.
     if f.ptr or f.c_card != C_SINGLE:
         return False
     if f.kind in (K_STRUCT, K_QUANTITY, K_DURATION, K_INTSTR):
@@ -404,7 +410,7 @@ cdef bint _needs_fill(Field f):
 
 
 def build_types(list rows, list fields):
-    """Name -> TypeDesc for the rows of types.json and the lines of fields.jsonl; nothing is compiled yet."""
+    """Builds {name: TypeDesc} from the rows of types.json and the lines of fields.jsonl; nothing is compiled yet."""
     cdef dict index = {}
     for row, line in zip(rows, fields, strict=True):
         index[row[0]] = TypeDesc(row, line, index)

@@ -1,5 +1,5 @@
-# From the typed form to canonical JSON: Go's field order, omitempty, map keys sorted. Objects come from decode() and from kas' own
-# code; a value of a wrong type raises EncodeError and never writes outside the buffer.
+# Encodes the typed form as canonical JSON: Go's field order, omitempty, sorted map keys. Objects come from decode() and from kas' own code;
+# a value of a wrong type raises EncodeError and never writes outside the buffer.
 
 cdef object bad_value(TypeDesc owner, Field f, object v):
     return EncodeError(f"{owner.kind_name}.{f.name or f.pb_name}: cannot write a {type(v).__name__} as {f.go_type()}")
@@ -27,7 +27,7 @@ cdef int put_element(Buf* b, TypeDesc owner, Field f, object v, Split* s, int de
 
 
 cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int depth) except -1:
-    """A value that is no struct."""
+    """Writes a value that is not a struct."""
     cdef int kind = f.kind
     cdef bytes text
     cdef SharedFields shared
@@ -69,7 +69,7 @@ cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int dept
         return put_value(b, v, AS_IT_IS, depth)
     elif kind in (K_SCHEMA_ARRAY, K_SCHEMA_BOOL, K_SCHEMA_STRINGS):
         return put_schema_union(b, f, v, s, depth)
-    elif isinstance(v, str):  # quantities, times, durations and bytes travel as text
+    elif isinstance(v, str):  # quantities, times, durations and bytes are texts in JSON
         return put_str(b, v)
     elif isinstance(v, (int, float)) and kind == K_QUANTITY:
         return put_str(b, canonical_quantity(v))
@@ -110,11 +110,11 @@ cdef int put_map(Buf* b, TypeDesc owner, Field f, dict v, Split* s, int depth) e
     if keys_sorted(v):
         while PyDict_Next(v, &pos, &key, &val):
             put_key(b, <object>key, s, start)
-            let_others(1)
+            yield_gil(1)
             put_element(b, owner, f, <object>val, s, depth + 1)
     else:
         for k in sort_in_turns(list(v)):
-            let_others(1)
+            yield_gil(1)
             put_key(b, k, s, start)
             put_element(b, owner, f, v[k], s, depth + 1)
     put_c(b, 125)
@@ -124,7 +124,7 @@ cdef int put_map(Buf* b, TypeDesc owner, Field f, dict v, Split* s, int depth) e
 
 
 cdef inline int put_key(Buf* b, object key, Split* s, Py_ssize_t start) except -1:
-    """A key of a map that began at ``start``, the comma before it and the colon behind it."""
+    """Writes a key of a map that began at ``start``, with the comma before it and the colon after it."""
     if b.n != start + 1:
         put_c(b, 44)
     start = b.n
@@ -145,7 +145,7 @@ cdef int put_list(Buf* b, TypeDesc owner, Field f, list v, Split* s, int depth) 
         if i:
             put_c(b, 44)
         item = v[i]
-        let_others(1)
+        yield_gil(1)
         put_element(b, owner, f, item, s, depth + 1)
     put_c(b, 93)
     if at >= 0:
@@ -154,7 +154,7 @@ cdef int put_list(Buf* b, TypeDesc owner, Field f, list v, Split* s, int depth) 
 
 
 cdef int gather(TypeDesc t, dict obj, PyObject** slots) except -1:
-    """The values of an object by the place of their field; None counts as absent. The references are borrowed from ``obj``."""
+    """Collects the values of an object by the index of their field; None counts as absent. The references are borrowed from ``obj``."""
     cdef PyObject* key
     cdef PyObject* val
     cdef Py_ssize_t pos = 0
@@ -239,10 +239,10 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
 
 
 def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False):
-    """The object as kube-apiserver writes it, without the final newline: ``kind`` and ``apiVersion`` first, then Go's field order; one
-    of a type made from a schema with its keys sorted at every level.
+    """The object as kube-apiserver writes it, without the final newline: ``kind`` and ``apiVersion`` first, then Go's field order. An
+    object of a type made from a schema has its keys sorted at every level.
 
-    ``stored`` writes what a protobuf round trip through etcd leaves: an empty list or map that is always written becomes null.
+    ``stored`` writes the form that a protobuf round trip through etcd leaves: an empty list or map that is always written becomes null.
     """
     cdef Buf b
     cdef Split s
@@ -262,17 +262,18 @@ def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False)
 
 
 def stored_as_json(TypeDesc type not None):
-    """Whether upstream keeps objects of the type as JSON (CRDs, APIServices) and not as protobuf."""
+    """Whether upstream stores objects of the type as JSON (CRDs, APIServices) and not as protobuf."""
     return type.name.startswith(("io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator."))
 
 
 def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None):
-    """``(head, tail, type_prefix_len, metadata_tail)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
+    """Returns ``(head, tail, type_prefix_len, metadata_tail)``: the bytes of encode_json(), split where metadata.resourceVersion belongs.
 
-    ``head + b'"resourceVersion":"123",' + tail`` is the canonical object, without that comma where ``tail`` begins with ``}``: nothing
-    follows in the metadata, as in objects of others without a creationTimestamp. A resourceVersion in ``obj`` is ignored.
-    ``type_prefix_len`` is the length of ``{"kind":"Pod","apiVersion":"v1",``, ``metadata_tail`` how much of ``tail`` belongs to the
-    metadata, which come right behind it (0: they do not). ``stored`` is as for encode_json; by default true unless
+    ``head + b'"resourceVersion":"123",' + tail`` is the canonical object. The comma is omitted when ``tail`` begins with ``}``: then
+    nothing follows in the metadata, as in objects without a creationTimestamp from other writers. A resourceVersion in ``obj`` is ignored.
+
+    ``type_prefix_len`` is the length of ``{"kind":"Pod","apiVersion":"v1",``. ``metadata_tail`` is the number of bytes of ``tail`` that
+    belong to the metadata, if the metadata directly follow that prefix, else 0. ``stored`` is as in encode_json; the default is true unless
     stored_as_json(type). Raises EncodeError when the object has no metadata.
     """
     cdef Buf b
@@ -286,35 +287,35 @@ def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None)
         free(b.p)
 
 
-# An object of fewer keys and values than this is transcoded when somebody asks for protobuf, which takes some microseconds: keeping
-# it twice would cost each of its writes another page. A usual ConfigMap or Lease has about 80, a pod 600.
+# An object with fewer keys and values than this is transcoded when protobuf is requested, which takes some microseconds: storing both forms
+# would cost each write another page. A typical ConfigMap or Lease has about 80, a pod 600.
 cdef enum:
     KEPT_TOKENS = 256
 
-# Whatever reads a stored object again (YAML, comparisons, schemas) goes down its levels by recursion. Go's decoders end at 10,000.
+# Later readers of a stored object (YAML, comparisons, schemas) recurse over its levels. Go's decoders stop at 10,000.
 cdef enum:
     STORED_DEPTH = 500
 
 
 def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None, Py_ssize_t least=KEPT_TOKENS):
-    """What the store keeps of an object: ``(head, tail, type_prefix_len, metadata_tail, message)``, see encode_json_split().
+    """The stored form of an object: ``(head, tail, type_prefix_len, metadata_tail, message)``, see encode_json_split().
 
-    ``message`` is transcode_json_to_protobuf() of ``head + tail``, so that its resourceVersion is empty; None for objects of fewer
-    than ``least`` keys and values, and for what has no protobuf form, as a time that no check has looked at. Raises EncodeError
-    ("exceeded max depth") for more than 500 levels.
+    ``message`` is transcode_json_to_protobuf() of ``head + tail``, so its resourceVersion is empty. It is None for objects with fewer than
+    ``least`` keys and values, and for those without a protobuf form, such as one with an unchecked time. Raises EncodeError ("exceeded max
+    depth") for more than 500 levels.
     """
     return _stored(type, obj, stored, least, None)
 
 
 def encode_both(TypeDesc type not None, dict obj not None):
-    """``(encode_stored(type, obj), text)``: ``text`` is encode_json() of the same, where that is found by the way, else None."""
+    """Returns ``(encode_stored(type, obj), text)``: ``text`` is encode_json() of the same object if it is a by-product, else None."""
     cdef list text = []
     stored = _stored(type, obj, None, KEPT_TOKENS, text)
     return stored, text[0] if text else None
 
 
 cdef tuple _stored(TypeDesc type, dict obj, object stored, Py_ssize_t least, list text):
-    """As encode_stored() says. ``text`` gets the bytes of encode_json(), where it is a list and they are found by the way."""
+    """Implements encode_stored(). If ``text`` is a list, the bytes of encode_json() are appended to it when they are a by-product."""
     cdef Buf b
     cdef Split s
     cdef Tape tape
@@ -338,7 +339,7 @@ cdef tuple _stored(TypeDesc type, dict obj, object stored, Py_ssize_t least, lis
                     message = tape_protobuf(&tape, type, None, None)
             except DecodeError:
                 message = None
-        if text is not None and not s.differs and b.p[s.cut] == 34:  # a key of the metadata follows where the cut is
+        if text is not None and not s.differs and b.p[s.cut] == 34:  # a key of the metadata follows the cut
             put_revised(&b, s.cut, obj["metadata"], text)
         return *split_parts(&b, &s), message
     finally:
@@ -347,7 +348,7 @@ cdef tuple _stored(TypeDesc type, dict obj, object stored, Py_ssize_t least, lis
 
 
 cdef int put_revised(Buf* b, Py_ssize_t cut, dict meta, list text) except -1:
-    """Adds what is written, with the resourceVersion of the metadata where the cut is; nothing for one that is no text."""
+    """Appends the written text to ``text``, with the metadata's resourceVersion inserted at the cut; nothing if that is not a text."""
     cdef object revision = meta.get("resourceVersion")
     if not revision:
         text.append(PyBytes_FromStringAndSize(b.p, b.n))

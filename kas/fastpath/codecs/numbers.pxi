@@ -1,14 +1,15 @@
-# Numbers of an untyped object as Go's FromUnstructured puts them into integers. Owns nothing; what has no such number is shared.
+# Conversion of an untyped object's numbers to integers like Go's FromUnstructured. Values without such numbers are shared with the input.
 #
-# The object has been merged and validated, so its depth is what the decoder of the request let pass.
+# The object has been merged and validated, so its depth is bounded by the request's decoder.
 
 
-cdef object _LEAST = -(2 ** 63)  # of an int64
+cdef object _LEAST = -(2 ** 63)  # the least int64
 
 
 def go_numbers(TypeDesc type not None, dict value not None) -> dict:
-    """``value``, an object of ``type``, with its numbers as FromUnstructured puts them into integers: whole floats are taken, and what is
-    too large loses its upper bits. Shares what has none."""
+    """Returns ``value``, an object of ``type``, with its numbers converted to integers like in FromUnstructured: whole floats become
+    integers, and integers that are too large lose their upper bits. Parts without such numbers are shared.
+    """
     cdef dict out = value, fields = type.by_name
     cdef Py_ssize_t at = 0
     cdef PyObject* name
@@ -36,7 +37,7 @@ cdef object _taken(Field field, object value):
         for i in range(PyList_GET_SIZE(value)):
             given = <object>PyList_GET_ITEM(value, i)
             taken = _number(field, given)
-            let_others(1)
+            yield_gil(1)
             if taken is not given:
                 if items is None:
                     items = (<list>value).copy()
@@ -45,7 +46,7 @@ cdef object _taken(Field field, object value):
     if field.c_card == C_MAP and isinstance(value, dict):
         for name, given in (<dict>value).items():
             taken = _number(field, given)
-            let_others(1)
+            yield_gil(1)
             if taken is not given:
                 if members is None:
                     members = (<dict>value).copy()
@@ -64,7 +65,7 @@ cdef object _number(Field field, object value):
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     if field.kind != K_INT32 and field.kind != K_INT64:
-        # Types that read JSON are given the number's text, which has no fraction then.
+        # Types with their own JSON decoder receive the number's text, which has no fraction then.
         return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else value
     if isinstance(value, int):
         small = PyLong_AsLongLongAndOverflow(value, &overflow)
@@ -74,9 +75,9 @@ cdef object _number(Field field, object value):
 
 
 cdef object _wrapped(object value, object bits):
-    """The number in an integer of that many bits and a sign; itself when it is none."""
+    """The number as a signed integer of that many bits; other values are returned unchanged."""
     if not _LEAST <= value < -_LEAST:
-        value = _LEAST  # the conversion of a float that does not fit, on amd64
+        value = _LEAST  # the result of converting an out-of-range float on amd64
     elif value != int(value):
         return value
     half = 2**bits

@@ -1,12 +1,12 @@
-# JSON text with every object as its pairs, repeats included. It has been parsed before, so it is valid; what is not ends in an error, and
-# nothing outside the text is read (see plain.pxi).
+# Parses JSON text with every object as a list of pairs, repeats included. The text has been parsed before and is valid; an invalid one ends
+# in an error, and nothing outside the text is read (see plain.pxi).
 
 cdef enum:
-    PAIRS_DEPTH = 1000    # as deep as what walks them goes
+    PAIRS_DEPTH = 1000    # as deep as the callers recurse
 
 
 class Pairs(list):
-    """A JSON object with its keys in order, repeats included: a list of (key, value)."""
+    """A JSON object as a list of (key, value) in order, repeats included."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ cdef object pairs_number(Cursor* c):
         if c.at[0] == 46 or c.at[0] == 101 or c.at[0] == 69:
             whole = False
         c.at += 1
-    if whole and p[0] != 45 and c.at - p <= INT_DIGITS:  # integer() leaves -0 to others
+    if whole and p[0] != 45 and c.at - p <= INT_DIGITS:  # integer() does not handle -0
         c.at = p
         return integer(c)
     shown = p[:c.at - p].decode("ascii")
@@ -31,7 +31,7 @@ cdef object pairs_value(Cursor* c, int depth):
     cdef bint first = True
     if depth > PAIRS_DEPTH:
         raise RecursionError
-    let_others(1)
+    yield_gil(1)
     if c.at[0] == 123:
         c.at += 1
         out = Pairs()
@@ -61,8 +61,9 @@ cdef object pairs_value(Cursor* c, int depth):
 
 
 def read_pairs(bytes data not None):
-    """A JSON text with every object as ``Pairs``. Integers of 25 digits and more are floats. Raises RecursionError for one that is nested
-    too deep, ValueError for what is none."""
+    """Parses a JSON text with every object as ``Pairs``. Integers of 25 digits and more become floats. Raises RecursionError when it is
+    nested too deeply, ValueError when it is invalid.
+    """
     cdef Cursor c
     cdef bytes whole = clean_text(data)
     c.at = PyBytes_AS_STRING(whole)

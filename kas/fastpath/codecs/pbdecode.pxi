@@ -1,4 +1,4 @@
-# From protobuf to the typed form. The bytes are untrusted: every read checks against ``end`` before it moves, lengths are compared as
+# Decodes protobuf to the typed form. The bytes are untrusted: every read checks against ``end`` before it advances, lengths are compared as
 # unsigned 64-bit numbers, and recursion stops at MAX_DEPTH.
 
 cdef int wire_varint(Wire* w, uint64_t* out) except -1:
@@ -20,7 +20,7 @@ cdef int wire_varint(Wire* w, uint64_t* out) except -1:
 
 
 cdef int wire_bytes(Wire* w, Wire* sub) except -1:
-    """A length and that many bytes; ``sub`` is them."""
+    """Reads a length and sets ``sub`` to that many bytes."""
     cdef uint64_t n
     wire_varint(w, &n)
     if n > 0x7FFFFFFFFFFFFFFF:
@@ -62,7 +62,7 @@ cdef object wire_str(Wire* w):
     try:
         return PyUnicode_DecodeUTF8(<const char*>s.p, s.end - s.p, NULL)
     except UnicodeDecodeError:
-        # Go keeps the bytes and prints one U+FFFD for each that is not UTF-8.
+        # Go keeps the bytes and prints one U+FFFD for each byte that is not UTF-8.
         text = (<bytes>s.p[:s.end - s.p]).decode("utf-8", "surrogateescape")
         return "".join(["�" if "\udc80" <= c <= "\udcff" else c for c in text])
 
@@ -105,12 +105,12 @@ cdef int field_wire(Field f) noexcept:
 
 
 cdef inline bint is_tag(uint64_t v) noexcept:
-    """Whether a tag begins a field of a message. Go takes 32 bits of a number, as signed ones."""
+    """Whether a tag is valid for a field of a message. Go uses 32 bits of the number, as a signed integer."""
     return v & 7 != 4 and <int32_t><uint32_t>(v >> 3) > 0
 
 
 cdef int check_tag(uint64_t v, str message) except -1:
-    """Raises DecodeError for a tag that begins no field of a message."""
+    """Raises DecodeError for a tag that is not valid for a field of a message."""
     if is_tag(v):
         return 0
     if v & 7 == 4:
@@ -148,7 +148,7 @@ cdef object wire_time(Wire* w, bint micro):
 
 
 cdef object wire_first_bytes(Wire* w, Wire* out, str name):
-    """The last occurrence of a length-delimited field 1 in a message; whether there was one."""
+    """Finds the last occurrence of the length-delimited field 1 in a message; returns whether there is one."""
     cdef uint64_t v
     found = False
     while w.p < w.end:
@@ -167,8 +167,9 @@ cdef object _loads = None
 
 
 cdef object _first_value(bytes text):
-    """What is read of FieldsV1 that is no JSON text: upstream stops behind the first value, and what does not begin with one is no set of
-    fields, which is for those to say who read it."""
+    """The value of FieldsV1 that is not a JSON text: upstream reads only the first JSON value. What does not begin with one is no field
+    set; the consumer of the value reports that.
+    """
     from json import JSONDecoder
     shown = text.decode("utf-8", "replace").lstrip(" \t\r\n")
     try:
@@ -274,7 +275,7 @@ cdef object wire_schema_union(Wire* w, Field f, int depth):
 
 
 cdef object wire_message(Wire* w, Field f, object old, int depth):
-    """The body of one message element; ``old`` is what an earlier occurrence left, which structs merge into."""
+    """Decodes the body of one message element. ``old`` is the result of an earlier occurrence, into which structs are merged."""
     cdef Wire s
     cdef uint64_t v
     cdef list strings
@@ -341,12 +342,12 @@ cdef int wire_map_entry(Wire* w, Field f, dict out, int depth) except -1:
     if not got:
         value = "" if f.kind == K_BYTES else zero_value(f)
     elif value is None and f.kind == K_STRLIST:
-        value = []  # a message that is there and empty is an empty list
+        value = []  # a present but empty message is an empty list
     out[key] = value
     return 0
 
 
-# Messages are two bytes each when they are empty, and a dict each in memory. Nobody else has the interpreter while one is decoded.
+# An empty message takes two bytes, but a dict in memory. The GIL is held while a message is decoded.
 cdef enum:
     MOST_MESSAGES = 200_000
 
@@ -409,7 +410,7 @@ cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
                 value = wire_message(&sub, f, None if found == NULL else <object>found, depth + 1)
                 if f.kind == K_STRLIST and f.omitempty and not value:
                     value = None
-            # The last occurrence counts, also when it is a zero that is not written.
+            # The last occurrence counts, even when it is a zero that would not be written.
             if value is not None:
                 PyDict_SetItem(out, f.name, value)
             elif f.name in out:
@@ -439,9 +440,10 @@ cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
 
 
 def decode_protobuf(TypeDesc type not None, bytes data not None):
-    """A protobuf message (without envelope) to the typed form, as decode() gives it; kind and apiVersion are the caller's to add.
+    """Decodes a protobuf message (without envelope) to the typed form, as decode() returns it; the caller adds kind and apiVersion.
 
-    Unknown fields are skipped, as the generated code does. Raises DecodeError for anything malformed; memory stays proportional to the input.
+    Unknown fields are skipped, as in upstream's generated code. Raises DecodeError for malformed input. Memory is proportional to the
+    input.
     """
     global messages_left
     cdef Wire w
@@ -453,7 +455,7 @@ def decode_protobuf(TypeDesc type not None, bytes data not None):
 
 
 def decode_protobuf_whole(TypeDesc type not None, bytes data not None):
-    """``decode_protobuf``, and whether that is all: False where messages had fields that their types do not know."""
+    """Returns (``decode_protobuf``, complete); complete is False when messages had fields that their types do not know."""
     global fields_left_out
     fields_left_out = False
     obj = decode_protobuf(type, data)
@@ -461,7 +463,7 @@ def decode_protobuf_whole(TypeDesc type not None, bytes data not None):
 
 
 def open_envelope(bytes data not None):
-    """``(api_version, kind, raw, content_type)`` of a k8s envelope. Raises DecodeError when it is none."""
+    """Parses a k8s envelope to ``(api_version, kind, raw, content_type)``. Raises DecodeError when it is not one."""
     cdef Wire w, sub, field
     cdef uint64_t v
     cdef bytes raw = b""

@@ -1,16 +1,16 @@
-# A large JSON text cut into pieces that a parser takes one by one. A parser in C keeps the interpreter's lock for as long as it takes: 20 to
-# 50 ms a megabyte of small values.
+# Splits a large JSON text into pieces that are parsed one by one. A parser in C holds the GIL throughout: 20 to 50 ms per megabyte of small
+# values.
 
 cdef enum:
-    PIECE_BYTES = 64 << 10  # a millisecond to three
+    PIECE_BYTES = 64 << 10  # one to three milliseconds
     PIECES_DEPTH = 1024     # orjson's
 
 
 class NotCutError(ValueError):
-    """A text that is no JSON, or is nested deeper than parsers go: it is for the parser to say what is wrong with it."""
+    """The text is not JSON or is nested too deeply; the full parser has to report the error."""
 
 
-# The text, and where its containers of more than PIECE_BYTES begin, in order: only those are entered, all else stays in one piece.
+# The text and the positions of its containers larger than PIECE_BYTES, in order. Only those are entered; anything else stays in one piece.
 @cython.final
 cdef class _Cut:
     cdef bytes data
@@ -24,7 +24,7 @@ cdef class _Cut:
         free(self.large)
 
     cdef int mark(self) noexcept nogil:
-        """Finds them. -1: it is nested too deep, or there is no memory for them; what does not fit together is seen later."""
+        """Finds those containers. Returns -1 when nesting is too deep or memory is exhausted; mismatched brackets are detected later."""
         cdef Py_ssize_t[PIECES_DEPTH] open
         cdef Py_ssize_t i = 0
         cdef int depth = 0, marked = 0
@@ -65,17 +65,17 @@ cdef class _Cut:
         return <unsigned char>self.p[i] if i < self.n else -1
 
     cdef object parsed(self, Py_ssize_t start, Py_ssize_t stop, int opens):
-        """What stands there, as members or items of a container of its own."""
+        """Parses the text from ``start`` to ``stop`` as the members or items of a container of its own."""
         cdef bytes piece = PyBytes_FromStringAndSize(NULL, stop - start + 2)
         cdef char* to = PyBytes_AS_STRING(piece)
         to[0], to[stop - start + 1] = <char>opens, <char>(opens + 2)
         memcpy(to + 1, self.p + start, stop - start)
         found = self.parse(piece)
-        rest()
+        yield_gil_if_due()
         return found
 
     cdef int take(self, object out, Py_ssize_t start, Py_ssize_t stop) except -1:
-        """Puts what stands there into the container."""
+        """Parses the text from ``start`` to ``stop`` and adds the result to the container ``out``."""
         if isinstance(out, dict):
             (<dict>out).update(self.parsed(start, stop, 123))
         else:
@@ -83,11 +83,11 @@ cdef class _Cut:
         return 0
 
     cdef object enter(self, Py_ssize_t* place):
-        """The container that begins there; ``place`` is behind it then."""
+        """Parses the container at ``place`` and advances ``place`` past it."""
         cdef int opens = self.at(place[0]), c
         cdef Py_ssize_t i = place[0] + 1, start = i, item, key, stop
         cdef object out = {} if opens == 123 else []
-        cdef bint empty = True, waits = False  # nothing has come; something stands between ``start`` and the item
+        cdef bint empty = True, waits = False  # empty: no item yet; waits: there is unparsed text between ``start`` and the item
         self.entered += 1
         while True:
             item = i = self.space(i)
@@ -110,7 +110,7 @@ cdef class _Cut:
             if self.entered < self.count and self.large[self.entered] == i:
                 if waits:
                     stop = item - 1
-                    while self.p[stop] != 44:  # the comma behind the last one
+                    while self.p[stop] != 44:  # the comma after the last one
                         stop -= 1
                     self.take(out, start, stop)
                 value = self.enter(&i)
@@ -139,8 +139,9 @@ cdef class _Cut:
 
 
 def parse_in_pieces(bytes data not None, parse):
-    """A JSON text as ``parse`` reads it, which is given parts of it as texts of their own, so that nobody waits for the interpreter's lock
-    longer than one of some 64 KiB takes. Raises NotCutError, and what ``parse`` raises about a part."""
+    """Parses a JSON text by calling ``parse`` for parts of it that are valid texts of their own, so that the GIL is not held longer than
+    parsing some 64 KiB takes. Raises NotCutError, and what ``parse`` raises for a part.
+    """
     cdef _Cut cut = _Cut()
     cdef Py_ssize_t i
     cdef int found

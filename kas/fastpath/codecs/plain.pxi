@@ -1,14 +1,13 @@
-# Straight from JSON text to the typed form, for documents in which nothing is out of the ordinary: one pass instead of parsing,
-# looking for duplicate fields and decode(). Whatever needs an error text, a warning or a second look (unknown and duplicate
-# fields, values of another type, floats, broken UTF-8, deep nesting) makes it give up, and the caller goes the long way.
-# Benchmark: bench/test_types.py::test_decode_plain.
+# Decodes JSON text directly to the typed form, for documents without anything unusual: one pass instead of parsing, duplicate detection and
+# decode(). Anything that needs an error text, a warning or closer inspection (unknown and duplicate fields, values of another type, floats,
+# invalid UTF-8, deep nesting) makes it give up, and the caller takes the full path. Benchmark: bench/test_types.py::test_decode_plain.
 #
-# The text is untrusted. Invariant: every read of at[0] is preceded by a look at end; a bytes object has a NUL behind its last byte,
-# so that even the byte at end may be read.
+# The text is untrusted. Invariant: every read of at[0] is preceded by a comparison with end; a bytes object has a NUL after its last byte,
+# so that the byte at end may be read as well.
 
 cdef enum:
     PLAIN_DEPTH = 100
-    INT_DIGITS = 18  # fit into 64 bits
+    INT_DIGITS = 18  # fits into 64 bits
 
 
 cdef struct Cursor:
@@ -29,7 +28,7 @@ cdef inline void skip_space(Cursor* c) noexcept:
 
 
 cdef inline int take_c(Cursor* c, char wanted) except -1:
-    """The next byte that is no space."""
+    """Skips white space and consumes ``wanted``, which must be next."""
     skip_space(c)
     if c.at[0] != wanted or c.at >= c.end:
         raise GIVE_UP
@@ -38,7 +37,7 @@ cdef inline int take_c(Cursor* c, char wanted) except -1:
 
 
 cdef inline bint more(Cursor* c, char close, bint first) except -1:
-    """Whether another member follows; steps over the comma before it, or over ``close``."""
+    """Whether another member follows; consumes the comma before it, or ``close``."""
     skip_space(c)
     if c.at >= c.end:
         raise GIVE_UP
@@ -61,7 +60,7 @@ cdef inline int word(Cursor* c, const char* text, Py_ssize_t n) except -1:
 
 
 cdef inline bint is_null(Cursor* c) except -1:
-    """Steps over ``null``."""
+    """Consumes ``null`` if it is next; returns whether it did."""
     if c.at[0] != 110:
         return False
     word(c, b"null", 4)
@@ -69,7 +68,7 @@ cdef inline bint is_null(Cursor* c) except -1:
 
 
 cdef Py_ssize_t span(Cursor* c, bint* ascii) except -2:
-    """The length of a string whose quote has been taken, -1 when it has escapes; the cursor stays at its first byte."""
+    """The length of a string whose opening quote has been consumed, -1 when it has escapes; the cursor stays at its first byte."""
     cdef const char* p = c.at
     cdef uint64_t ones = <uint64_t>0x0101010101010101
     cdef uint64_t high = <uint64_t>0x8080808080808080
@@ -78,7 +77,7 @@ cdef Py_ssize_t span(Cursor* c, bint* ascii) except -2:
     p += kas_unquoted(p, c.end, &seen)
     while c.end - p >= 8:
         memcpy(&x, p, 8)
-        # Quotes, backslashes and control characters, perhaps more (see kas_copy_plain): then byte by byte.
+        # Detects quotes, backslashes, control characters and possibly others (see kas_copy_plain); then continues byte by byte.
         if ((((x ^ (ones * 0x22)) - ones) & ~(x ^ (ones * 0x22))) | (((x ^ (ones * 0x5C)) - ones) & ~(x ^ (ones * 0x5C)))
                 | ((x - ones * 0x20) & ~x)) & high:
             break
@@ -99,7 +98,7 @@ cdef Py_ssize_t span(Cursor* c, bint* ascii) except -2:
 
 
 cdef object text(Cursor* c):
-    """A string."""
+    """Parses a string."""
     cdef bint ascii
     cdef Py_ssize_t n
     cdef object out
@@ -116,7 +115,7 @@ cdef object text(Cursor* c):
     return out
 
 
-# Keys of maps and raw values seen before, at the place their bytes say; a str that is used again keeps its hash.
+# A cache of map keys and of keys in raw values, indexed by their bytes; a reused str has its hash already.
 cdef enum:
     KEYS = 1024
     KEY_LENGTH = 64
@@ -125,7 +124,7 @@ cdef PyObject* key_cache[KEYS]
 
 
 cdef object plain_key(Cursor* c):
-    """As text(), for a key."""
+    """Like text(), for a key."""
     cdef bint ascii
     cdef Py_ssize_t n, i
     cdef uint32_t h = 0
@@ -154,7 +153,7 @@ cdef object plain_key(Cursor* c):
 
 
 cdef object escaped_text(Cursor* c):
-    """A string with escapes, whose quote has been taken."""
+    """Parses a string with escapes, whose opening quote has been consumed."""
     cdef const char* p = c.at
     cdef char near[256]
     cdef char* out = near
@@ -196,7 +195,7 @@ cdef object integer(Cursor* c):
 
 
 cdef object anything(Cursor* c, int depth):
-    """An untyped value."""
+    """Parses an untyped value."""
     cdef dict members
     cdef list items
     cdef bint first = True
@@ -213,7 +212,7 @@ cdef object anything(Cursor* c, int depth):
             key = plain_key(c)
             take_c(c, 58)
             skip_space(c)
-            let_others(1)
+            yield_gil(1)
             if PyDict_GetItem(members, key) != NULL:
                 raise GIVE_UP
             PyDict_SetItem(members, key, anything(c, depth + 1))
@@ -223,7 +222,7 @@ cdef object anything(Cursor* c, int depth):
         items = []
         while more(c, 93, first):
             first = False
-            let_others(1)
+            yield_gil(1)
             items.append(anything(c, depth + 1))
         return items
     if c.at[0] == 116:
@@ -238,7 +237,7 @@ cdef object anything(Cursor* c, int depth):
 
 
 cdef object plain_value(Cursor* c, Field f, int depth):
-    """An element of the field's type; not null."""
+    """Parses an element of the field's type; not null."""
     cdef int kind = f.kind
     cdef object v
     if kind == K_STRING:
@@ -269,7 +268,7 @@ cdef object plain_value(Cursor* c, Field f, int depth):
         return _slow_duration(v)
     if kind == K_BYTES:
         return canonical_bytes(v)
-    raise GIVE_UP  # floats, lists in disguise, and the unions of JSON schemas
+    raise GIVE_UP  # floats, list aliases, and the unions of JSON schemas
 
 
 cdef list plain_list(Cursor* c, Field f, int depth):
@@ -278,7 +277,7 @@ cdef list plain_list(Cursor* c, Field f, int depth):
     take_c(c, 91)
     while more(c, 93, first):
         first = False
-        let_others(1)
+        yield_gil(1)
         out.append(plain_value(c, f, depth + 1))
     return out
 
@@ -293,7 +292,7 @@ cdef dict plain_map(Cursor* c, Field f, int depth):
         key = plain_key(c)
         take_c(c, 58)
         skip_space(c)
-        let_others(1)
+        yield_gil(1)
         if PyDict_GetItem(out, key) != NULL:
             raise GIVE_UP
         PyDict_SetItem(out, key, plain_value(c, f, depth + 1))
@@ -345,9 +344,9 @@ cdef dict plain_struct(Cursor* c, TypeDesc t, int depth):
 
 
 def decode_plain(TypeDesc type not None, bytes data not None):
-    """``decode(type, loads(data))[0]`` of a text without unknown or duplicate fields, or None: then ask decode().
+    """Returns ``decode(type, loads(data))[0]`` for a text without unknown or duplicate fields, or None: then use decode().
 
-    None does not mean that there is something wrong.
+    None does not imply an error.
     """
     cdef Cursor c
     cdef dict out
@@ -358,6 +357,6 @@ def decode_plain(TypeDesc type not None, bytes data not None):
         skip_space(&c)
         out = plain_struct(&c, type, 0)
         skip_space(&c)
-    except (_GiveUp, ValueError):  # of UTF-8, of a quantity, a time or base64
+    except (_GiveUp, ValueError):  # invalid UTF-8, quantity, time or base64
         return None
     return out if c.at == c.end else None

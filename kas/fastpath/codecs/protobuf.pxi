@@ -1,12 +1,12 @@
-# From the typed form to protobuf, as the generated marshallers of k8s.io/api write it: fields ascending by number, plain scalars and
-# messages always, pointers when set, maps sorted. Everything is written backwards (see wire.pxi).
+# Encodes the typed form as protobuf like the generated marshallers of k8s.io/api: fields ascending by number, plain scalars and messages
+# always, pointers when set, maps sorted. The output is written backwards (see wire.pxi).
 
 cdef object _slow_parse_duration = None
 cdef object _slow_format_duration = None
 
 
 def install_durations(parse_duration, format_duration):
-    """Durations to and from nanoseconds."""
+    """Registers the conversions of durations to and from nanoseconds."""
     global _slow_parse_duration, _slow_format_duration
     _slow_parse_duration, _slow_format_duration = parse_duration, format_duration
 
@@ -29,7 +29,7 @@ cdef int back_str(Back* b, object s) except -1:
 
 
 cdef int back_raw_json(Back* b, object v) except -1:
-    """Field 1 of RawExtension and its kin; nothing for null."""
+    """Writes field 1 of RawExtension and similar types; nothing for null."""
     cdef Buf text
     if v is None:
         return 0
@@ -44,7 +44,7 @@ cdef int back_raw_json(Back* b, object v) except -1:
 
 
 cdef int back_message(Back* b, TypeDesc owner, Field f, object v, int depth) except -1:
-    """The body of a message element without length and tag."""
+    """Writes the body of a message element without length and tag."""
     cdef Py_ssize_t n, mark, i
     cdef const char* s
     cdef Field schema
@@ -130,7 +130,7 @@ cdef int back_message(Back* b, TypeDesc owner, Field f, object v, int depth) exc
 
 
 cdef int back_scalar(Back* b, TypeDesc owner, Field f, object v) except -1:
-    """A string, number, bool or bytes value with its length, without its tag."""
+    """Writes a string, number, bool or bytes value with its length, without its tag."""
     cdef int kind = f.kind
     cdef Py_ssize_t n, mark
     cdef const char* s
@@ -169,7 +169,7 @@ cdef int back_map(Back* b, TypeDesc owner, Field f, dict v, int depth) except -1
     for i in range(PyList_GET_SIZE(keys) - 1, -1, -1):
         key = keys[i]
         value = v[key]
-        let_others(1)
+        yield_gil(1)
         entry = b.cap - b.at
         if f.kind > K_BYTES:
             mark = b.cap - b.at
@@ -197,7 +197,7 @@ cdef int back_struct(Back* b, TypeDesc t, dict obj, int depth) except -1:
 
 
 cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1:
-    """``slots`` holds the values of the type's flattened fields."""
+    """Writes all fields; ``slots`` holds the values of the type's flattened fields."""
     cdef WireInfo* w
     cdef Field f
     cdef object v
@@ -227,7 +227,7 @@ cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1
             if not isinstance(v, list):
                 raise bad_value(t, f, v)
             for j in range(PyList_GET_SIZE(v) - 1, -1, -1):
-                let_others(1)
+                yield_gil(1)
                 if f.kind <= K_BYTES:
                     back_scalar(b, t, f, (<list>v)[j])
                 else:
@@ -243,7 +243,7 @@ cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1
 
 
 def encode_protobuf(TypeDesc type not None, dict obj not None, *, str api_version=None, str kind=None):
-    """The typed object as a protobuf message; with ``api_version`` and ``kind`` in the k8s envelope. Raises EncodeError."""
+    """Encodes a typed object as a protobuf message; with ``api_version`` and ``kind`` in the k8s envelope. Raises EncodeError."""
     cdef Back b
     cdef Py_ssize_t mark
     back_init(&b, 2048)
@@ -260,9 +260,9 @@ def encode_protobuf(TypeDesc type not None, dict obj not None, *, str api_versio
 
 
 def protobuf_list(bytes list_meta not None, items not None, *, str api_version=None, str kind=None):
-    """A list message from finished parts: ``list_meta`` is the ListMeta message (field 1), every item a message (field 2).
+    """Builds a list message from encoded parts: ``list_meta`` is the ListMeta message (field 1), each item a message (field 2).
 
-    With ``api_version`` and ``kind`` in the k8s envelope. One copy of each item, so that stored bytes can be served as a list.
+    With ``api_version`` and ``kind`` in the k8s envelope. Each item is copied once, so that stored bytes can be served as a list.
     """
     cdef Py_ssize_t total = 0, size
     cdef bytes item
@@ -292,7 +292,7 @@ def protobuf_list(bytes list_meta not None, items not None, *, str api_version=N
 
 
 def envelope_head(str api_version not None, str kind not None, Py_ssize_t size):
-    """What stands before ``size`` bytes of an object in the envelope; ``ENVELOPE_TAIL`` follows them. For streamed lists."""
+    """The part of the envelope before an object of ``size`` bytes; ``ENVELOPE_TAIL`` follows the object. For streamed lists."""
     version, name = api_version.encode(), kind.encode()
     meta = b"\x0a" + varint(len(version)) + version + b"\x12" + varint(len(name)) + name
     return b"k8s\x00\x0a" + varint(len(meta)) + meta + b"\x12" + varint(size)

@@ -1,5 +1,5 @@
-# Scalars with a form of their own. The quick test here answers "already canonical" for what is common; everything else goes to the
-# plain Python of kas.meta.scalars and kas.meta.quantity, which scheme.py hands in through install_scalars().
+# Scalars with a canonical text form. A fast check here recognises common canonical texts; all others go to the Python code of
+# kas.meta.scalars and kas.meta.quantity, which scheme.py registers through install_scalars().
 
 cdef object _slow_quantity = None
 cdef object _slow_time = None
@@ -8,14 +8,15 @@ cdef object _slow_duration = None
 
 
 def install_scalars(quantity, time, micro_time, duration):
-    """Give the unit the full parsers: each takes the text (quantity: str, int or float) and returns the canonical text, None for a
-    zero time, or raises DecodeError."""
+    """Registers the full parsers. Each takes the text (quantity: str, int or float) and returns the canonical text, or None for a zero
+    time; or raises DecodeError.
+    """
     global _slow_quantity, _slow_time, _slow_micro_time, _slow_duration
     _slow_quantity, _slow_time, _slow_micro_time, _slow_duration = quantity, time, micro_time, duration
 
 
 cdef bint quantity_is_canonical(const char* s, Py_ssize_t n) noexcept:
-    """True only for a plain integer with a common suffix that canonicalising cannot change."""
+    """True only for a plain integer with a common suffix that is certainly canonical."""
     cdef Py_ssize_t i = 0
     cdef int64_t v = 0
     if n == 0 or n > 12 or s[0] < 49 or s[0] > 57:
@@ -65,7 +66,7 @@ cdef inline int days_in(int year, int month) noexcept:
 
 
 cdef bint time_is_canonical(const char* s, Py_ssize_t n, bint micro) noexcept:
-    """RFC 3339 in UTC with exactly the digits Go writes, a day that its month has, and not the zero time."""
+    """True for RFC 3339 in UTC with exactly the digits that Go writes, a day that exists in its month, and not the zero time."""
     cdef int month
     if n != (27 if micro else 20):
         return False
@@ -79,7 +80,7 @@ cdef bint time_is_canonical(const char* s, Py_ssize_t n, bint micro) noexcept:
         return False
     if two(s, 11) > 23 or two(s, 14) > 59 or two(s, 17) > 59:
         return False
-    return not (s[0] == 48 and s[1] == 48 and s[2] == 48)  # early years, among them the zero time, take the long way
+    return not (s[0] == 48 and s[1] == 48 and s[2] == 48)  # early years, including the zero time, take the slow path
 
 
 cdef object canonical_time(object v, bint micro):
@@ -127,7 +128,9 @@ cdef bint base64_is_canonical(const char* s, Py_ssize_t n) noexcept:
 
 
 def go_base64(str text):
-    """Decode standard base64 as Go's StdEncoding does: line breaks are skipped, padding is required, errors name the byte."""
+    """Decodes standard base64 like Go's StdEncoding: line breaks are skipped, padding is required, errors name the byte. Raises
+    DecodeError.
+    """
     cdef bytes raw = text.encode("utf-8", "surrogatepass")
     cdef Py_ssize_t i = 0, n = len(raw), padding
     cdef uint32_t group

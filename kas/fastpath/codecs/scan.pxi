@@ -1,13 +1,13 @@
-# Raw JSON looked at without parsing it.
+# Scans of raw JSON without parsing it.
 
 def has_digits(bytes data not None, Py_ssize_t least):
-    """Whether ``least`` digits or more follow one another anywhere in the text. Looks at one byte of ``least`` where there are few."""
+    """Whether the text contains ``least`` or more consecutive digits. It reads about one byte in ``least`` when digits are rare."""
     cdef const char* s = PyBytes_AS_STRING(data)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(data), start = 0, i
     if least < 1:
         raise ValueError("least must be positive")
     while start + least <= n:
-        # Backwards from the last of them: whatever is no digit there, no run of them goes across it.
+        # Scans backwards from the last byte of a possible run: no run spans a byte that is not a digit.
         i = start + least - 1
         while i >= start and 48 <= s[i] <= 57:
             i -= 1
@@ -18,15 +18,15 @@ def has_digits(bytes data not None, Py_ssize_t least):
 
 
 cdef enum:
-    LIKE_DEPTH = 500    # both parsers go deeper
-    LIKE_KEY = 1000     # libyaml gives up looking for the colon after 1024
-    LIKE_DIGITS = 18    # an int64 whatever the digits
+    LIKE_DEPTH = 500    # both parsers support more
+    LIKE_KEY = 1000     # libyaml stops searching for the colon after 1024
+    LIKE_DIGITS = 18    # always fits an int64
 
 
 def reads_alike(bytes data not None):
-    """Whether a JSON document certainly means the same when it is read as YAML (go-yaml v2, libyaml).
+    """Whether a JSON document certainly has the same meaning when read as YAML (go-yaml v2, libyaml).
 
-    A single line of printable ASCII with whole numbers and plain escapes; whether it is valid and whether keys repeat is not looked at.
+    True for a single line of printable ASCII with whole numbers and simple escapes. It checks neither validity nor repeated keys.
     """
     cdef const char* s = PyBytes_AS_STRING(data)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, start, digits
@@ -81,7 +81,7 @@ def reads_alike(bytes data not None):
 
 
 cdef Py_ssize_t _string_end(const char* p, Py_ssize_t i, Py_ssize_t n) noexcept nogil:
-    """Behind the closing quote of the string whose text begins at ``i``."""
+    """The offset after the closing quote of the string whose content begins at ``i``."""
     while i < n:
         if p[i] == 92:
             i += 2
@@ -93,7 +93,7 @@ cdef Py_ssize_t _string_end(const char* p, Py_ssize_t i, Py_ssize_t n) noexcept 
 
 
 cdef Py_ssize_t _value_end(const char* p, Py_ssize_t i, Py_ssize_t n) noexcept nogil:
-    """Behind the value that begins at ``i``, a container or a scalar."""
+    """The offset after the container or scalar that begins at ``i``."""
     cdef int depth = 0
     while i < n:
         if p[i] == 34:
@@ -116,7 +116,8 @@ cdef Py_ssize_t _value_end(const char* p, Py_ssize_t i, Py_ssize_t n) noexcept n
 
 
 def without_member(bytes data not None, bytes name not None):
-    """Compact, valid JSON with ``null`` as the value of every member of that name, for those who need little of a large object."""
+    """Replaces the value of every member with this name by ``null`` in compact, valid JSON, for readers that need little of a large object.
+    """
     cdef const char* p = PyBytes_AS_STRING(data)
     cdef const char* q
     cdef const char* wanted = PyBytes_AS_STRING(name)

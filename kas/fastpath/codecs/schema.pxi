@@ -1,8 +1,8 @@
-# Types made from structural schemas while the server runs, and the walks of their objects: pruning, nulls, defaults.
+# Types made from structural schemas at run time, and the walks over their objects: pruning, nulls, defaults.
 #
-# An object of such a type is the decoded JSON itself, whatever is wrong with it: a value of another type is found by validation, not by
-# decoding. So the walks are lenient, work in place, and follow the object, not the type. The object is untrusted; recursion is
-# bounded by MAX_DEPTH. Upstream: apiextensions-apiserver pkg/apiserver/schema/{pruning,defaulting}.
+# An object of such a type is the decoded JSON itself, even if it is invalid: values of other types are found by validation, not by
+# decoding. So the walks are lenient, work in place, and follow the object, not the type. The object is untrusted; recursion is bounded by
+# MAX_DEPTH. Upstream: apiextensions-apiserver pkg/apiserver/schema/{pruning,defaulting}.
 
 cdef dict SCHEMA_KINDS = {"string": K_STRING, "integer": K_INT64, "number": K_DOUBLE, "boolean": K_BOOL}
 cdef dict SCHEMA_SCALARS = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
@@ -10,22 +10,22 @@ cdef frozenset META_KEYS = frozenset(("apiVersion", "kind", "metadata"))
 
 
 def schema_type(str name not None, dict schema not None):
-    """The TypeDesc of the objects of a structural schema: a resource, whose apiVersion, kind and metadata need no mention.
+    """The TypeDesc of objects of a structural schema: a resource, whose schema need not mention apiVersion, kind and metadata.
 
-    Nothing is shared with other types and nothing else refers to it: it goes when the last reference goes. ``schema`` is kept, and
-    must not change. Raises RecursionError for a schema nested too deeply. Types of objects inside are filled when something of them is
-    first asked for: most objects have a small part of what their schema knows.
+    It shares nothing with other types and nothing else references it, so it is freed with its last reference. ``schema`` is kept and must
+    not change. Raises RecursionError for a schema that is nested too deeply. Types of inner objects are filled on first use: most objects
+    use a small part of their schema.
     """
     cdef TypeDesc t = custom_type(name, True)
     schema_fill(t, schema, defaults_in(schema))
     return t
 
 
-cdef list NO_DEFAULTS = []  # of the many types without any; nobody writes to it
+cdef list NO_DEFAULTS = []  # shared by the many types without defaults; never modified
 
 
 def lazy_schema_type(str name not None, load not None):
-    """As ``schema_type``, of the schema that ``load()`` gives when the type's fields are first asked for; what it raises then is raised.
+    """Like ``schema_type``, for the schema that ``load()`` returns when the type's fields are first used; its exceptions propagate then.
 
     Most definitions of a server are never used: until then a type costs some hundred bytes.
     """
@@ -66,7 +66,7 @@ cdef inline int filled(TypeDesc t) except -1:
 
 
 cdef set defaults_in(dict schema):
-    """The schemas, by identity, below which there are defaults. Raises RecursionError for one nested too deeply."""
+    """The identities of the schemas that have defaults below them. Raises RecursionError for one that is nested too deeply."""
     cdef set out = set()
     find_defaults(schema, out, 0)
     return out
@@ -130,15 +130,16 @@ cdef int schema_fill(TypeDesc t, dict schema, set defaults) except -1:
 
 
 cdef Field schema_field(str key, dict schema, str name, set defaults):
-    """What describes the values of a schema. Upstream's walks go by the value, not by the type: a list is walked by ``items`` and an object
-    by its properties whatever ``type`` names, so what the schema says besides its type stands in ``aside``."""
+    """The Field that describes the values of a schema. Upstream's walks follow the value, not the type: a list is walked by ``items`` and
+    an object by its properties, whatever ``type`` says. So the parts of the schema for other types are in ``aside``.
+    """
     cdef Field f, other
     cdef str kind = schema.get("type") or ""
     cdef bint of_objects = bool(schema.get("properties") or schema.get("additionalProperties"))
     cdef bint of_lists = isinstance(schema.get("items"), dict)
     if schema.get("x-kubernetes-int-or-string"):
         kind = "intOrString"
-    elif not kind:  # what preserves unknown fields may go without a type
+    elif not kind:  # with preserved unknown fields, a schema may have no type
         kind = "object" if of_objects else "array" if of_lists else ""
     f = shaped_field(key, schema, kind, name, defaults)
     if of_lists and kind != "array":
@@ -150,7 +151,7 @@ cdef Field schema_field(str key, dict schema, str name, set defaults):
 
 
 cdef Field shaped_field(str key, dict schema, str kind, str name, set defaults):
-    """As ``schema_field``, of the values of one type."""
+    """Like ``schema_field``, for the values of one type."""
     cdef Field f = Field.__new__(Field)
     f.name = f.pb_name = key
     f.schema = schema
@@ -190,7 +191,8 @@ cdef Field shaped_field(str key, dict schema, str kind, str name, set defaults):
 
 
 cdef int schema_element(Field f, dict schema, str name, set defaults) except -1:
-    """What a list or map holds. ``type`` and ``message`` are the element's, as in the tables, unless it is a list or map itself."""
+    """Sets the element of a list or map. ``type`` and ``message`` are the element's, as in the tables, unless it is a list or map itself.
+    """
     f.element = schema_field(None, schema, name, defaults)
     f.type, f.kind = (f.element.type, f.element.kind) if f.element.c_card == C_SINGLE else (f.element.card, K_RAW)
     f.target = f.element.target if f.element.c_card == C_SINGLE else None
@@ -203,7 +205,7 @@ cdef inline bint is_object(Field f) noexcept:
 
 
 cdef Field schema_of(Field f, object v):
-    """What describes a value at ``f``'s place."""
+    """The Field that describes a value at the position of ``f``."""
     if isinstance(v, dict):
         while f.aside is not None and f.c_card != C_MAP and not is_object(f):
             f = f.aside
@@ -214,7 +216,7 @@ cdef Field schema_of(Field f, object v):
 
 
 cdef Field schema_below(Field f, TypeDesc t, object key):
-    """What describes the value at a key, or None. ``f`` or ``t`` describes the object, both None nothing."""
+    """The Field that describes the value at a key, or None. ``f`` or ``t`` describes the object; if both are None, nothing does."""
     if t is None and f is not None:
         if f.c_card == C_MAP:
             return f.element
@@ -236,7 +238,7 @@ cdef class _Pruner:
             self.unknown.append(f"{path}.{key}" if path else key)
         return 0
 
-    # ``keep``: unknown fields of this object stay, though not those further below.
+    # ``keep``: unknown fields of this object are preserved, but not those further below.
     cdef int struct(self, TypeDesc t, dict x, Path* p, int depth, bint keep) except -1:
         cdef Py_ssize_t pos = 0
         cdef PyObject* key
@@ -288,15 +290,15 @@ cdef class _Pruner:
             if keep and (f is None or f.c_card != C_LIST):
                 return 0
             for i in range(PyList_GET_SIZE(v)):
-                here.index = i  # what a list preserves is in its items
+                here.index = i  # a list's preserve setting applies to its items
                 self.value(f.element if f is not None and f.c_card == C_LIST else None, (<list>v)[i], &here, depth + 1, keep)
         return 0
 
 
 def prune(TypeDesc type not None, dict obj not None):
-    """Take away, in place, the fields that the type does not know; answers their paths ("spec.l[0].x"), sorted.
+    """Removes, in place, the fields that the type does not know; returns their paths ("spec.l[0].x"), sorted.
 
-    Metadata of the object and of those embedded in it are left alone.
+    Metadata of the object and of objects embedded in it are left alone.
     """
     cdef _Pruner pruner = _Pruner()
     pruner.unknown = []
@@ -307,7 +309,7 @@ def prune(TypeDesc type not None, dict obj not None):
 
 
 def prune_value(Field f not None, object value):
-    """As ``prune``, of one value that ``f`` describes."""
+    """Like ``prune``, for one value that ``f`` describes."""
     cdef _Pruner pruner = _Pruner()
     pruner.unknown = []
     pruner.value(f, value, NULL, 0, False)
@@ -345,7 +347,7 @@ cdef int nulls(Field f, TypeDesc t, object v, int depth) except -1:
 
 
 def drop_nulls(TypeDesc type not None, dict obj not None):
-    """Take away, in place, nulls where the type allows none and has no default."""
+    """Removes, in place, nulls where the type does not allow null and has no default."""
     type.ready()
     nulls(None, type, obj, 0)
 
@@ -374,7 +376,7 @@ cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
         while PyDict_Next(<dict>v, &pos, &key, &val):
             below = schema_below(f, t, <object>key)
             if below is not None:
-                if val == <PyObject*>None and below.has_default and not below.accepts_null:  # of what has no name of its own
+                if val == <PyObject*>None and below.has_default and not below.accepts_null:  # values of additional properties
                     (<dict>v)[<object>key] = inner = copy_default(below.default)
                     schema_defaults(below, None, inner, depth + 1)
                 else:
@@ -388,8 +390,9 @@ cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
 
 
 def apply_schema_defaults(TypeDesc type not None, dict obj not None):
-    """Fill in, in place, the defaults of what is absent, or null where null is not allowed, at every level that is there; of items, and of
-    values of maps, those of nulls."""
+    """Fills in, in place, the defaults of absent values, and of nulls where null is not allowed, at every level that is present; in list
+    items and map values, only those of nulls.
+    """
     type.ready()
     if type.defaults_below:
         schema_defaults(None, type, obj, 0)

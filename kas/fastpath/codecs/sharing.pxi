@@ -1,36 +1,37 @@
-# The sets of managed fields that stored objects have in common. Whoever changes an object parses the whole of it, mostly to hand these sets on
-# as they are, and they are a third of a pod: all pods of a Deployment have the same, and an object has them from write to write. So a text of
-# FieldsV1 that was seen before is not parsed again: the objects share its dict, which nobody changes (see kas/patch/_fieldsets.pyx), and who
-# writes one of them down copies its text.
+# Sharing of managed field sets among stored objects.
+#
+# A writer parses the whole stored object, mostly to pass these sets on unchanged, and they are a third of a pod. All pods of a Deployment
+# have the same sets, and an object keeps them from write to write. So a FieldsV1 text that was seen before is not parsed again: the objects
+# share its dict, which must not be changed (see kas/patch/_fieldsets.pyx), and encoders copy its text.
 
 cdef enum:
-    SHARED_BYTES = 32 << 20   # what all of them may take
-    SHARED_EACH = 400         # of one, but for what its text says
-    SHARED_FOR_BYTE = 40      # "a":{ } is a str and a dict
+    SHARED_BYTES = 32 << 20   # the most memory of all sets
+    SHARED_EACH = 400         # per set, besides its contents
+    SHARED_FOR_BYTE = 40      # memory per byte of text: "a":{} is a str and a dict
     SHARED_LONGEST = 32 << 10
     SHARED_DEPTH = 100
 
 
 @cython.final
 cdef class SharedFields:
-    """A set that several objects have: what it was parsed to, its text, and the node of the schema that it was last found to fit."""
+    """A set shared by several objects: its parsed dict, its text, and the schema node that it was last found to fit."""
 
     def __init__(self, dict fields not None, bytes text not None):
         self.fields, self.text = fields, text
 
 
 cdef dict _shared_texts = {}
-cdef dict _shared_ids = {}  # by the address of the dict, which lives as long as it is here
+cdef dict _shared_ids = {}  # by the address of the dict, which is alive as long as it is listed here
 cdef Py_ssize_t _shared_size = 0
 
 
 def shared_bytes():
-    """What the shared sets take at most, and what they may take."""
+    """Returns (estimated memory of the shared sets, their limit), in bytes."""
     return _shared_size, SHARED_BYTES
 
 
 cdef SharedFields shared_of(dict fields):
-    """What is known of a dict that is shared, else None."""
+    """The SharedFields of a shared dict, else None."""
     cdef PyObject* found = PyDict_GetItem(_shared_ids, PyLong_FromVoidPtr(<void*>fields))
     return <SharedFields>found if found != NULL else None
 
@@ -48,7 +49,7 @@ cdef bint _only_objects(dict level, int depth):
 
 
 cdef SharedFields _shared(bytes text, object loads):
-    """The set of a text; None for what is no set."""
+    """The shared set of a text; None when it is not a set."""
     global _shared_size
     cdef SharedFields found
     cdef PyObject* known = PyDict_GetItem(_shared_texts, text)
@@ -70,7 +71,7 @@ cdef SharedFields _shared(bytes text, object loads):
 
 
 cdef Py_ssize_t _object_end(const char* s, Py_ssize_t i, Py_ssize_t end) noexcept:
-    """Behind the object that begins at ``i``; -1 where it does not end."""
+    """The offset after the object that begins at ``i``; -1 when it does not end."""
     cdef int depth = 0
     cdef char c, escaped
     while i < end:
@@ -90,8 +91,9 @@ cdef Py_ssize_t _object_end(const char* s, Py_ssize_t i, Py_ssize_t end) noexcep
 
 
 def parse_sharing(bytes data not None, Py_ssize_t metadata_end, object loads not None):
-    """``loads(data)``, a stored object of a built-in type as canonical JSON, with the sets of its managed fields shared. ``metadata_end`` is
-    where its metadata end, 0 where that is not known: then nothing is shared."""
+    """``loads(data)`` for a stored object of a built-in type as canonical JSON, with its managed field sets shared. ``metadata_end`` is the
+    end of its metadata; 0 when unknown, and then nothing is shared.
+    """
     cdef const char* s = PyBytes_AS_STRING(data)
     cdef const char* begin
     cdef Py_ssize_t end = min(metadata_end, PyBytes_GET_SIZE(data)), i, at = 0, stop, size = 0, entry = -1

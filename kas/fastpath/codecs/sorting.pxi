@@ -1,14 +1,14 @@
-# Sorting of what may be much.
+# Sorting of lists that may be long.
 
 cdef enum:
-    SORTED_AT_ONCE = 4096   # a millisecond
+    SORTED_AT_ONCE = 4096   # about a millisecond
 
 
 cdef list merged_in_turns(list a, list b):
     cdef list out = []
     cdef Py_ssize_t i = 0, k = 0, n = PyList_GET_SIZE(a), m = PyList_GET_SIZE(b)
     while i < n and k < m:
-        let_others(1)
+        yield_gil(1)
         if b[k] < a[i]:
             out.append(b[k])
             k += 1
@@ -21,7 +21,9 @@ cdef list merged_in_turns(list a, list b):
 
 
 cdef list sort_in_turns(list keys, object key=None):
-    """``sorted(keys, key=key)``, of many in pieces which are then made one, two and two. The list itself may be sorted."""
+    """``sorted(keys, key=key)``; a long list is sorted in pieces that are merged pairwise, with GIL checks in between. ``keys`` itself may
+    be modified.
+    """
     cdef list pieces, merged, piece
     cdef Py_ssize_t i
     if len(keys) <= SORTED_AT_ONCE:
@@ -32,7 +34,7 @@ cdef list sort_in_turns(list keys, object key=None):
     pieces = [keys[i:i + SORTED_AT_ONCE] for i in range(0, len(keys), SORTED_AT_ONCE)]
     for piece in pieces:
         piece.sort()
-        rest()
+        yield_gil_if_due()
     while len(pieces) > 1:
         merged = []
         for i in range(0, len(pieces), 2):

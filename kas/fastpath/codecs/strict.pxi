@@ -1,32 +1,32 @@
-# Raw JSON looked at for what strict decoding objects to, which a parsed dict can no longer show: keys that an object has twice, and, where
-# its type is known, keys that this does not have. One pass without building objects; every key goes into one hash table under the number
-# of its object, so the work is linear whatever the document. What was told once costs a look into the table.
+# Strict decoding checks on raw JSON, which a parsed dict can no longer provide: repeated keys of an object and, if its type is known,
+# unknown keys. One pass without building objects: each key is entered into one hash table with the number of its object, so the work is
+# linear for any document. Keys already reported are marked in the same table.
 #
-# The document has been parsed before (gojson), so it is valid JSON; the scan still never reads outside the text.
+# The document has been parsed before (gojson) and is valid JSON; the scan still never reads outside the text.
 
 cdef struct KeySlot:
-    uint32_t object  # 0 is free
+    uint32_t object  # 0: a free slot
     uint32_t hash
-    int32_t start    # in the document; below 0: as far from the end of what has no escapes any more
+    int32_t start    # offset in the document; negative: in the buffer of unescaped keys, relative to its end
     int32_t length
 
 
 cdef struct KeyTable:
     KeySlot* slots
-    KeySlot* near  # not to be freed
+    KeySlot* near  # an array that must not be freed
     uint32_t mask
     uint32_t used
     const char* document
-    const char* plain  # behind its end
+    const char* plain  # the end of the buffer of unescaped keys
 
 
-# What a container is to the scan.
+# How the scan treats a container.
 cdef enum:
-    S_NOTHING = 0     # nothing in it is looked at
-    S_UNTYPED = 1     # repeated keys are told, at any depth
-    S_STRUCT = 2      # of a type: unknown keys are told, too
-    S_MAP = 3         # of elements of a field
-    S_LIST = 4        # likewise
+    S_NOTHING = 0     # its contents are ignored
+    S_UNTYPED = 1     # repeated keys are reported, at any depth
+    S_STRUCT = 2      # of a type: unknown keys are reported as well
+    S_MAP = 3         # a map of elements of a field
+    S_LIST = 4        # a list of elements of a field
     S_OPERATIONS = 5  # a JSON patch
     S_OPERATION = 6
 
@@ -35,23 +35,23 @@ cdef struct Frame:
     int what
     uint32_t object   # 0 for arrays
     int32_t index     # current index of an array
-    bint descends     # whether the value of the current key is looked into
-    int32_t start     # current key of an object, for paths: as in a KeySlot
+    bint descends     # whether the value of the current key is scanned
+    int32_t start     # current key of an object, for paths; as in KeySlot
     int32_t length
     PyObject* of      # S_STRUCT: its TypeDesc, S_MAP and S_LIST: their Field; borrowed
     PyObject* field   # S_STRUCT: the Field of the current key; borrowed
 
 
-# What most documents need lies on the C stack: a block large enough for the deepest costs a system call each time.
+# Enough for most documents, on the C stack: allocating a block for the deepest costs a system call each time.
 cdef enum:
     NEAR_DEPTH = 64
     NEAR_KEYS = 256
     MAX_SCAN_DEPTH = 10000
     MAX_FINDINGS = 100  # sigs.k8s.io/json stops collecting there
 
-cdef uint32_t TOLD = <uint32_t>1 << 31  # beside the number of an object: its keys that were told
+cdef uint32_t TOLD = <uint32_t>1 << 31  # flag in a slot's object number: the key has been reported
 cdef uint32_t _hash_seed = <uint32_t>(hash("kas") & 0x7FFFFFFF)
-cdef Py_ssize_t SCAN_BYTES = 1 << 18  # a millisecond or two
+cdef Py_ssize_t SCAN_BYTES = 1 << 18  # GIL check interval: a millisecond or two
 
 
 cdef int table_grow(KeyTable* t) except -1:
@@ -77,7 +77,7 @@ cdef inline const char* key_at(KeyTable* t, int32_t start) noexcept:
 
 
 cdef int table_add(KeyTable* t, int32_t start, int32_t length, uint32_t object) except -1:
-    """1 when the object already has the key, else 0 and the key is noted."""
+    """Returns 1 if the object already has the key; else adds it and returns 0."""
     cdef uint32_t h = _hash_seed ^ (object * <uint32_t>2654435761U), at
     cdef const char* key = key_at(t, start)
     cdef int32_t i
@@ -101,16 +101,16 @@ cdef int table_add(KeyTable* t, int32_t start, int32_t length, uint32_t object) 
 
 
 cdef bytes clean_text(bytes data):
-    """Where keys are compared: what is no UTF-8 is U+FFFD by then in Go."""
+    """The text in which keys are compared: as in Go, invalid UTF-8 has become U+FFFD."""
     return data if data.isascii() else utf8_text(data).encode()
 
 
 @cython.final
 @cython.no_gc
 cdef class _Scan:
-    """One document. What it finds goes to ``found`` as (what it is: duplicate or unknown, path), each once, in the document's order."""
+    """The scan of one document. Findings are appended to ``found`` as (duplicate or unknown, path), each once, in document order."""
 
-    cdef bytes data, plain  # plain: keys without their escapes
+    cdef bytes data, plain  # plain: unescaped keys
     cdef Py_ssize_t used    # of plain
     cdef frozenset members  # of an operation
     cdef dict found
@@ -150,7 +150,7 @@ cdef class _Scan:
         return text[1:] if text.startswith(".") else text
 
     cdef bint tell(self, str what) except -1:
-        """True: nothing more is to be told."""
+        """Records a finding at the current key. Returns True when the limit is reached."""
         self.found[what, self.path()] = None
         return len(self.found) >= MAX_FINDINGS
 
@@ -173,7 +173,7 @@ cdef class _Scan:
         return 0
 
     cdef int enter(self, bint array) except -1:
-        """A container begins, in the innermost of those that are open."""
+        """Enters a container within the innermost open one."""
         cdef Frame* up = self.stack + self.depth - 1
         cdef Field f
         if up.what == S_UNTYPED or (up.what == S_OPERATION and up.descends):
@@ -190,14 +190,14 @@ cdef class _Scan:
             f = <Field>up.of
         else:
             return self.push(S_NOTHING, NULL, array)
-        # Types that read their own JSON are no structs: nothing inside them is looked at.
+        # Types with their own JSON decoder are not structs: nothing inside them is checked.
         if array or f.target is None or f.target.kind != K_STRUCT:
             return self.push(S_NOTHING, NULL, array)
         f.target.ready()
         return self.push(S_STRUCT, <PyObject*>f.target, array)
 
     cdef bint key(self, int32_t start, int32_t length, bint escaped) except -1:
-        """The innermost object has such a key. True: nothing more is to be told."""
+        """Handles a key of the innermost object. Returns True when the limit of findings is reached."""
         cdef Frame* top = self.stack + self.depth - 1
         cdef bint known = True
         if top.what == S_NOTHING:
@@ -214,7 +214,7 @@ cdef class _Scan:
         return not table_add(&self.table, start, length, top.object | TOLD) and self.tell("duplicate")
 
     cdef bint known(self, Frame* top) except -1:
-        """Whether the object may have its current key; finds out what its value is."""
+        """Whether the object's type has the current key; determines how to treat its value."""
         cdef const char* key = key_at(&self.table, top.start)
         cdef int place
         if top.what == S_STRUCT:
@@ -227,7 +227,7 @@ cdef class _Scan:
         return True
 
     cdef int32_t unescaped(self, int32_t start, int32_t* length) except? -1:
-        """The place of the same key without its escapes, and its length."""
+        """Unescapes a key; returns its position and sets its length."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.data) + 4
         cdef char* plain
         if self.plain is None:
@@ -240,7 +240,7 @@ cdef class _Scan:
         return start
 
     cdef int run(self, int what, PyObject* of) except -1:
-        """Looks through the document, whose outermost value is ``what``."""
+        """Scans the document, whose root is treated as ``what``."""
         cdef const char* s = PyBytes_AS_STRING(self.data)
         cdef Py_ssize_t n = PyBytes_GET_SIZE(self.data), i = 0, stop, pause = SCAN_BYTES
         cdef bint want_key = False
@@ -258,8 +258,8 @@ cdef class _Scan:
                 i = stop + 1
                 continue
             i += 1
-            if i >= pause:  # whoever waits for the interpreter's lock gets it
-                rest()
+            if i >= pause:  # GIL check
+                yield_gil_if_due()
                 pause = i + SCAN_BYTES
             if c == 44:
                 if self.depth and self.stack[self.depth - 1].object:
@@ -282,15 +282,16 @@ cdef class _Scan:
 
 
 def duplicate_fields(bytes data not None):
-    """Paths ("spec.containers[0].image") of object keys that occur again in the same object, in document order, each once, at most 100."""
+    """The paths ("spec.containers[0].image") of keys that are repeated in the same object, in document order, each once, at most 100."""
     cdef _Scan scan = _Scan(data)
     scan.run(S_UNTYPED, NULL)
     return [path for _, path in scan.found]
 
 
 def strict_fields(bytes data not None, TypeDesc type):
-    """``unknown field "spec.foo"`` and ``duplicate field "data.a"`` of an object of ``type``, a type of the tables, or of untyped values,
-    in document order, each once, at most 100. Nothing is told of what is inside an unknown field."""
+    """The texts ``unknown field "spec.foo"`` and ``duplicate field "data.a"`` for an object of ``type`` (a type of the tables, or None for
+    untyped values), in document order, each once, at most 100. Nothing inside an unknown field is reported.
+    """
     cdef _Scan scan = _Scan(data)
     if type is None:
         scan.run(S_UNTYPED, NULL)
@@ -301,7 +302,7 @@ def strict_fields(bytes data not None, TypeDesc type):
 
 
 def strict_operations(bytes data not None, frozenset members not None):
-    """The same of a JSON patch, whose operations have such members (bytes) and any value."""
+    """Like ``strict_fields``, for a JSON patch whose operations have ``members`` (bytes) with any values."""
     cdef _Scan scan = _Scan(data)
     scan.members = members
     scan.run(S_OPERATIONS, NULL)

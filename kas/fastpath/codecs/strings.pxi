@@ -10,13 +10,13 @@ cdef void _init_escape() noexcept:
         ESCAPE[i] = 1 if i < 0x20 else 0
     for i in (34, 92, 60, 62, 38):  # " \ < > &
         ESCAPE[i] = 1
-    ESCAPE[0xE2] = 2  # U+2028 and U+2029 begin with it
+    ESCAPE[0xE2] = 2  # first byte of U+2028 and U+2029
 
 _init_escape()
 
 
 cdef int put_string(Buf* b, const char* s, Py_ssize_t n) except -1:
-    """The bytes (valid UTF-8) as a quoted JSON string."""
+    """Writes bytes (valid UTF-8) as a quoted JSON string."""
     cdef Py_ssize_t i
     reserve(b, n + 2)
     b.p[b.n] = 34
@@ -30,7 +30,7 @@ cdef int put_string(Buf* b, const char* s, Py_ssize_t n) except -1:
 
 
 cdef int put_escaped(Buf* b, const char* s, Py_ssize_t i, Py_ssize_t n) except -1:
-    """The rest of a string from ``i`` on, and its closing quote."""
+    """Writes the rest of a string from ``i`` on, and the closing quote."""
     cdef Py_ssize_t start = i
     cdef unsigned char c
     b.escaped = True
@@ -87,14 +87,14 @@ cdef int put_text(Buf* b, object s) except -1:
     try:
         p = PyUnicode_AsUTF8AndSize(s, &n)
     except UnicodeEncodeError:
-        # A lone surrogate has no UTF-8 form; Go would have read U+FFFD in its place.
+        # A lone surrogate has no UTF-8 form; Go would have decoded it as U+FFFD.
         fixed = (<str>s).encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
         return put_string(b, PyBytes_AS_STRING(fixed), PyBytes_GET_SIZE(fixed))
     return put_string(b, p, n)
 
 
 def go_float(double x):
-    """A float64 as Go's encoding/json prints it: shortest digits, exponent form below 1e-6 and from 1e21 on."""
+    """Formats a float64 like Go's encoding/json: shortest digits, exponent form below 1e-6 and from 1e21 on."""
     if x == 0:
         return "-0" if str(x)[0] == "-" else "0"
     if x != x or x in (float("inf"), float("-inf")):
@@ -119,13 +119,12 @@ def go_float(double x):
 
 
 class RawJSON(bytes):
-    """Canonical JSON text of our own making, where an object may hold any value: it is written as it is."""
+    """Canonical JSON text produced by kas, in a place where an object may hold any value; it is written unchanged."""
 
     __slots__ = ()
 
 
-# How an untyped value is written: as raw JSON that passes through, as Go prints what has an order of its own or a map, or as an object that
-# is nothing but a map is stored.
+# How an untyped value is written: as raw JSON that passes through, as Go prints an ordered value or a map, or as a stored untyped object.
 cdef enum:
     AS_IT_IS = 0
     IN_ORDER = 1
@@ -134,7 +133,7 @@ cdef enum:
 
 
 cdef int put_value(Buf* b, object v, int form, int depth) except -1:
-    """An untyped value; from ``SORTED`` on object keys are in order, else they keep the order they have."""
+    """Writes an untyped value. Forms from ``SORTED`` on sort object keys; others keep the order of the dict."""
     cdef PyObject* key
     cdef PyObject* val
     cdef Py_ssize_t pos = 0, i
@@ -150,7 +149,7 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
         put_c(b, 123)
         if form >= SORTED and not keys_sorted(<dict>v):
             for k in sort_in_turns(list(<dict>v)):
-                let_others(1)
+                yield_gil(1)
                 if not first:
                     put_c(b, 44)
                 first = False
@@ -159,13 +158,13 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
                 put_value(b, (<dict>v)[k], form, depth + 1)
         else:
             while PyDict_Next(v, &pos, &key, &val):
-                let_others(1)
+                yield_gil(1)
                 if not first:
                     put_c(b, 44)
                 first = False
                 put_str(b, <object>key)
                 if PyDict_CheckExact(<object>val) and PyDict_Size(<object>val) == 0 and depth < b.deepest:
-                    put(b, b":{}", 3)  # a leaf of managed fields
+                    put(b, b":{}", 3)  # a leaf of a managed field set
                     continue
                 put_c(b, 58)
                 put_value(b, <object>val, form, depth + 1)
@@ -182,9 +181,9 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
         text = str(v).encode()
         return put_bytes(b, text)
     if isinstance(v, float):
-        if form == UNSTRUCTURED and v == 0:  # Go writes -0.0 as -0, and reads that back as the integer 0: so it is stored, and shown
+        if form == UNSTRUCTURED and v == 0:  # Go writes -0.0 as -0 and reads that back as the integer 0, which is stored and shown
             return put_c(b, 48)
-        # Untyped floats of raw JSON keep a mark that they were written as floats: Go passes raw text through.
+        # Whole floats in raw JSON keep their point: Go passes raw text through unchanged.
         text = (repr(v) if form == AS_IT_IS and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
         return put_bytes(b, text)
     if isinstance(v, (list, tuple)):
@@ -193,7 +192,7 @@ cdef int put_value(Buf* b, object v, int form, int depth) except -1:
             if not first:
                 put_c(b, 44)
             first = False
-            let_others(1)
+            yield_gil(1)
             put_value(b, item, form, depth + 1)
         return put_c(b, 93)
     if isinstance(v, str):
@@ -224,10 +223,10 @@ cdef bytes finish(Buf* b):
 
 
 def write_json(object value, *, bint sort_keys=True, bint as_it_is=False):
-    """An untyped value as Go's json.Marshal writes it (no newline): sorted keys, HTML characters escaped.
+    """Encodes an untyped value like Go's json.Marshal (no newline): sorted keys, HTML characters escaped.
 
-    ``sort_keys=False`` keeps the order of each dict, as for a Status built in output order; ``as_it_is`` also leaves whole floats their
-    point, as text that passes through has it.
+    ``sort_keys=False`` keeps the order of each dict, as for a Status built in output order. ``as_it_is`` additionally keeps the point of
+    whole floats, as in raw JSON that passes through.
     """
     cdef Buf b
     buf_init(&b, 1024)
@@ -239,11 +238,11 @@ def write_json(object value, *, bint sort_keys=True, bint as_it_is=False):
     return finish(&b)
 
 
-cdef Py_ssize_t PRETTY_BYTES = 1 << 20  # a millisecond or a few
+cdef Py_ssize_t PRETTY_BYTES = 1 << 20  # GIL check interval: one or a few milliseconds
 
 
 def pretty_json(bytes data):
-    """Valid compact JSON as Go's json.Indent with two spaces lays it out (``?pretty=true``)."""
+    """Formats valid compact JSON like Go's json.Indent with two spaces (``?pretty=true``)."""
     cdef Buf b
     cdef const char* s = PyBytes_AS_STRING(data)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, start
@@ -253,7 +252,7 @@ def pretty_json(bytes data):
     buf_init(&b, n * 2 + 64)
     try:
         while i < n:
-            if i >= pause:  # whoever waits for the interpreter's lock gets it
+            if i >= pause:  # GIL check
                 with nogil:
                     pass
                 pause = i + PRETTY_BYTES

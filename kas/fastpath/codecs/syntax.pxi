@@ -1,8 +1,8 @@
-# The first thing that Go's JSON scanner objects to in a text, byte for byte as encoding/json's own. Nothing of Python is touched, so other
-# threads run meanwhile.
+# Finds the first syntax error in a JSON text, exactly as Go's encoding/json reports it. It runs without the GIL, since it touches no Python
+# objects.
 
 cdef enum:
-    SYNTAX_END = 0x20      # a blank is what the scanner is fed at the end of the text, to finish what can be finished
+    SYNTAX_END = 0x20      # Go's scanner is fed a blank at the end of the text, to complete a pending value
     SYNTAX_DEPTH = 10000   # encoding/json maxNestingDepth
 
 
@@ -10,8 +10,8 @@ cdef struct Syntax:
     const char* s
     Py_ssize_t n
     Py_ssize_t at
-    const char* context  # of the objection
-    int byte             # which is objected to; -1: the context is all there is to say
+    const char* context  # the error's text
+    int byte             # the invalid byte; -1: the text names none
 
 
 cdef const char* AT_THE_END = b"unexpected end of JSON input"
@@ -22,7 +22,7 @@ cdef inline int syntax_byte(Syntax* x) noexcept nogil:
 
 
 cdef inline int syntax_space(Syntax* x) noexcept nogil:
-    """The next byte that is no white space."""
+    """Skips white space; returns the next byte."""
     while x.at < x.n and (x.s[x.at] == 32 or x.s[x.at] == 9 or x.s[x.at] == 10 or x.s[x.at] == 13):
         x.at += 1
     return syntax_byte(x)
@@ -34,7 +34,7 @@ cdef int syntax_fail(Syntax* x, const char* context) noexcept nogil:
 
 
 cdef int syntax_fail_or_end(Syntax* x, const char* context) noexcept nogil:
-    """For places where white space is welcome: the blank fed at the end changes nothing there."""
+    """Reports an error where white space is allowed: there, the blank at the end has no effect."""
     if x.at < x.n:
         return syntax_fail(x, context)
     x.byte, x.context = -1, AT_THE_END
@@ -105,7 +105,7 @@ cdef int syntax_number(Syntax* x) noexcept nogil:
 
 
 cdef int syntax_word(Syntax* x, const char* word, const char** contexts) noexcept nogil:
-    """The rest of a literal, with what is said of each of its letters."""
+    """Checks the rest of a literal; ``contexts`` holds the error text of each letter."""
     cdef int i = 0
     while word[i]:
         x.at += 1
@@ -139,7 +139,7 @@ cdef int syntax_scalar(Syntax* x, int c) noexcept nogil:
 
 
 cdef int syntax_key(Syntax* x) noexcept nogil:
-    """A key and its colon."""
+    """Checks a key and its colon."""
     if syntax_space(x) != 34:
         return syntax_fail_or_end(x, b"looking for beginning of object key string")
     if syntax_string(x) < 0:
@@ -154,7 +154,7 @@ cdef int syntax_document(Syntax* x) noexcept nogil:
     cdef char stack[SYNTAX_DEPTH]
     cdef int depth = 0, c
     while True:
-        # Here a value begins.
+        # Expect a value.
         c = syntax_space(x)
         if c == 123 or c == 91:
             x.at += 1
@@ -171,7 +171,7 @@ cdef int syntax_document(Syntax* x) noexcept nogil:
             depth -= 1
         elif syntax_scalar(x, c) < 0:
             return -1
-        # And here one has ended.
+        # After a value.
         while True:
             c = syntax_space(x)
             if depth == 0:
@@ -188,7 +188,7 @@ cdef int syntax_document(Syntax* x) noexcept nogil:
 
 
 def syntax_fault(bytes data not None):
-    """(the byte that is objected to, -1 where none is named; what is said of it), or None for well-formed JSON."""
+    """Returns (the invalid byte, -1 if none is named; the error text), or None for well-formed JSON."""
     cdef Syntax x
     cdef int found
     x.s, x.n, x.at = PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), 0

@@ -1,7 +1,8 @@
-# JSON text cut into tokens, with a link over each container: what transcoding walks. Made from text, or noted while text is written.
+# The token list of a JSON text, with links past containers; input of the transcoder. It is made from text, or recorded while text is
+# written.
 
 cdef int tape_init(Tape* tape, Py_ssize_t tokens) except -1:
-    """tape_free() is due even when this raises."""
+    """Allocates the tape. The caller must call tape_free() even when this raises."""
     tape.n = 0
     tape.cap = tokens
     tape.slots_n = 0
@@ -30,7 +31,7 @@ cdef int tape_grow(Tape* tape) except -1:
 
 
 cdef inline Py_ssize_t tape_open(Tape* tape, char type, Py_ssize_t start) except -1:
-    """A token whose end is not known yet; its index."""
+    """Adds a token whose end is not known yet; returns its index."""
     cdef Token* t
     if tape.n == tape.cap:
         tape_grow(tape)
@@ -50,7 +51,7 @@ cdef inline void tape_close(Tape* tape, Py_ssize_t at, Py_ssize_t stop) noexcept
 
 
 cdef int tape_note(Tape* tape, Buf* b, Py_ssize_t start) except -1:
-    """The token of a value without tokens of its own, written to ``b`` from ``start`` on."""
+    """Adds the token of a value that was written to ``b`` from ``start`` on without recording tokens."""
     cdef char c = b.p[start]
     cdef bint text = c == 34
     cdef Py_ssize_t at = tape_open(tape, 48 if c == 45 or 48 <= c <= 57 else c, start + text)

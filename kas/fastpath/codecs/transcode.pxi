@@ -1,11 +1,12 @@
-# From the canonical JSON bytes of a stored object straight to protobuf, without building Python objects. First one pass cuts the text
-# into tokens (see buffer.pxi), unless its writer has noted them; then each object notes where the values of its fields are and writes them
-# backwards in the order of their numbers. Benchmark: bench/test_types.py::test_transcode.
+# Converts the canonical JSON of a stored object to protobuf without building Python objects. One pass cuts the text into tokens (see
+# tape.pxi), unless its writer has recorded them. Then each object notes the positions of its fields' values and writes them backwards in
+# the order of the field numbers. Benchmark: bench/test_types.py::test_transcode.
 #
-# The text is kas' own output, but nothing relies on that: tokens never point outside the text, slots are indices into growing arrays.
+# The text is kas' own output, but memory safety does not rely on that: tokens never point outside the text, and slots are indices into
+# growing arrays.
 
 cdef inline Py_ssize_t scan_string(const char* s, Py_ssize_t i, Py_ssize_t n, char* escaped) noexcept:
-    """``i`` is after the opening quote; the place of the closing one, or -1."""
+    """``i`` is after the opening quote; returns the offset of the closing quote, or -1."""
     cdef Py_ssize_t near = i + 24 if n - i > 24 else n
     escaped[0] = 0
     while i < near:
@@ -19,7 +20,7 @@ cdef inline Py_ssize_t scan_string(const char* s, Py_ssize_t i, Py_ssize_t n, ch
 
 
 cdef Py_ssize_t scan_long(const char* s, Py_ssize_t i, Py_ssize_t n, char* escaped) noexcept:
-    # Every byte is looked at twice at most: the quote found stays the candidate until an escape stands before it.
+    # Each byte is read at most twice: the quote found stays the candidate until an escape occurs before it.
     cdef const char* quote = NULL
     cdef const char* slash
     while i < n:
@@ -116,7 +117,7 @@ cdef int hex4(const char* s) except -1:
 
 
 cdef Py_ssize_t unescape(const char* s, Py_ssize_t n, char* out) except -1:
-    """JSON string content to UTF-8; ``out`` has room for ``n`` bytes, and no escape is shorter than what it stands for."""
+    """Unescapes JSON string content to UTF-8. ``out`` has room for ``n`` bytes; no escape is shorter than its character."""
     cdef Py_ssize_t i = 0, o = 0
     cdef uint32_t r, low
     cdef char c
@@ -182,7 +183,7 @@ cdef Py_ssize_t unescape(const char* s, Py_ssize_t n, char* out) except -1:
 
 
 cdef int tape_string(Back* b, Tape* tape, Token* t) except -1:
-    """A string token with its length prefix."""
+    """Writes a string token with its length prefix."""
     cdef Py_ssize_t n = t.stop - t.start, m
     cdef char* scratch
     if t.type != 34:
@@ -251,7 +252,7 @@ cdef int tape_scalar(Back* b, Tape* tape, Field f, Token* t) except -1:
 
 
 cdef int tape_zero(Back* b, Field f) except -1:
-    """The zero value of a plain scalar, as tape_scalar writes it."""
+    """Writes the zero value of a plain scalar, like tape_scalar."""
     cdef double d = 0
     if f.kind == K_DOUBLE:
         return back_put(b, <const char*>&d, 8)
@@ -259,7 +260,7 @@ cdef int tape_zero(Back* b, Field f) except -1:
 
 
 cdef int tape_message(Back* b, Tape* tape, Field f, int32_t at, int depth) except -1:
-    """The body of a message element; ``at`` is its token, -1 when absent or null."""
+    """Writes the body of a message element; ``at`` is its token, -1 when absent or null."""
     cdef Token* t = tape.t + at
     cdef int64_t v
     cdef Py_ssize_t mark
@@ -303,7 +304,7 @@ cdef int tape_message(Back* b, Tape* tape, Field f, int32_t at, int depth) excep
         if kind == K_UNKNOWN:
             back_put(b, b"\x1a\x00\x22\x10application/json", 20)
             mark = b.cap - b.at
-        # the token of a string begins after its quote
+        # a string token starts after its opening quote
         if t.type == 34:
             back_put(b, tape.s + t.start - 1, t.stop - t.start + 2)
         else:
@@ -336,7 +337,7 @@ cdef int tape_message(Back* b, Tape* tape, Field f, int32_t at, int depth) excep
 
 
 cdef int tape_repeat(Back* b, Tape* tape, Field f, int32_t at, int32_t stop, int depth, bint strings) except -1:
-    """The elements of a list, last one first; ``strings`` writes them as field 1 of a list alias."""
+    """Writes the elements of a list, last one first; ``strings`` writes them as field 1 of a list alias."""
     cdef Py_ssize_t base = tape.slots_n, i, mark, count = 0
     cdef int32_t k = at
     while k < stop:
@@ -349,7 +350,7 @@ cdef int tape_repeat(Back* b, Tape* tape, Field f, int32_t at, int32_t stop, int
         k = tape.t[k].next
     for i in range(count - 1, -1, -1):
         k = tape.slots[base + i]
-        let_others(1)
+        yield_gil(1)
         if strings:
             tape_string(b, tape, tape.t + k)
             back_byte(b, 0x0A)
@@ -384,7 +385,7 @@ cdef int slots_reserve(Tape* tape, Py_ssize_t count) except -1:
 
 
 cdef int tape_map(Back* b, Tape* tape, Field f, int32_t at, int depth) except -1:
-    """Map entries, last one first. Canonical JSON has its keys in order already."""
+    """Writes map entries, last one first. Canonical JSON has its keys in order already."""
     cdef int32_t k = at + 1, stop = tape.t[at].next
     cdef Py_ssize_t base = tape.slots_n, i, count = 0, entry, mark
     cdef Token* v
@@ -400,7 +401,7 @@ cdef int tape_map(Back* b, Tape* tape, Field f, int32_t at, int depth) except -1
         k = tape.t[k + 1].next
     for i in range(count - 1, -1, -1):
         k = tape.slots[base + i]
-        let_others(1)
+        yield_gil(1)
         v = tape.t + k + 1
         entry = b.cap - b.at
         if f.kind > K_BYTES:
@@ -456,7 +457,7 @@ cdef int tape_struct(Back* b, Tape* tape, TypeDesc t, int32_t at, int depth) exc
 
 
 cdef int tape_fields(Back* b, Tape* tape, TypeDesc t, Py_ssize_t base, int depth) except -1:
-    """``base`` is where the places of the type's flattened fields begin in the slots."""
+    """Writes all fields; ``base`` is the slot of the type's first flattened field."""
     cdef Py_ssize_t mark
     cdef WireInfo* w
     cdef Field f
@@ -499,9 +500,10 @@ cdef int tape_fields(Back* b, Tape* tape, TypeDesc t, Py_ssize_t base, int depth
 
 
 def transcode_json_to_protobuf(TypeDesc type not None, bytes data not None, *, str api_version=None, str kind=None):
-    """Canonical JSON bytes of an object (encode_json's output) as a protobuf message, in the envelope when ``kind`` is given.
+    """Converts the canonical JSON of an object (encode_json's output) to a protobuf message, in the envelope when ``kind`` is given.
 
-    The same bytes as ``encode_protobuf(type, decode(type, loads(data))[0])``. Raises DecodeError for text that is not canonical for the type.
+    The result equals ``encode_protobuf(type, decode(type, loads(data))[0])``. Raises DecodeError for text that is not canonical for the
+    type.
     """
     cdef Tape tape
     type.ready()
@@ -518,7 +520,7 @@ def transcode_json_to_protobuf(TypeDesc type not None, bytes data not None, *, s
 
 
 cdef bytes tape_protobuf(Tape* tape, TypeDesc type, str api_version, str kind):
-    """The message of a document that is on the tape."""
+    """The protobuf message of the document on the tape."""
     cdef Back b
     cdef Py_ssize_t mark
     back_init(&b, tape.size + 256)

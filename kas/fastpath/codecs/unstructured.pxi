@@ -1,10 +1,10 @@
-# Objects of types made from schemas as bytes: upstream keeps and sends them as maps, so every level has its keys in order.
+# Encodes objects of types made from schemas: upstream stores and sends them as maps, so each level has sorted keys.
 #
-# Owns nothing. The object is whatever passed validation, or what a schema never looked at: depth is bounded by the buffer's ``deepest``.
+# The object is validated, except where its schema preserves unknown fields: depth is bounded by the buffer's ``deepest``.
 
 
 cdef int put_unstructured_split(Buf* b, dict obj, Split* s) except -1:
-    """The object, cut where metadata.resourceVersion belongs; one that is there is left out."""
+    """Writes the object, split where metadata.resourceVersion belongs; an existing one is omitted."""
     cdef bint first = True, first_in
     cdef object meta
     put_c(b, 123)
@@ -54,7 +54,7 @@ cdef bytes unstructured_json(dict obj):
 
 
 cdef tuple unstructured_split(TypeDesc type, dict obj):
-    """As encode_stored(): ``(head, tail, 1, 0, None)``; list items keep kind and apiVersion, and there is no protobuf."""
+    """The result of encode_stored(): ``(head, tail, 1, 0, None)``. List items keep kind and apiVersion, and there is no protobuf form."""
     cdef Buf b
     cdef Split s
     s.cut = -1

@@ -1,7 +1,7 @@
-# Text from bytes that need not be UTF-8, as Go reads it.
+# Decodes bytes that may not be valid UTF-8 as Go does.
 
 cdef Py_ssize_t utf8_length(const unsigned char* p, Py_ssize_t n) noexcept nogil:
-    """How many bytes the character that begins here has; 0 when none does (RFC 3629: no surrogates, nothing longer than need be)."""
+    """The number of bytes of the character that begins here; 0 if none does (RFC 3629: no surrogates, no overlong forms)."""
     cdef unsigned char c = p[0]
     cdef Py_ssize_t length, i
     if c < 0x80:
@@ -20,7 +20,7 @@ cdef Py_ssize_t utf8_length(const unsigned char* p, Py_ssize_t n) noexcept nogil
 
 
 cdef Py_ssize_t utf8_mend(const unsigned char* p, Py_ssize_t n, char* out) noexcept nogil:
-    """Copies characters, and U+FFFD for each byte that is part of none; says how many bytes were written, three times ``n`` at most."""
+    """Copies valid characters, and writes U+FFFD for each invalid byte. Returns the number of bytes written, at most three times ``n``."""
     cdef Py_ssize_t i = 0, o = 0, length
     while i < n:
         length = utf8_length(p + i, n - i)
@@ -36,7 +36,7 @@ cdef Py_ssize_t utf8_mend(const unsigned char* p, Py_ssize_t n, char* out) noexc
 
 
 def utf8_text(bytes raw not None):
-    """The text as Go reads it, where each byte that is part of no character is U+FFFD; Python's ``replace`` has one for all that begin one."""
+    """Decodes text as Go does: each invalid byte becomes U+FFFD, where Python's ``replace`` uses one for an incomplete sequence."""
     cdef Py_ssize_t n = PyBytes_GET_SIZE(raw), size
     cdef const unsigned char* p = <const unsigned char*>PyBytes_AS_STRING(raw)
     cdef char* out

@@ -1,9 +1,9 @@
-# How much decoded JSON is, without writing it. Benchmark: bench/webhook_cost.py; every write that waits for somebody asks
-# (6 µs for a small ConfigMap in Python, 0.6 here).
+# Estimates the encoded size of decoded JSON. Benchmark: bench/webhook_cost.py; every write that may have to be offloaded is measured (6 µs
+# for a small ConfigMap in Python, 0.6 here).
 
 
 def outweighs(value, Py_ssize_t least) -> bool:
-    """Whether decoded JSON has about ``least`` bytes once written, or more. It is looked at no further than that takes."""
+    """Whether decoded JSON would take about ``least`` bytes or more when encoded. The walk stops as soon as that is known."""
     cdef Py_ssize_t left = least
     cdef list found = [value]
     cdef object one, member

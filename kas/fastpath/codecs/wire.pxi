@@ -1,5 +1,5 @@
-# A protobuf buffer written from its end to its front: the length of a message is known when its prefix is written.
-# Invariant: 0 <= at <= cap, the output is p[at:cap], and room() runs before every write.
+# A protobuf buffer that is written backwards: the length of a message is known when its prefix is written. Invariant: 0 <= at <= cap, the
+# output is p[at:cap], and room() runs before every write.
 
 cdef int back_init(Back* b, Py_ssize_t cap) except -1:
     b.p = <char*>malloc(cap)
@@ -69,12 +69,12 @@ cdef inline int back_byte(Back* b, char c) except -1:
 
 
 cdef inline int back_close(Back* b, Py_ssize_t mark) except -1:
-    """Length prefix of what was written since ``mark`` (the count of bytes written then)."""
+    """Writes the length prefix of what was written since ``mark`` (the byte count at that time)."""
     return back_varint(b, <uint64_t>((b.cap - b.at) - mark))
 
 
 cdef int back_envelope(Back* b, bytes api_version, bytes kind, Py_ssize_t mark) except -1:
-    """Everything of the k8s envelope but the two trailing fields, which were written before the object."""
+    """Writes the k8s envelope except its two trailing fields, which were written before the object."""
     cdef Py_ssize_t meta
     back_close(b, mark)
     back_byte(b, 0x12)
@@ -95,7 +95,7 @@ cdef bytes back_finish(Back* b):
 
 
 def envelope(str api_version not None, str kind not None, bytes raw not None, str content_type=""):
-    """``k8s\\0`` and a runtime.Unknown round a message; contentEncoding and contentType are written even when empty."""
+    """Wraps a message in ``k8s\\0`` and a runtime.Unknown; contentEncoding and contentType are written even when empty."""
     cdef Back b
     cdef bytes text = content_type.encode()
     cdef Py_ssize_t mark
@@ -114,7 +114,7 @@ def envelope(str api_version not None, str kind not None, bytes raw not None, st
 
 
 cdef int64_t civil_to_days(int64_t y, int m, int d) noexcept:
-    """Days since 1970-01-01, proleptic Gregorian, years 0 to 9999."""
+    """Days since 1970-01-01 in the proleptic Gregorian calendar, for years 0 to 9999."""
     cdef int64_t era, yoe, doy
     if m <= 2:
         y -= 1
@@ -130,7 +130,7 @@ cdef inline void put_two(char* p, int v) noexcept:
 
 
 cdef object time_text(int64_t unix, int micros):
-    """RFC 3339 text of unix seconds in the years 0 to 9999; ``micros`` is -1 for a time without fraction."""
+    """RFC 3339 text of Unix seconds in the years 0 to 9999; ``micros`` is -1 for a time without a fraction."""
     cdef char s[28]
     cdef int64_t days = unix // 86400, rest = unix % 86400, z, era, doe, yoe, doy, mp, year
     cdef int month, day, i
@@ -179,7 +179,7 @@ cdef bint time_has_shape(const char* s, Py_ssize_t n, bint micro) noexcept:
 
 
 cdef int back_time(Back* b, const char* s, Py_ssize_t n, bint micro) except -1:
-    """The body of a Timestamp message from canonical text."""
+    """Writes the body of a Timestamp message from canonical text."""
     cdef int64_t nanos = 0
     if not time_has_shape(s, n, micro):
         raise EncodeError("a time is not in its canonical form")
@@ -192,7 +192,7 @@ cdef int back_time(Back* b, const char* s, Py_ssize_t n, bint micro) except -1:
 
 
 cdef int back_base64(Back* b, const char* s, Py_ssize_t n) except -1:
-    """Decoded bytes of canonical base64 text, without their length."""
+    """Writes the decoded bytes of canonical base64 text, without their length."""
     cdef Py_ssize_t out, i
     cdef uint32_t group
     cdef char* p

@@ -110,7 +110,7 @@ cdef bint _same_items(Node n, list lhs, list rhs, bint strict) except -1:
     if PyList_GET_SIZE(lhs) != PyList_GET_SIZE(rhs):
         return False
     for i in range(PyList_GET_SIZE(lhs)):
-        let_others(1)
+        yield_gil(1)
         if not _same(n, <object>PyList_GET_ITEM(lhs, i), <object>PyList_GET_ITEM(rhs, i), strict):
             return False
     return True
@@ -123,7 +123,7 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
     cdef str key
     if rhs is not None:
         for name, value in (<dict>rhs).items():
-            let_others(1)
+            yield_gil(1)
             lv = get(lhs, name)
             if lv is value:
                 continue
@@ -144,7 +144,7 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             _compare(t, lv, rv, key, changed, removed)
     if lhs is not None:
         for name, value in (<dict>lhs).items():
-            let_others(1)
+            yield_gil(1)
             if rhs is not None and PyDict_GetItem(rhs, name) != NULL:
                 continue
             f = field_of(n, name)
@@ -188,7 +188,7 @@ cdef dict _index(Node n, object items):
     if items is None:
         return out
     for i in range(PyList_GET_SIZE(items)):
-        let_others(1)
+        yield_gil(1)
         item = <object>PyList_GET_ITEM(items, i)
         try:
             key = item_key(n, item)
@@ -211,7 +211,7 @@ cdef int _compare_lists(Node n, object lhs, object rhs, dict changed, dict remov
     cdef dict right = _index(n, rhs)
     cdef bint was_repeated, repeated
     for key, value in right.items():
-        let_others(1)
+        yield_gil(1)
         got = get(left, key)
         if got is _MISSING:
             changed[key] = _added_item(n, value)
@@ -343,7 +343,7 @@ cdef dict _added_map(Node n, dict v, bint itself):
             PyDict_SetItem(out, ".", LEAF)
         for key in keys:
             PyDict_SetItem(out, "f:" + <str>key, LEAF)
-            let_others(1)
+            yield_gil(1)
         return out
     if total == 0 or total > MOST_FIELDS:
         return _added_many(n, v, itself)
@@ -380,7 +380,7 @@ cdef dict _added_many(Node n, dict v, bint itself):
     cdef Field f
     cdef dict out = {".": LEAF} if itself else {}
     for name, value in v.items():
-        let_others(1)
+        yield_gil(1)
         f = field_of(n, name)
         if f is None:
             if n.elem is None:

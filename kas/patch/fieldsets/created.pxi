@@ -175,7 +175,7 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
         if len(keys) > 1:
             keys = sort_in_turns(keys)
         for key in keys:
-            let_others(1)
+            yield_gil(1)
             inner = None
             if without is not None:
                 inner = below(without, "f:" + <str>key)
@@ -252,7 +252,7 @@ cdef bint put_items(Buf* b, Node n, list items, dict without, bint began, int de
 cdef bint put_item(Buf* b, Node n, str key, object item, dict without, bint began, int depth) except -1:
     cdef Py_ssize_t start = b.n
     cdef dict inner = below(without, key)
-    let_others(1)
+    yield_gil(1)
     if began:
         put_c(b, 44)
     put_path(b, key, b"", 0)

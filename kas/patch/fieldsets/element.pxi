@@ -149,7 +149,7 @@ cdef str make_item_key(Node n, object v):
     cdef Field f
     cdef object got
     cdef list parts
-    let_others(ELEMENT_STEPS)
+    yield_gil(ELEMENT_STEPS)
     if n.keys is not None:
         if v is None:
             raise ValueError("associative list with keys may not have a null element")
@@ -214,7 +214,7 @@ def element_order(str text):
         return (1, text[2:])
     got = _order.get(text)
     if got is None:
-        let_others(ELEMENT_STEPS)
+        yield_gil(ELEMENT_STEPS)
         if c == u"k":
             got = (2,)  # flat, because tuples in tuples would take three times as long to compare
             for k, v in sorted(orjson.loads(text[2:]).items()):
@@ -258,6 +258,6 @@ cdef dict in_order(dict level):
     else:
         keys = sort_in_turns(list(level), element_order)
     for key in keys:
-        let_others(1)
+        yield_gil(1)
         out[key] = level[key]
     return out

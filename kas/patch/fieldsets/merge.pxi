@@ -35,7 +35,7 @@ cdef object _merge_maps(Node n, object lhs, object rhs, str path, list errors):
         return lhs
     out = dict(<dict>lhs)
     for name, value in (<dict>rhs).items():
-        let_others(1)
+        yield_gil(1)
         got = get(lhs, name)
         if got is _MISSING:
             out[name] = value
@@ -83,7 +83,7 @@ cdef object _merge_lists(Node n, object lhs, object rhs, str path, list errors):
         return None
     shared = [k for k in rkeys if k in left]
     while li < len(lkeys) or ri < len(rkeys):
-        let_others(1)
+        yield_gil(1)
         if li < len(lkeys) and ri < len(rkeys):
             key = lkeys[li]
             if key == rkeys[ri]:

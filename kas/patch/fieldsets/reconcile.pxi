@@ -12,7 +12,7 @@ cdef dict _named(Node n, dict s):
     cdef Node t
     cdef Py_UCS4 c
     for key, value in s.items():
-        let_others(1)
+        yield_gil(1)
         node = value
         if not node or key == ".":
             out[key] = node
@@ -65,7 +65,7 @@ cdef dict _reconcile(Node n, dict s, bint root):
         return LEAF
     while PyDict_Next(s, &pos, &k, &v):
         node = <dict>v
-        let_others(1)
+        yield_gil(1)
         if PyDict_Size(node) == 0:
             continue
         key = <object>k
@@ -115,7 +115,7 @@ def canonical(object fields):
 cdef dict _canonical(dict level):
     cdef dict out = {}
     for key, value in level.items():
-        let_others(1)
+        yield_gil(1)
         if key == ".":
             out["."] = LEAF
             continue

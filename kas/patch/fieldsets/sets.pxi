@@ -22,7 +22,7 @@ cdef dict _union(dict a, dict b):
     if not a:
         return b
     for key, bv in b.items():
-        let_others(1)
+        yield_gil(1)
         got = get(a, key)
         if got is _MISSING:
             if out is None:
@@ -72,7 +72,7 @@ cdef dict _difference(dict a, dict b):
         else:
             return a
     for key, value in a.items():
-        let_others(1)
+        yield_gil(1)
         got = get(b, key)
         if got is _MISSING:
             continue
@@ -113,7 +113,7 @@ cdef dict _recursive(dict a, dict b):
     cdef dict av, bv
     cdef object got, left
     for key, value in a.items():
-        let_others(1)
+        yield_gil(1)
         got = get(b, key)
         if got is _MISSING:
             continue
@@ -150,7 +150,7 @@ cdef dict _intersection(dict a, dict b):
     cdef dict av, bv
     cdef object got
     for key, value in a.items():
-        let_others(1)
+        yield_gil(1)
         got = get(b, key)
         if got is _MISSING:
             continue

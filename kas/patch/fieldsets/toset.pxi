@@ -29,7 +29,7 @@ cdef int _set_of(Node n, object v, str key, bint itself, dict out) except -1:
             itself = True
         elif PyList_CheckExact(v):
             for k, item in _index(n, v).items():
-                let_others(1)
+                yield_gil(1)
                 if n.item.plain or isinstance(item, _Repeated):
                     node[k] = LEAF
                 else:
@@ -46,7 +46,7 @@ cdef int _set_of(Node n, object v, str key, bint itself, dict out) except -1:
 cdef int _set_of_map(Node n, dict v, dict out) except -1:
     cdef Field f
     for name, value in v.items():
-        let_others(1)
+        yield_gil(1)
         f = field_of(n, name)
         if f is not None:
             if not f.skip:

@@ -84,7 +84,7 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
     if as_form == MAP:
         if PyDict_CheckExact(v):
             for name, value in (<dict>v).items():
-                let_others(1)
+                yield_gil(1)
                 f = field_of(n, name)
                 if f is not None:
                     _validate(node_of(f), value, path_below(path, name), duplicates, errors)
@@ -114,7 +114,7 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
             seen = set()
             for i in range(len(<list>v)):
                 item = <object>PyList_GET_ITEM(v, i)
-                let_others(1)
+                yield_gil(1)
                 if n.list_atomic:
                     if not is_scalar(item) or not n.item.scalar:
                         _validate(n.item, item, index_path(path, i), duplicates, errors)

@@ -2,7 +2,7 @@
 
 All that wait at a moment are a round, and share one question. One question is under way at a time: whoever comes meanwhile may have been
 told of a write elsewhere that it is too old for, and is in the next round. Nothing of it needs a task while etcd answers, and who is parked
-needs none either, unless that takes ``PARKED_S``. What happens while all goes well is compiled (``kas/fastpath/parked.pxi``).
+needs none either, unless that takes ``PARKED_S``. What happens while all goes well is compiled (``kas/fastpath/consistentread.pxi``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from kas._fastpath import Rounds, Sharers
+from kas._fastpath import FreshnessBase, RoundBase
 from kas.store.errors import Behind, StoreError, Unavailable
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import PUT, AsyncClient
@@ -63,7 +63,7 @@ class Parked(Protocol):
         """It is not here yet, or will not be: to be awaited."""
 
 
-class Round(Sharers):
+class Round(RoundBase):
     """Those who share a question. ``told``: it has been answered. ``had`` is the revision here before it was asked."""
 
     __slots__ = ()
@@ -128,9 +128,9 @@ def _fail(readers: list[asyncio.Future[None]], error: Exception) -> None:
             reader.set_exception(error)
 
 
-class Freshness(Rounds):
+class Freshness(FreshnessBase):
     """The rounds of one store, on its loop's thread. Who was parked for ``PARKED_S`` joins its round; one timer looks for them, since
-    rounds are mostly over within a millisecond. What happens while etcd answers and the replica is as new is ``Rounds``'."""
+    rounds are mostly over within a millisecond. What happens while etcd answers and the replica is as new is ``FreshnessBase``'."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, client: AsyncClient, question: SharedCall[pb.RangeResponse], fence: bytes, replica: Dated,

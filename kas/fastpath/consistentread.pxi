@@ -1,9 +1,9 @@
-# Reads that wait until the replica of an etcd is new enough: who has to, how they are put down, and how they go on. On one machine's store
-# nobody waits, and none of this runs.
+# Consistent reads: reads that wait until the local replica of etcd is recent enough. This part decides which reads wait, parks them, and
+# resumes them. With the store of a single machine (LMDB) nothing waits, and none of this runs.
 #
-# Owns the lists of those who wait, and references. Bounded by the requests that the edge has open. Why C: nearly every read of a cluster
-# that is not at resourceVersion=0 waits, with dozens of others, so that to be put down and to go on is all that it costs more than on LMDB;
-# in Python that were fourteen functions (bench/on_etcd.py, get-newest).
+# It owns the lists of waiting requests, bounded by the requests that the edge has open. Why C: in a cluster, nearly every read without
+# resourceVersion=0 waits together with dozens of others, so parking and resuming is all that it costs more than on LMDB; in Python that
+# took fourteen functions (bench/on_etcd.py, get-newest).
 
 
 cdef str ANY_VERSION = "resourceVersion=0"
@@ -11,7 +11,7 @@ cdef str ANY_VERSION = "resourceVersion=0"
 
 @cython.final
 cdef class PartOf:
-    """What keeps the resource that a request is about: ``main``, but for those that ``others`` has by group and name."""
+    """Selects the store part that keeps a request's resource: ``main``, except for resources that ``others`` maps by (group, name)."""
 
     def __init__(self, main, dict others not None):
         self._main, self._others = main, others
@@ -23,8 +23,11 @@ cdef class PartOf:
 @cython.final
 @cython.freelist(64)
 cdef class FreshRead:
-    """A read that waits for ``part`` (``kas.request.parking.Wait``). ``passing(read, passed)`` is a coroutine of what its filter answers
-    once ``passed`` is over. ``way`` is None until the request waits as a whole, at that filter: those from ``at`` on are behind it."""
+    """A read that waits until ``part`` is recent enough; implements ``kas.request.parking.Wait``.
+
+    ``passing(read, passed)`` returns a coroutine of the filter's answer after ``passed`` has been awaited. ``chain`` is None until the
+    whole request waits at its filter; filters from index ``at`` on have not run yet.
+    """
 
     def __cinit__(self, Request req not None, part, beside, passing):
         self.req, self.part, self.beside, self._passing = req, part, beside, passing
@@ -35,19 +38,21 @@ cdef class FreshRead:
 
     def go_on(self):
         """See ``Wait``."""
-        return self.way._go_on(self.req, self.at)
+        return self.chain._go_on(self.req, self.at)
 
     def after(self, passed):
         """See ``Wait``."""
         found = self._passing(self, passed)
-        return found if self.way is None else self.way._later(self.req, found, self.at)
+        return found if self.chain is None else self.chain._later(self.req, found, self.at)
 
     def __await__(self):
         return self.after(self.part.fresh()).__await__()
 
 
 cdef class ConsistentRead:
-    """``before`` of a filter: the commonest reads are told apart here, all others by ``rest(request)``. ``passing`` is ``FreshRead``'s."""
+    """The ``before`` function of the consistent-read filter: handles the most common reads, and passes all others to ``rest(request)``.
+    ``passing`` is that of ``FreshRead``.
+    """
 
     def __init__(self, part_of, beside, passing, rest):
         self._part_of, self._beside, self._passing, self._rest = part_of, beside, passing, rest
@@ -66,9 +71,11 @@ cdef class ConsistentRead:
 
 @cython.final
 @cython.freelist(64)
-cdef class PutDown:
-    """Who is told that a parked request may go on (``kas.request.parking.Parked``). It is answered out of no task when that can be done at
-    once; ``app`` sees to the rest."""
+cdef class ParkedRequest:
+    """A parked request at the edge; implements ``kas.request.parking.Parked``.
+
+    When it is resumed, it is answered without a task if that is possible at once; otherwise ``app`` (``kas.edge.asgi.App``) completes it.
+    """
 
     def __cinit__(self, app, Request req not None, FreshRead waiting not None, receive, send, watcher, spawn):
         self.app, self.req, self.waiting, self.receive, self.send, self.watcher, self.spawn = (
@@ -83,7 +90,7 @@ cdef class PutDown:
         cdef FreshRead waiting = self.waiting
         cdef object result, left
         try:
-            result = waiting.way._go_on(self.req, waiting.at)
+            result = waiting.chain._go_on(self.req, waiting.at)
             left = _sent(self.req, result, self.send)
             if left is None:
                 self.app.answer_later(self, result)
@@ -91,7 +98,7 @@ cdef class PutDown:
             if left:
                 self.app.send_later(self, left)
                 return 0
-        except BaseException as e:  # the request's root: granian logs the error and ends the connection
+        except BaseException as e:  # the request's root: granian logs the error and closes the connection
             self.watcher.err(e)
         else:
             self.watcher.done()
@@ -102,11 +109,13 @@ cdef class PutDown:
         self.app.answer_later(self, self.waiting.after(passed))
 
 
-cdef class Sharers:
-    """Those who share a question; ``kas.store.etcd.freshness.Round`` is that, and what happens to who waits long or in vain. ``parked`` were
-    put down, ``readers`` are futures of others."""
+cdef class RoundBase:
+    """Compiled base class of ``kas.store.etcd.freshness.Round``: reads that share one call to etcd.
 
-    def __cinit__(self, Rounds rounds not None):
+    ``parked`` are parked requests, ``readers`` the futures of other readers. The subclass handles those that wait long or in vain.
+    """
+
+    def __cinit__(self, FreshnessBase rounds not None):
         self._rounds, self.parked, self.readers = rounds, [], []
 
     def done(self) -> bool:
@@ -122,7 +131,7 @@ cdef class Sharers:
         return True
 
     def take(self) -> list:
-        """Those who were put down, and are no more."""
+        """Removes and returns the parked requests."""
         return self._take()
 
     cdef list _take(self):
@@ -141,7 +150,7 @@ cdef class Sharers:
             self.wake()
 
     def __call__(self, over):
-        """Their question is over."""
+        """Callback of the round's call to etcd, when it has ended."""
         cdef long long revision
         if self._rounds._closed:
             return
@@ -152,9 +161,13 @@ cdef class Sharers:
             self._rounds._tell(self, revision)
 
 
-cdef class Rounds:
-    """Whose question leaves when, and who goes on when it is answered; ``kas.store.etcd.freshness.Freshness`` is that, and what happens where
-    nothing is answered, or the replica is behind."""
+cdef class FreshnessBase:
+    """Compiled base class of ``kas.store.etcd.freshness.Freshness``: decides when a round calls etcd, and resumes its reads when the answer
+    is there.
+
+    The subclass handles calls that fail, and a replica that is behind. ``stint_s`` bounds, in seconds, how long resumed requests hold the
+    loop.
+    """
 
     def __init__(self, loop, question, replica, hub, wait, round_, double stint_s):
         self._loop, self._call_soon, self._question, self._wait, self._round = loop, loop.call_soon, question, wait, round_
@@ -162,8 +175,8 @@ cdef class Rounds:
         self._next = round_(self)
 
     def park(self, parked not None):
-        """As ``join``, for who needs no task while etcd answers soon."""
-        cdef Sharers next_ = self._next
+        """Adds a parked request to the next round. Unlike ``join``, this needs no task while etcd answers quickly."""
+        cdef RoundBase next_ = self._next
         next_.parked.append(parked)
         if len(next_.parked) == 1:
             next_.since = _now_s()
@@ -173,7 +186,9 @@ cdef class Rounds:
             self._ask_soon()
 
     def _will_ask(self):
-        """The next question leaves at the end of the loop's turn, for all who come in it, unless another one is under way."""
+        """Schedules the next round's call for the end of this loop iteration, for all reads that arrive within it, unless another call is
+        in progress.
+        """
         self._ask_soon()
 
     cdef int _ask_soon(self) except -1:
@@ -182,21 +197,23 @@ cdef class Rounds:
             self._call_soon(self._ask)
 
     def _ask(self):
-        cdef Sharers asking = self._next
+        cdef RoundBase asking = self._next
         self._due = False
         if self._closed or asking._done():
             return
-        self._next = self._round(self)  # whose is who comes from now on
+        self._next = self._round(self)  # reads that arrive from now on join a new round
         self._asking, asking.had = asking, self._replica.revision
         asking.asked = _now_s()
         if not self._question.ask(asking):
             self._find(asking)
 
-    def _told(self, Sharers asking not None, long long revision):
-        """etcd's revision is as new as any acknowledged write; the replica has it, or will be told of it."""
+    def _told(self, RoundBase asking not None, long long revision):
+        """Ends the call of ``asking``: ``revision`` is etcd's, at least as new as any write acknowledged before the call. The round's reads
+        continue once the hub has reached it.
+        """
         self._tell(asking, revision)
 
-    cdef int _tell(self, Sharers asking, long long revision) except -1:
+    cdef int _tell(self, RoundBase asking, long long revision) except -1:
         asking.told = True
         try:
             if revision < asking.had:
@@ -205,29 +222,29 @@ cdef class Rounds:
                 asking._reached()
             else:
                 self._behind(asking)
-        except Exception as e:  # who waits is told, not the connection
+        except Exception as e:  # the error goes to the waiting reads, not to the connection
             asking.fail(e)
         self._asking = None
         self._ask()
 
     def _over(self):
-        """No question is under way any more: who has come meanwhile asks the next one."""
+        """Ends the call in progress; reads that arrived in the meantime start the next one."""
         self._asking = None
         self._ask()
 
     cdef int _go_on(self, list parked) except -1:
-        """They may, in the loop's next turn: never out of the round that they waited for, since what they do then is anything."""
+        """Resumes parked requests in the next loop iteration: never from within their round, since a resumed request may do anything."""
         if not self._ready:
             self._call_soon(self._time_slice)
         self._ready.extend(parked)
 
     def _time_slice(self):
-        """Has some of them go on, one at least, and keeps the loop for no longer than ``stint_s``."""
+        """Resumes parked requests, at least one, for no longer than ``stint_s``; the rest follow in the next iteration."""
         cdef double until = _now_s() + self._stint_s
         while self._ready:
             parked = self._ready.popleft()
-            if isinstance(parked, PutDown):
-                (<PutDown>parked)._go_on()
+            if isinstance(parked, ParkedRequest):
+                (<ParkedRequest>parked)._go_on()
             else:
                 parked.go_on()
             if _now_s() > until:

@@ -1,8 +1,8 @@
-# The way of a request through filters to its endpoint, as far as nobody waits, and two stretches of it that every request goes: the user
-# of a credential that was good a moment ago, and the object whose stored bytes are the answer.
+# A request's path through the filters to its endpoint, as far as nothing has to wait, and the steps of it that nearly every request takes:
+# RequestInfo, the user of a cached credential, routing, and an object whose stored bytes are the answer.
 #
-# Owns nothing but references; reads caches whose owners bound them. Why C: in a server at work each Python function on the way costs three
-# times what it costs alone, because the runtime's threads and the system have emptied the processor's caches in between
+# Everything here holds references only and reads caches that their owners bound. Why C: in a busy server each Python function on this path
+# costs three times what it costs alone, because the runtime's other threads and the system have evicted the processor's caches in between
 # (bench/end_to_end.py, get).
 
 from cpython.unicode cimport PyUnicode_READ_CHAR
@@ -13,26 +13,31 @@ cdef tuple _JSON = (b"content-type", b"application/json")
 
 
 cdef inline double _now_s() noexcept:
-    """As ``time.monotonic()``, in seconds."""
+    """``time.monotonic()``, in seconds."""
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return t.tv_sec + t.tv_nsec * 1e-9
 
 
-cdef class Way:
-    """What ``kas.filters.handler.Chain`` is while nobody waits. Who inherits it says what becomes of an exception (``_failed``), of an
-    endpoint or a filter that waits (``_later``)."""
+cdef class FilterChain:
+    """The part of ``kas.filters.handler.Chain`` that runs while nothing has to wait.
+
+    A subclass defines ``_failed`` (the answer to an exception), ``_spoilt`` (the answer when an ``after`` function raised) and ``_later``
+    (an endpoint or a filter that has to wait).
+    """
 
     def __init__(self, tuple before not None, tuple after not None, tuple release not None, endpoint, double soon_s):
-        """A request whose deadline is nearer than ``soon_s`` cannot be parked."""
+        """``before``, ``after`` and ``release`` are functions of the filters, in the order in which they are called. A request whose
+        deadline is nearer than ``soon_s`` seconds after its start is not parked.
+        """
         self._before, self._after, self._release, self._endpoint, self._soon_s = before, after, release, endpoint, soon_s
 
     def __call__(self, Request req not None):
-        """The answer, or an awaitable of it."""
+        """Returns the answer, or an awaitable of it."""
         return self._go_on(req, 0)
 
     cpdef _go_on(self, Request req, Py_ssize_t at):
-        """From the filter at that index on."""
+        """Continues with the filter at index ``at``."""
         cdef tuple steps = self._before
         cdef Py_ssize_t n = len(steps)
         cdef object result = None
@@ -51,16 +56,18 @@ cdef class Way:
         if isinstance(result, Response):
             return self._answered(req, <Response>result)
         if isinstance(result, FreshRead) and req.deadline - req.started > self._soon_s:
-            (<FreshRead>result).way, (<FreshRead>result).at = self, at
+            (<FreshRead>result).chain, (<FreshRead>result).at = self, at
             return result
         return self._later(req, result, at)
 
     cpdef _answered(self, Request req, Response resp):
-        """Shows an answer to every filter, and gives back what they took, or has that done when its stream has ended."""
+        """Passes an answer to every ``after`` function, and calls the ``release`` functions: now, or as the answer's ``finish`` when it is
+        streamed.
+        """
         try:
             for after in self._after:
                 after(req, resp)
-        except Exception as e:  # a bug like any other; what was taken is given back all the same
+        except Exception as e:  # a bug like any other; the release functions run all the same
             resp = self._spoilt(req, resp, e)
         if resp.stream is None or req.long_running:
             for release in self._release:
@@ -76,47 +83,55 @@ cdef class Way:
 
 @cython.freelist(16)
 cdef class _Finish:
-    """To be called once the stream of an answer has ended."""
+    """The ``finish`` of a streamed answer: calls the chain's ``release`` functions."""
 
-    cdef Way _way
+    cdef FilterChain _chain
     cdef Request _req
 
-    def __cinit__(self, Way way, Request req):
-        self._way, self._req = way, req
+    def __cinit__(self, FilterChain chain, Request req):
+        self._chain, self._req = chain, req
 
     def __call__(self):
-        self._way._released(self._req)
+        self._chain._released(self._req)
 
 
 cdef class Timer:
-    """One child of a histogram, for what mostly takes microseconds: looking for row and bucket each time would cost as much again."""
+    """One child of a histogram, for durations that are mostly microseconds: it remembers its row, since looking up row and bucket each time
+    would double the cost.
+    """
 
     def __init__(self, histogram, tuple labels not None):
         self._histogram, self._labels, self._bounds = histogram, labels, tuple(histogram.buckets)
         self.quick_s = self._bounds[0]
-        self.row = None  # until there is something to show
+        self.row = None  # None until the first observation
 
     cpdef add(self, double seconds):
-        """Count one that took this long."""
+        """Counts one observation of this duration."""
         cdef array row = self.row
         cdef Py_ssize_t at = 0, most = len(self._bounds)
         if row is None or seconds > self.quick_s:
-            row = self.row = self._histogram.values.get(self._labels)  # what is no more is dropped, and begins anew
+            # the row may have been dropped from the histogram, which then starts a new one
+            row = self.row = self._histogram.values.get(self._labels)
             if row is None:
                 self._histogram.observe(self._labels, seconds)
                 self.row = self._histogram.values[self._labels]
                 return
             while at < most and seconds > <double>self._bounds[at]:
                 at += 1
-        row.data.as_doubles[at] += 1  # a row has two more than there are bounds (``metrics.row_of``)
+        row.data.as_doubles[at] += 1  # a row has two more entries than there are bounds
         row.data.as_doubles[most + 1] += seconds
 
 
-cdef class InTurn:
-    """Runs steps one after the other, each counted by its timer, and all of them by another: the plug-ins of an admission chain."""
+cdef class PluginChain:
+    """Runs the plug-ins of an admission chain one after the other; one timer measures each step, another all of them together.
+
+    A subclass defines ``_stopped(step name or "", what, a, began, error)``, which is called when a step raises.
+    """
 
     def _all(self, tuple plan not None, str what, a):
-        """``plan``: steps, and what counts all of them or None. None when that was all, else the rest, to be awaited."""
+        """Runs all steps of ``plan``, which is (steps, timer of all of them or None). Returns None when that is done, else an awaitable of
+        the rest.
+        """
         cdef double began
         cdef tuple steps = <tuple?>plan[0]
         if not steps:
@@ -133,8 +148,11 @@ cdef class InTurn:
         return None
 
     cpdef _run(self, tuple steps, str what, a):
-        """(name, function of ``a``, timer or None) each, as far as it goes without waiting: None when that was all of it, else the steps that
-        are left, what the first of them waits for, and since when. ``_stopped`` is told of the one that raises."""
+        """Runs ``steps``, each (name, function of ``a``, timer or None), until one has to wait.
+
+        Returns None when all are done, else (the remaining steps including the one that waits, the awaitable it waits for, when that step
+        began). ``_stopped`` is called for a step that raises.
+        """
         cdef double began = _now_s(), now
         cdef Py_ssize_t i
         cdef tuple one
@@ -154,7 +172,9 @@ cdef class InTurn:
         return None
 
     async def _rest(self, tuple left, whole, str what, a, double since):
-        """What is ``left`` of steps that began with ``since``; ``whole`` counts all of them or is None."""
+        """Completes ``left``, the result of ``_run`` for steps that began at ``since``; the timer ``whole`` measures all of them and may be
+        None.
+        """
         cdef double began
         cdef tuple one
         try:
@@ -181,10 +201,16 @@ cdef int _count(object timer, double seconds) except -1:
     return 0
 
 
-cdef class Recall:
-    """``known(request)``: whether its Authorization header was good a moment ago; then the request has its user, and no such header any
-    more. ``entries`` has, by ``keyed_digest`` of headers, (user, until when, the name they are counted under, whether it is a bearer
-    token); ``counts`` has requests by that name. What is longer than the ``longest`` of them, as its owner says, is not looked for."""
+cdef class CredentialLookup:
+    """Looks up a request's Authorization header in the cache of accepted credentials.
+
+    ``entries`` maps the ``keyed_digest`` of a header to (user, expiry on the monotonic clock, the name it is counted under, whether it is a
+    bearer token). ``counts`` counts requests by that name. Headers longer than ``longest``, which the cache's owner maintains, are not
+    looked up.
+
+    ``known(request)`` returns whether the header was found and has not expired. The request then has its user, and the header is removed
+    from it.
+    """
 
     cdef public Py_ssize_t longest
     cdef dict _entries
@@ -221,9 +247,12 @@ cdef class Recall:
 
 
 cdef class PlainGet:
-    """``answer(request, registry, namespace, name)``: the stored bytes of an object as they are, None where there is more to it: no such object,
-    another form that was asked for, a name that is none, an answer that may be compressed. ``forms`` has what ``kas.endpoints.respond``
-    knows of Accept and User-Agent; ``registry`` is where the objects are looked for, in the version in which they are stored."""
+    """Answers a GET with the stored bytes of an object, where nothing has to be converted.
+
+    ``answer(request, registry, namespace, name)`` returns None when there is more to do: the object does not exist, another form was
+    requested, the name is invalid, or the answer may be compressed. ``forms`` is the cache of Accept and User-Agent in
+    ``kas.endpoints.respond``. ``registry`` reads the objects, in the version in which they are stored.
+    """
 
     cdef str _root
     cdef bint _namespaced
@@ -231,7 +260,7 @@ cdef class PlainGet:
     cdef Py_ssize_t _most
 
     def __init__(self, str root not None, bint namespaced, dict forms not None, Py_ssize_t most):
-        """``root`` is what the keys of all objects begin with; what is longer than ``most`` may be compressed."""
+        """``root`` is the key prefix of all objects; a body longer than ``most`` bytes may be compressed."""
         self._root, self._namespaced, self._forms, self._most = root, namespaced, forms, most
 
     def answer(self, Request req not None, registry, str namespace not None, str name not None):
@@ -258,16 +287,21 @@ cdef class PlainGet:
         return Response(200, [_JSON], body)
 
 
-cdef class Straight:
-    """``answer(request)``: what a handler answers that the long way of ``kas.endpoints.rest`` has found for such a request before; None where
-    that has to be gone. ``acceptable`` has pairs of Accept and how many media types there are to choose from, for those that the router
-    lets pass; of one object there are ``READ_TYPES``. ``read_first`` is ``kas.request.http.with_body``."""
+cdef class HandlerCache:
+    """Remembers which handler ``kas.endpoints.rest`` found for a kind of request, and calls it for the next one.
+
+    ``answer(request)`` returns the handler's result, or None when the request has to take the full path. ``acceptable`` holds (Accept
+    header, number of media types to choose from) pairs that the router accepts; ``types`` is that number for a single object
+    (``READ_TYPES``). ``read_first`` is ``kas.request.http.with_body``.
+    """
 
     def __init__(self, set acceptable not None, int types, read_first not None):
         self._acceptable, self._types, self._read_first, self._known = acceptable, types, read_first, {}
 
     def keep(self, str verb not None, served, handler, bint namespaced, bint named):
-        """``handler(request, served, namespace[, name])`` answers the verb on ``served``: below a namespace or not, with a name or without."""
+        """Remembers that ``handler(request, served, namespace[, name])`` answers ``verb`` on ``served``. ``namespaced`` and ``named`` say
+        whether such requests have a namespace and a name.
+        """
         self._known[served.group, served.version, served.resource, verb] = served, handler, namespaced, named
 
     def clear(self):
@@ -301,8 +335,8 @@ cdef class Straight:
         return handler(req, served, info.namespace, info.name)
 
 
-cdef class Directing:
-    """What ``kas.director.Director`` is for the requests it sends to a resource; ``_elsewhere`` is its way for all others."""
+cdef class ResourceRouter:
+    """The part of ``kas.director.Director`` that routes requests to a resource; its ``_elsewhere`` handles all others."""
 
     def __init__(self, rest not None, versions not None, claims not None):
         self._rest, self._versions, self._claims, self.peers = rest, versions, claims, None
@@ -320,10 +354,12 @@ cdef class Directing:
         return self._elsewhere(req)
 
 
-cdef class Informing:
-    """``kas.filters.request_info``: says of a request what it is about. ``usual`` has views of queries that need one for all requests,
-    ``query`` makes one, ``long_verbs`` and ``long_subresources`` make a request long-running, ``refused(request, error)`` answers one of
-    which it cannot be told."""
+cdef class RequestInfoFilter:
+    """The ``before`` function of ``kas.filters.request_info``: sets a request's ``info``, ``params`` and ``long_running``.
+
+    ``usual`` maps frequent query strings to a ``Query`` shared by all requests, ``query`` parses any other. Verbs in ``long_verbs`` and
+    subresources in ``long_subresources`` make a request long-running. ``refused(request, error)`` answers a request that ``parse`` rejects.
+    """
 
     cdef dict _usual
     cdef object _query, _refused
@@ -351,7 +387,9 @@ cdef class Informing:
 
 
 def known_form(Request req not None, dict forms not None, bint watch, bint table):
-    """What ``forms`` (``kas.endpoints.respond``) has for the request's Accept and User-Agent; None where it says ``pretty``, too."""
+    """The entry of ``forms``, the cache of ``kas.endpoints.respond``, for the request's Accept and User-Agent. None when there is none or
+    the query has ``pretty``.
+    """
     cdef dict headers
     if req.query and "pretty" in req.query:
         return None
@@ -363,7 +401,7 @@ cdef tuple _NO_CACHES = (b"cache-control", b"no-cache, private")
 
 
 def forbid_caches(Request req, Response resp not None):
-    """Keeps an answer out of caches, unless its handler said otherwise."""
+    """Forbids caching an answer, unless its handler set Cache-Control."""
     cdef tuple header
     for header in resp.headers:
         if header[0] == b"cache-control":
@@ -372,7 +410,7 @@ def forbid_caches(Request req, Response resp not None):
 
 
 def whole(Request req not None, Response resp not None, send):
-    """Sends an answer that is no stream by ASGI's ``send``; returns the two awaitables of it."""
+    """Sends an answer that is not streamed with ASGI's ``send``; returns the two awaitables, of the head and of the body."""
     return _whole(req, resp, send)
 
 
@@ -389,13 +427,17 @@ cdef str _taken = ""
 
 
 def send_at_once(Py_ssize_t most, str taken not None):
-    """What ``sent`` sends: answers of up to so many bytes; where both awaitables are of a type of that name nothing is left to be awaited."""
+    """Configures ``sent``: it sends answers of up to ``most`` bytes. When both awaitables of ``send`` are of a type named ``taken``,
+    nothing is left to await.
+    """
     global _most, _taken
     _most, _taken = most, taken
 
 
 def sent(Request req not None, resp, send):
-    """Sends what can be answered at once, and returns what is still to be awaited, in order; None for everything else."""
+    """Sends an answer that is complete and small. Returns the awaitables that remain, in order; None when the answer was not sent: a
+    stream, one with ``finish``, one that is too large, or no Response at all.
+    """
     return _sent(req, resp, send)
 
 
