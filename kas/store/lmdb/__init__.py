@@ -1,4 +1,5 @@
-"""The store on LMDB: one file that all workers of a machine map, and the replica of whatever else decides about revisions."""
+"""The store on LMDB: a single file that all workers of a machine map, and the replica of external stores that assign the
+revisions."""
 
 from kas.store.lmdb.compaction import HistoryPolicy
 from kas.store.lmdb.store import LMDBStore
