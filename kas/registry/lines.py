@@ -22,27 +22,27 @@ class Lines:
     def __init__(self) -> None:
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def turn(self, key: str, mine: asyncio.Future[None] | None = None) -> asyncio.Future[None]:
-        """Waits until it is the caller's turn; returns the turn, for ``over``. ``mine`` is the turn of a lost attempt; it is
+    async def turn(self, key: str, previous: asyncio.Future[None] | None = None) -> asyncio.Future[None]:
+        """Waits until it is the caller's turn; returns the turn, for ``over``. ``previous`` is the turn of a lost attempt; it is
         kept unless it was overtaken."""
         line = self._lines.setdefault(key, deque())
-        if mine is not None and line and line[0] is mine:
-            return mine
-        mine = asyncio.get_running_loop().create_future()
-        line.append(mine)
-        if line[0] is mine:
-            self._begin(key, mine)
+        if previous is not None and line and line[0] is previous:
+            return previous
+        turn = asyncio.get_running_loop().create_future()
+        line.append(turn)
+        if line[0] is turn:
+            self._begin(key, turn)
         try:
-            await mine
+            await turn
         except asyncio.CancelledError:
-            self.over(key, mine)
+            self.over(key, turn)
             raise
-        return mine
+        return turn
 
-    def over(self, key: str, mine: asyncio.Future[None]) -> None:
+    def over(self, key: str, turn: asyncio.Future[None]) -> None:
         """Ends a turn, unless it was overtaken."""
         line = self._lines.get(key)
-        if line is None or line[0] is not mine:
+        if line is None or line[0] is not turn:
             return
         line.popleft()
         while line and line[0].done():  # writers that have left

@@ -27,7 +27,7 @@ OPERATIONS = ("get", "list", "create", "update", "delete")
 
 class Requests:
     """The metrics of one resource: a timer for each operation. ``failed(operation)`` counts an operation that failed in the
-    store, ``listed(looked, told)`` the objects that a list read and returned."""
+    store, ``listed(looked, returned)`` the objects that a list read and returned."""
 
     __slots__ = ("create", "delete", "failed", "get", "list", "listed", "update")
 
@@ -49,7 +49,7 @@ class StorageMetrics:
         of = ("group", "resource")
         self._looked = metrics.counter(name.format("fetched"), f"Number of objects read from storage {course}", of)
         self._tested = metrics.counter(name.format("evaluated"), f"Number of objects tested {course} from storage", of)
-        self._told = metrics.counter(name.format("returned"), "Number of objects returned for a LIST request from storage", of)
+        self._returned = metrics.counter(name.format("returned"), "Number of objects returned for a LIST request from storage", of)
         self._lock = threading.Lock()  # guards the list counters: pages are read in threads, too
         metrics.collectors.append(self._collect)
 
@@ -59,10 +59,10 @@ class StorageMetrics:
             yield
         self._tested.values = dict(self._looked.values)  # every object read is tested
 
-    def _listed(self, of: tuple[str, str], looked: int, told: int) -> None:
+    def _listed(self, of: tuple[str, str], looked: int, returned: int) -> None:
         with self._lock:
             self._looked.inc(of, looked)
-            self._told.inc(of, told)
+            self._returned.inc(of, returned)
 
     def of(self, group: str, resource: str) -> Requests:
         """Returns the metrics of a resource."""
@@ -105,9 +105,9 @@ class Pages:
         self._listed(found.looked, 0)
         return found
 
-    def sifted(self, told: int) -> None:
-        """Counts ``told`` records as selected."""
-        self._listed(0, told)
+    def sifted(self, selected: int) -> None:
+        """Counts ``selected`` records as selected."""
+        self._listed(0, selected)
 
     def range_json(self, *args: Any, **more: Any) -> Any:
         """The store's ``range_json``. A scan without a body is not counted: it only computes sizes, or has to be repeated."""

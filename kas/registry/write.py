@@ -74,13 +74,13 @@ async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None
     # Managed fields that admission replaced have not been checked yet.
     large = (after is not entries and is_large(after)) or len(owners or ()) >= MANY_OWNERS
     if large:
-        await POOL.run(_leave_usable, admission, entries, meta)
+        await POOL.run(_clean_metadata, admission, entries, meta)
     else:
-        _leave_usable(admission, entries, meta)
+        _clean_metadata(admission, entries, meta)
     return obj
 
 
-def _leave_usable(admission: Admission, entries: list[Obj] | None, meta: Obj) -> None:
+def _clean_metadata(admission: Admission, entries: list[Obj] | None, meta: Obj) -> None:
     """Restores invalid managed fields and removes repeated owner references, with warnings."""
     warning = restore_after_admission(entries, meta)
     if warning is not None:
@@ -114,15 +114,15 @@ class Write:
     def _costly(self) -> bool:
         return self.admission is not None and self.registry.strategy.costly
 
-    async def lost(self, key: str, e: Conflict, mine: Turn | None) -> tuple[Record | None, Turn | None]:
+    async def lost(self, key: str, e: Conflict, turn: Turn | None) -> tuple[Record | None, Turn | None]:
         """Returns, after a lost race for ``key``, the newer object and the turn to change it; the caller ends the turn.
-        ``mine`` is the caller's previous turn. A write that names a revision needs no turn: it will be refused."""
+        ``turn`` is the caller's previous one. A write that names a revision needs no turn: it will be refused."""
         if self.anew:
-            mine = await self.registry.lines.turn(key, mine)
+            turn = await self.registry.lines.turn(key, turn)
         rec: Record | None = self.registry.store.get(key)
-        told = None if self.registry.lost_allocation(e.key) else e.current
+        reported = None if self.registry.lost_allocation(e.key) else e.current
         # A read of the local store may be older than the record in the conflict.
-        return (told if told is not None and (rec is None or rec.revision < told.revision) else rec), mine
+        return (reported if reported is not None and (rec is None or rec.revision < reported.revision) else rec), turn
 
     async def was_behind(self, revision: int) -> bool:
         """Returns whether reads at ``revision`` were stale and are current now; False if this was already checked."""
@@ -174,7 +174,7 @@ class Write:
         if pending is not None:
             await pending
 
-    async def _told(self, e: errors.ApiError, operation: str, obj: Obj, live: Obj | None) -> errors.ApiError:
+    async def _with_storage_errors(self, e: errors.ApiError, operation: str, obj: Obj, live: Obj | None) -> errors.ApiError:
         """Returns the strategy's error for ``obj``, which it has prepared, preceded by the problems that upstream's storage
         finds before validation."""
         if self.admission is None or self.own or not isinstance(e, errors.Invalid):
@@ -217,7 +217,7 @@ class Write:
                 obj, self.warnings = built(self.resource, obj, ctx, allocate)
         except errors.ApiError as e:
             self.tell(ctx.warnings)
-            raise await self._told(e, CREATE, obj, None) from None
+            raise await self._with_storage_errors(e, CREATE, obj, None) from None
         pending = self.admit_valid(CREATE, obj, None)
         if pending is not None:
             await pending
@@ -416,7 +416,7 @@ class Update(Write):
             else:
                 obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
         except errors.ApiError as e:
-            raise await self._told(e, UPDATE, obj, live) from None
+            raise await self._with_storage_errors(e, UPDATE, obj, live) from None
         of = self.resource.type if self.ctx.apply and not self.resource.type.custom else None
         obj = await POOL.run(keep_timestamps, before, obj, of) if self.large else keep_timestamps(before, obj, of)
         # admit

@@ -15,9 +15,9 @@ from kas.storage.places import LAST, ROOT, Digest, Entry, Forms, Note, Refused, 
 from kas.store.errors import Compacted
 from kas.store.etcd.layout import Undecodable
 
-LITTLE = 100  # a round with at most this many writes is the last
+FEW_WRITES = 100  # a round with at most this many writes is the last
 MOST_ROUNDS, MOST_ATTEMPTS = 10, 5
-NAMED = 20
+MOST_NAMED = 20
 
 # (phase, done, approximate total; 0: unknown)
 Progress = Callable[[str, int, int], None]
@@ -135,7 +135,7 @@ class Copy:
                 n += self._remove(newest)
             self._note = replace(self._note, revision=newest, at="", complete=True)
             self._target.complete(self._note)
-            if n <= LITTLE:
+            if n <= FEW_WRITES:
                 return
 
     def _remove(self, revision: int) -> int:
@@ -178,8 +178,8 @@ class Copy:
                     yield entry, form
 
     def _differences(self, revision: int) -> list[str]:
-        """Returns keys that differ between both sides, at most ``NAMED``."""
+        """Returns keys that differ between both sides, at most ``MOST_NAMED``."""
         here = {entry.key: hash(form) for entry, form in self._source_forms(revision) if not entry.lease_s}
         there = {entry.key: hash(form) for entry, form in self._target.read() if not entry.lease_s}
         different = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
-        return different[:NAMED] or ["?"]
+        return different[:MOST_NAMED] or ["?"]

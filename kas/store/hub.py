@@ -203,10 +203,10 @@ class Hub:
         self._ring_bytes = 0
         self._ring_after = revision  # the ring holds every event with a revision greater than this
         self._dispatching = False
-        self._untold: OrderedDict[Watcher, None] = OrderedDict()
-        self.later: Callable[[Callable[[], None]], object] = lambda tell: tell()  # calls it in a later turn of the loop, if there is one
+        self._unnotified: OrderedDict[Watcher, None] = OrderedDict()
+        self.later: Callable[[Callable[[], None]], object] = lambda call: call()  # calls it in a later turn of the loop, if there is one
         self.put_off: Callable[[float, Callable[[], None]], Timer] | None = None  # the same after some seconds
-        self._mending: Timer | None = None
+        self._reset_timer: Timer | None = None
         self.revision = revision
         self.watchers = 0
         self.fallen_behind = 0
@@ -270,7 +270,7 @@ class Hub:
         self.revision = self._ring_after = compacted
         for listener in self._listeners:
             self._reset(listener)
-        self._mend_later()
+        self._schedule_reset()
 
     @property
     def failing(self) -> int:
@@ -296,41 +296,41 @@ class Hub:
             now = monotonic()
             listener.due = now + max(AGAIN_S, RESTS * (now - began))
 
-    def _mend(self) -> None:
+    def _reset_due(self) -> None:
         """Resets the failing listeners that are due."""
         now = monotonic()
         for listener in [one for one in self._failing if one.due <= now]:
             self._reset(listener)
-        self._mend_later()
+        self._schedule_reset()
 
-    def _mend_later(self) -> None:
+    def _schedule_reset(self) -> None:
         """Schedules the next reset of failing listeners. Without a loop they are reset with the next dispatch."""
-        if self._mending is not None:
-            self._mending.cancel()
-            self._mending = None
+        if self._reset_timer is not None:
+            self._reset_timer.cancel()
+            self._reset_timer = None
         if self._failing and self.put_off is not None:
             soonest = min(listener.due for listener in self._failing)
-            self._mending = self.put_off(max(0.0, soonest - monotonic()), self._mend_now)
+            self._reset_timer = self.put_off(max(0.0, soonest - monotonic()), self._reset_now)
 
-    def _mend_now(self) -> None:
-        self._mending, self._dispatching = None, True
+    def _reset_now(self) -> None:
+        self._reset_timer, self._dispatching = None, True
         try:
-            self._mend()
+            self._reset_due()
         finally:
             self._dispatching = False
 
     def close(self) -> None:
         """Stops the resets of failing listeners. Idempotent."""
         self.put_off = None
-        if self._mending is not None:
-            self._mending.cancel()
-            self._mending = None
+        if self._reset_timer is not None:
+            self._reset_timer.cancel()
+            self._reset_timer = None
 
     def _dispatch(self, events: Sequence[Event], reached: int) -> None:
         self._dispatching = True
         broken = False
         try:
-            mine: dict[_Listener, list[Event]] = {}
+            batches: dict[_Listener, list[Event]] = {}
             ring, routes, received, size = self._ring, self._routes, self.received, 0
             for event in events:
                 ring.append(event)
@@ -345,10 +345,10 @@ class Hub:
                     self._failing.update(dict.fromkeys(to))
                     continue
                 for listener in to:
-                    if listener in mine:
-                        mine[listener].append(event)
+                    if listener in batches:
+                        batches[listener].append(event)
                     else:
-                        mine[listener] = [event]
+                        batches[listener] = [event]
             self._ring_bytes += size
             self.revision = reached
             while len(ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
@@ -359,15 +359,15 @@ class Hub:
                 # Watches that resume from here read the log: a decryption key may be available again by then.
                 ring.clear()
                 self._ring_bytes, self._ring_after = 0, reached
-            for listener in self._listeners if len(mine) > 1 else tuple(mine):  # in order of registration; mostly one of dozens
-                if listener in mine:
+            for listener in self._listeners if len(batches) > 1 else tuple(batches):  # in order of registration; mostly one of dozens
+                if listener in batches:
                     try:
-                        listener.callback(mine[listener])
+                        listener.callback(batches[listener])
                     except Exception:  # a bug in the callback
                         _log().exception("what is derived from %s is built anew", listener.prefix)
                         self._failing[listener] = None
             if self._failing:
-                self._mend()
+                self._reset_due()
         finally:
             self._dispatching = False
         if not self.watchers:
@@ -376,26 +376,26 @@ class Hub:
         woken: list[Watcher] = []
         if len(events) == 1 or broken:
             for event in events:
-                for watchers in self._places(event):
+                for watchers in self._watchers_of(event):
                     _push(event, watchers, woken)
         else:
             gathered: dict[int, tuple[Watchers, list[Event]]] = {}
             for event in events:
-                for watchers in self._places(event):
+                for watchers in self._watchers_of(event):
                     gathered.setdefault(id(watchers), (watchers, []))[1].append(event)
-            for watchers, theirs in gathered.values():
-                _push_all(theirs, watchers, woken)
-        if len(woken) <= TOLD_AT_ONCE and not self._untold:
+            for watchers, batch in gathered.values():
+                _push_all(batch, watchers, woken)
+        if len(woken) <= TOLD_AT_ONCE and not self._unnotified:
             for watcher in woken:
                 if not watcher.closed:
                     watcher.on_ready()
             return
-        waiting = bool(self._untold)
-        self._untold.update(dict.fromkeys(woken))
+        waiting = bool(self._unnotified)
+        self._unnotified.update(dict.fromkeys(woken))
         if not waiting:
-            self._tell()
+            self._notify()
 
-    def _places(self, event: Event) -> list[Watchers]:
+    def _watchers_of(self, event: Event) -> list[Watchers]:
         """Returns the sets of watchers that an event is for: those of its key, of a prefix of it, and those whose trigger
         field has its value, before or after. Watchers of other values are not visited: each of ten thousand kubelets watches
         the pods of its node."""
@@ -413,14 +413,14 @@ class Hub:
             at = key.find("/", at + 1)
         return places
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Notifies the next watchers that have something to take; the rest follow in later turns of the loop."""
-        for _ in range(min(TOLD_AT_ONCE, len(self._untold))):
-            watcher, _ = self._untold.popitem(last=False)
+        for _ in range(min(TOLD_AT_ONCE, len(self._unnotified))):
+            watcher, _ = self._unnotified.popitem(last=False)
             if not watcher.closed:
                 watcher.on_ready()
-        if self._untold:
-            self.later(self._tell)
+        if self._unnotified:
+            self.later(self._notify)
 
     # -- followers ----------------------------------------------------------------------------------------------------
 
@@ -487,13 +487,13 @@ class Hub:
         return found
 
     def _join(self, watcher: Watcher) -> None:
-        index, at = self._place(watcher)
+        index, at = self._index_of(watcher)
         index.setdefault(at, {})[watcher] = None
         watcher._live = True
         watcher._joined = self.revision
         self.watchers += 1
 
-    def _place(self, watcher: Watcher) -> tuple[dict[str, Watchers], str]:
+    def _index_of(self, watcher: Watcher) -> tuple[dict[str, Watchers], str]:
         """Returns where a live watcher is registered: an index, and the key in it."""
         if watcher.key is not None:
             return self._by_key, watcher.key
@@ -503,7 +503,7 @@ class Hub:
         return self._by_field.setdefault(watcher.prefix, {}).setdefault(field, {}), value
 
     def _leave(self, watcher: Watcher) -> None:
-        index, at = self._place(watcher)
+        index, at = self._index_of(watcher)
         watchers = index.get(at)
         if watchers is not None and watchers.pop(watcher, self) is None:
             self.watchers -= 1

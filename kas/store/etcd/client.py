@@ -235,7 +235,7 @@ def _with_token(answer: pb.AuthenticateResponse) -> Metadata:
     return (*HAS_LEADER, (b"token", answer.token.encode()))
 
 
-def _unasked(e: StoreError) -> Metadata:
+def _without_login(e: StoreError) -> Metadata:
     """Returns the metadata for an etcd without authentication, as clientv3 does; once enabled, errors say so (``_logged_out``)."""
     if str(e).endswith("authentication is not enabled"):
         return HAS_LEADER
@@ -414,7 +414,7 @@ class Client:
             try:
                 metadata = _with_token(self.call(AUTHENTICATE, _login(self._config), within_s))
             except StoreError as e:
-                metadata = _unasked(e)
+                metadata = _without_login(e)
             self._metadata = metadata
         return metadata
 
@@ -485,7 +485,7 @@ class _Server:
                     raise ConnectionError(self.away)
                 if self._dialling is None or self._dialling.done():
                     self._dialling = asyncio.create_task(self._dial())
-                    self._dialling.add_done_callback(_looked_at)
+                    self._dialling.add_done_callback(_retrieve_exception)
                 try:
                     await asyncio.shield(self._dialling)
                 except (OSError, StoreError):
@@ -546,7 +546,7 @@ def _why(e: Exception, secure: bool) -> str:
     return f"{e} (it may want https)" if closed and not secure else reason(e)
 
 
-def _looked_at(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     """Retrieves a task's exception, which may have no waiter any more."""
     if not task.cancelled():
         task.exception()
@@ -654,7 +654,7 @@ class AsyncClient:
             raise StoreError(self._refused)
         if self._logging_in is None:
             self._logging_in = asyncio.create_task(self._authenticate())
-            self._logging_in.add_done_callback(_looked_at)
+            self._logging_in.add_done_callback(_retrieve_exception)
         return await asyncio.shield(self._logging_in)
 
     async def _authenticate(self) -> Metadata:
@@ -663,7 +663,7 @@ class AsyncClient:
         except StoreError as e:
             if type(e) is StoreError:  # etcd has checked the password
                 self._refused, self._refused_until = str(e), asyncio.get_running_loop().time() + REFUSED_S
-            metadata = _unasked(e)
+            metadata = _without_login(e)
         finally:
             self._logging_in = None
         self._metadata, self._refused = metadata, ""

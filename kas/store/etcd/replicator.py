@@ -117,7 +117,7 @@ class Replicator:
         self._ordered = False  # whether the followed server sends progress responses in the order of events
         self._asked_at = 0.0  # time of an unanswered progress request; 0: none
         self._hearing = False  # received messages are being applied
-        self._trials = ReplicaRetry(path)
+        self._room_retry = ReplicaRetry(path)
 
     # -- before there are readers
 
@@ -129,11 +129,11 @@ class Replicator:
         while before is not None and self._is_stray(first, before):
             self._client.next_server()
             first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
-        self._look_for_half_a_copy()
+        self._refuse_partial_copy()
         now = self._note_of(first)
         if why := "it is not finished" if before is None else now.misfit(before):
             discard(self._path, why)
-        self._look_at_kept(first.header.revision)
+        self._check_kept(first.header.revision)
         for attempt in range(LOADS):
             self.replica = self._open()
             self.replica.start()
@@ -164,7 +164,7 @@ class Replicator:
             log.warning("waiting for etcd, for up to %s: %s", duration.format_ns(round(self.patience_s * 1e9)), e)
         return self._client.call(RANGE, request, within_s=self.patience_s)
 
-    def _look_for_half_a_copy(self) -> None:
+    def _refuse_partial_copy(self) -> None:
         """Raises ``StoreError`` if a ``kas storage copy``, or ``kas snapshot restore``, was interrupted: etcd has only a part
         of the content, and after a server's first write the rest would not be copied."""
         with contextlib.suppress(Denied):  # if etcd does not permit the read
@@ -175,7 +175,7 @@ class Replicator:
                     f" or delete the key {self._keys.copied.decode()}"
                 )
 
-    def _look_at_kept(self, newest: int) -> None:
+    def _check_kept(self, newest: int) -> None:
         """Discards a replica that cannot be continued. It opens the replica separately, because a revision that has been
         published to the workers must not go back."""
         if read_note(self._path) is None:
@@ -318,7 +318,7 @@ class Replicator:
 
     def run(self) -> None:
         """Follows until ``stop()``. Raises ``Lost``."""
-        threading.Thread(target=self._watch_over, name="kas-replicator-watch", daemon=True).start()
+        threading.Thread(target=self._monitor, name="kas-replicator-watch", daemon=True).start()
         pause = RETRY_S
         while not self._stopping.is_set():
             try:
@@ -347,7 +347,7 @@ class Replicator:
         """Raises ``Lost`` if a new replica of etcd's current content fits, with some space left. It is filled beside the
         current one, which serves reads unchanged meanwhile."""
         stats = self.replica.statistics()
-        if not self._trials.due(stats["file_bytes"]):
+        if not self._room_retry.due(stats["file_bytes"]):
             return
         found = False
         with contextlib.suppress(StoreError, OSError):
@@ -360,7 +360,7 @@ class Replicator:
                 new.close()
         if found:
             raise Lost("it has no room for what happens, and a new one has")
-        self._trials.failed()
+        self._room_retry.failed()
 
     def stop(self) -> None:
         """Ends ``run``. From any thread."""
@@ -377,7 +377,7 @@ class Replicator:
         if not self._asked_at:
             self._asked_at = time.monotonic()
 
-    def _watch_over(self) -> None:
+    def _monitor(self) -> None:
         while not self._stopping.wait(SILENT_S / 4):
             self._look()
 
@@ -437,7 +437,7 @@ class Replicator:
                     raise Unavailable("what came on the watch cannot be read") from None
                 self._hearing = True
                 try:
-                    if not self._hear(answers):
+                    if not self._receive(answers):
                         return heard
                 finally:
                     if self._asked_at:  # while messages were applied, silence cannot be measured
@@ -449,7 +449,7 @@ class Replicator:
             stream.close()
         return heard
 
-    def _hear(self, answers: list[Watched]) -> bool:
+    def _receive(self, answers: list[Watched]) -> bool:
         """Applies messages that arrived together in as few transactions as possible; returns whether the watch continues."""
         whole: list[Change] = []
         for answer in answers:
@@ -516,7 +516,7 @@ class Replicator:
             revisions[-1][1].extend(self._ops(event, event.put))
         if revisions:
             self.replica.apply_many(revisions)
-            self._trials.over()
+            self._room_retry.over()
 
     def _ops(self, kv: KeyValue, put: bool = True) -> list[Op]:
         """Returns the operations for a changed key, and for the notes on it."""

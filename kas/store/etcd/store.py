@@ -154,7 +154,7 @@ class EtcdStore(LMDBStore):
         self._waiting: list[tuple[int, int, float, Waiter]] = []  # (revision, order, deadline, waiter)
         self._order = itertools.count()
         self._nudging: asyncio.Task[None] | None = None
-        self._last: list[asyncio.Task[None]] = []  # tasks started when the store is closed
+        self._closing: list[asyncio.Task[None]] = []  # tasks started when the store is closed
         self._freshness: Freshness | None = None  # created on first use
         self.park: Callable[[Parked], None] = self._park_first  # as ``fresh``, for requests that need no task if etcd answers soon
         self._probed_at, self._probe_took_s, self._probe_failed = 0.0, 0.0, ""
@@ -175,7 +175,7 @@ class EtcdStore(LMDBStore):
         loop = self._loop
         if self._called is not None and loop is not None and loop.is_running():
             client = self._called[0]
-            loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(client.close())))
+            loop.call_soon_threadsafe(lambda: self._closing.append(loop.create_task(client.close())))
         super().close()
 
     def _absent(self, key: str) -> None:
@@ -218,7 +218,7 @@ class EtcdStore(LMDBStore):
         future: asyncio.Future[T] = loop.create_future()
         write = Write(self, ops, outcome, future, self.shared.revision, [self._now(op) for op in ops])
         client = self._calls()[0]
-        later = any(map(lease_of, ops)) or self._asks_to_seal(ops)
+        later = any(map(lease_of, ops)) or self._seals_slowly(ops)
         request = None if later else self._transaction(ops, [0] * len(ops))
         self._writes.add(write)
         if request is None or not client.begin(TXN, request, WRITE_TIMEOUT_S, partial(self._answered, write)):
@@ -240,7 +240,7 @@ class EtcdStore(LMDBStore):
                 return
             answer = self._calls()[0].ended(begun)
             if answer is not None:
-                self._follow(write, *_said(answer))
+                self._follow(write, *_outcome(answer))
             elif not self._closed:
                 write.task = self._require_loop().create_task(self._ask(write))
         except Exception as e:  # the writer gets the error, not the connection
@@ -249,7 +249,7 @@ class EtcdStore(LMDBStore):
     async def _ask(self, write: Write) -> None:
         """Carries out a write that first needs leases, slow sealing, or a connection."""
         try:
-            self._follow(write, *_said(await self._carry_out(write.ops, write.until)))
+            self._follow(write, *_outcome(await self._carry_out(write.ops, write.until)))
         except Exception as e:  # the writer gets the error
             write.fail(e)
 
@@ -272,7 +272,7 @@ class EtcdStore(LMDBStore):
 
     def _follow(self, write: Write, revision: int, refused: pb.TxnResponse | None) -> None:
         """Handles etcd's answer: the write ends when the replica has its revision. Raises ``StoreError``."""
-        _went_on(write.had, write.ops, revision, refused)
+        _check_not_restored(write.had, write.ops, revision, refused)
         write.revision, write.refused = revision, refused
         if not self._wait(revision, write):
             write.reached()
@@ -283,8 +283,8 @@ class EtcdStore(LMDBStore):
         given = list(ops)
         had, before = self.shared.revision, [self._now(op) for op in ops]
         leases = [self._client.call(GRANT, pb.LeaseGrantRequest(TTL=lease_of(op))).ID if lease_of(op) else 0 for op in ops]
-        revision, refused = _said(self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S))
-        _went_on(had, given, revision, refused)
+        revision, refused = _outcome(self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S))
+        _check_not_restored(had, given, revision, refused)
         until, nudge = time.monotonic() + CATCH_UP_S, time.monotonic() + NUDGE_S
         while self.shared.revision < revision:
             if time.monotonic() >= until:
@@ -305,12 +305,12 @@ class EtcdStore(LMDBStore):
             return self.get(op.key)
         return None
 
-    def _asks_to_seal(self, ops: Sequence[Op]) -> bool:
+    def _seals_slowly(self, ops: Sequence[Op]) -> bool:
         """Returns whether sealing a value calls a slow external service."""
         return self._transformers is not None and any(op.draft is not None and self._sealing.waits(op.key) for op in ops)
 
     async def _built(self, ops: list[Op], leases: list[int]) -> pb.TxnRequest | PutIf:
-        if not self._asks_to_seal(ops):
+        if not self._seals_slowly(ops):
             return self._transaction(ops, leases)
         return await self._require_loop().run_in_executor(self._sealers, self._transaction, ops, leases)
 
@@ -399,7 +399,7 @@ class EtcdStore(LMDBStore):
                 await asyncio.sleep(NUDGE_S)
                 self.hub.catch_up()
                 self._release()
-                self._look_at_waiting(time.monotonic())
+                self._expire_waiting(time.monotonic())
                 if not self._waiting:
                     return
                 if all(waiter.done() for *_, waiter in self._waiting):
@@ -414,7 +414,7 @@ class EtcdStore(LMDBStore):
             with contextlib.suppress(StoreError):  # the waiters have deadlines of their own
                 await self._calls()[0].call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
 
-    def _look_at_waiting(self, now: float) -> None:
+    def _expire_waiting(self, now: float) -> None:
         """Notifies waiters whose deadline has passed, and removes those that no longer wait, once it is known whether their
         revision was late."""
         left = []
@@ -553,12 +553,12 @@ class EtcdStore(LMDBStore):
         return "etcd", self._size
 
 
-def _said(answer: pb.TxnResponse) -> tuple[int, pb.TxnResponse | None]:
+def _outcome(answer: pb.TxnResponse) -> tuple[int, pb.TxnResponse | None]:
     """Returns the answer's revision, and the answer itself unless it succeeded."""
     return answer.header.revision, None if answer.succeeded else answer
 
 
-def _went_on(had: int, ops: Sequence[Op], revision: int, refused: pb.TxnResponse | None) -> None:
+def _check_not_restored(had: int, ops: Sequence[Op], revision: int, refused: pb.TxnResponse | None) -> None:
     """Raises if etcd answers with a revision that the replica had passed before the request: etcd was restored from a backup,
     and its answer does not relate to the local data."""
     if refused is None and revision <= had and any(not op.check for op in ops):

@@ -187,7 +187,7 @@ class Committer:
             while isinstance(batch.error, Full) and self._trim():
                 batch = self._apply(units, only_deletes)
         except Exception as e:  # for example, no space to make space: the disk is full
-            batch.error = _as_told(e)
+            batch.error = _store_error(e)
         if isinstance(batch.error, Full):
             self._shared.refused_at = time.monotonic()
         elif not only_deletes and self._shared.refused_at:
@@ -214,14 +214,14 @@ class Committer:
             self._failed, self._failed_at = str(e), time.monotonic()
             return Batch(units, error=e)
         except Exception as e:
-            return Batch(units, error=_as_told(e))
+            return Batch(units, error=_store_error(e))
         self._failed = ""
         self._note(reached)
         self._shared.publish(reached)
         return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)
 
 
-def _as_told(e: Exception) -> StoreError:
+def _store_error(e: Exception) -> StoreError:
     """Converts an exception to the error for the waiting clients: a store's error, or ``Unknown``. Any error, such as lack of
     memory, is caught: if the thread ended, every later write of the worker would wait for ever."""
     if isinstance(e, StoreError):
