@@ -1,5 +1,4 @@
-"""The reflector: lists a resource at a revision, then follows it, and lists again when it has lost its position (client-go's
-``reflector.go``).
+"""The reflector: lists a resource, follows it from there, and lists again if events were lost (client-go's ``reflector.go``).
 
 The list is read from the database and may be ahead of the hub, which has yet to dispatch writes of other workers: events up
 to the list's revision are dropped, so that a target sees no event twice and never an older state after a newer one. A

@@ -1,5 +1,4 @@
-"""The steps of a write: upstream's ``handlers/{create,update,patch,delete}.go`` and ``registry/generic/registry/store.go`` in
-one file.
+"""The steps of a write: upstream's ``handlers/{create,update,patch,delete}.go`` and ``registry/generic/registry/store.go``.
 
     prepare     read the current object and convert it to the request's version
     mutate      compute the wanted object from a body, a patch or an applied configuration

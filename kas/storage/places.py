@@ -1,5 +1,4 @@
-"""Places where objects are stored, as the commands that move and maintain them see them: a source to read at one revision, or
-a target to fill.
+"""Places where objects are stored: sources to read at one revision, and targets to fill.
 
 A *place* is named ``lmdb:DIR`` (the ``--data-dir`` of a server) or ``etcd:URL,URL``. All keys are the store's own
 (``/registry/…``). Objects are read as ``Entry``; its form depends on the place, and ``Forms`` converts to the other one.

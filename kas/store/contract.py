@@ -1,5 +1,4 @@
-"""The ``Store`` protocol. ``kas/store/__init__.py`` states the guarantees of its members; this file states what they take and
-return."""
+"""The ``Store`` protocol: what its members take and return. ``kas/store/__init__.py`` states their guarantees."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The watch hub: delivers every write of every worker to the watchers and listeners of this worker. One per worker, on its
-event loop.
+"""The watch hub: delivers the writes of all workers to the watchers and listeners of one worker, on its event loop.
 
 The hub follows the log. The worker's own committer hands its events over directly if they continue what the hub has
 dispatched; everything else (another worker wrote, a wake-up arrived) is read from the log. ``revision`` is the revision up to

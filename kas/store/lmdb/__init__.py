@@ -1,5 +1,4 @@
-"""The store on LMDB: a single file that all workers of a machine map, and the replica of external stores that assign the
-revisions."""
+"""The store on LMDB: a file that all workers of a machine map. It also serves as the replica of an etcd cluster."""
 
 from kas.store.lmdb.compaction import HistoryPolicy
 from kas.store.lmdb.store import LMDBStore
