@@ -1,6 +1,7 @@
-"""Encryption at rest: what stands between an object and the store's file, byte for byte as kube-apiserver does it.
+"""Encryption at rest: seals the values of objects before they are stored, byte for byte as kube-apiserver does.
 
-``configuration`` reads and checks the EncryptionConfiguration, ``ciphers`` and ``kms`` are the providers, ``providers`` makes the list of
-them that a resource has, ``resources`` finds it by an object's key, ``reload`` puts a changed file in the place of the one before.
-Upstream: ``apiserver/pkg/server/options/encryptionconfig``, ``apiserver/pkg/storage/value``.
+``configuration`` reads and validates the EncryptionConfiguration, ``ciphers`` and ``kms`` are the providers, ``providers``
+builds the list of providers for each resource, ``resources`` finds the resource of an object's key, ``atrest`` is what a
+worker uses: it also replaces a changed configuration. Upstream: ``apiserver/pkg/server/options/encryptionconfig``,
+``apiserver/pkg/storage/value``.
 """

@@ -2,12 +2,13 @@
 #
 #   lay_out        the sixteen words of a block: constants, key, nonce and counter
 #   xor_stream     derives the key for the last eight bytes of the nonce (HSalsa20), then XORs block by block
-#   xsalsa20       the front: checks lengths, and lets the GIL go meanwhile
+#   xsalsa20       the entry point: checks lengths, and releases the GIL
 #
-# Source: D. J. Bernstein, "Salsa20 specification" and "Extending the Salsa20 nonce". No branch and no index depends on key or text. Nothing is
-# owned between calls, and nothing is shared: any thread may call. What was derived from the key lies on the stack and is left there.
+# Source: D. J. Bernstein, "Salsa20 specification" and "Extending the Salsa20 nonce". No branch and no index depends on key or
+# text. Nothing is kept or shared between calls: any thread may call. Data derived from the key are on the stack and are not
+# erased.
 #
-# Why C: 64 bytes take 320 additions and rotations; a loop in Python takes some 100 µs for them.
+# It is compiled because 64 bytes take 320 additions and rotations, for which a loop in Python takes some 100 µs.
 
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -1,4 +1,4 @@
-# See _salsa.pxd, which is the design.
+# See _salsa.pxd for the design.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
@@ -69,7 +69,8 @@ cdef void xor_stream(const uint8_t *key, const uint8_t *nonce, const uint8_t *te
 
 
 def xsalsa20(bytes key not None, bytes nonce not None, bytes text not None) -> bytes:
-    """``text`` XORed with the stream of a key of 32 bytes and a nonce of 24; twice gives the text again. ValueError for other lengths."""
+    """Returns ``text`` XORed with the stream of a key of 32 bytes and a nonce of 24; applied twice, it returns the text.
+    ValueError for other lengths."""
     if PyBytes_GET_SIZE(key) != KEY_LEN or PyBytes_GET_SIZE(nonce) != NONCE_LEN:
         raise ValueError("a key has 32 bytes, a nonce 24")
     cdef size_t n = PyBytes_GET_SIZE(text)

@@ -1,4 +1,4 @@
-"""Encryption at rest in one worker: the configuration in force, and what reads, writes, health checks and metrics need of it."""
+"""Encryption at rest in one worker: the configuration in force, for reads, writes, health checks and metrics."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kas.types.configfile import ConfigurationError
 
 log = logging.getLogger("kas.encryption")
 
-RETRY_S = 10.0  # a changed file that could not be used, whose plug-ins may come up
-CLOSE_S = 60.0  # after which nobody writes with what a changed file has replaced
-TAKEN_S = 4.0  # in which all workers have read a changed file; they look every second
+RETRY_S = 10.0  # until a changed but unusable file is tried again: its plug-ins may have started
+CLOSE_S = 60.0  # after which no write uses a replaced configuration
+TAKEN_S = 4.0  # within which all workers have read a changed file; they check every second
 PAGE, READING_S = 100, 5.0
 
 
 class Readable(Protocol):
-    """What of the store is read to see whether it can be."""
+    """The part of the store that is read to check that values can be opened."""
 
     def range(self, prefix: str, start: str = "", limit: int = 0) -> Any:
         """See ``kas.store``."""
@@ -38,26 +38,27 @@ class Readable(Protocol):
 
 
 class _InForce:
-    """One state of the file, made ready."""
+    """One version of the file, with its providers."""
 
     def __init__(self, loaded: Loaded, plugins: KMSPlugins, members: dict[GroupResource, Members], observed: Observed) -> None:
         self.digest, self.plugins, self.members, self._observed = loaded.digest, plugins, members, observed
         self._made: dict[GroupResource, Sealing | None] = {}
-        self.by_root: dict[str, Sealing | None] = {}  # of resources that the first part of a key tells
+        self.by_root: dict[str, Sealing | None] = {}  # for resources that are determined by the first part of a key
 
     def sealing(self, resource: GroupResource) -> Sealing | None:
-        """Of a resource, None for one that the file does not speak of."""
+        """Returns the transformer of a resource, None for one that the file does not name."""
         try:
             return self._made[resource]
         except KeyError:
             members = find(self.members, resource)
             made = Sealing(resource, members, self._observed) if members is not None else None
-            self._made[resource] = made  # as many as there are resources
+            self._made[resource] = made  # bounded by the number of resources
             return made
 
 
 class _Between:
-    """While workers take a changed file: written as before, read as before and as it will be. So nobody meets what it cannot open."""
+    """Used while the workers take over a changed file: writes as before, reads the old and the new form. So no worker meets a
+    value that it cannot open."""
 
     def __init__(self, before: Sealing | None, after: Sealing | None) -> None:
         self._both = [s for s in (before, after) if s is not None]
@@ -67,12 +68,12 @@ class _Between:
         self.refuses_plain = "" if before is None else min(s.refuses_plain for s in self._both)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """As before."""
-        assert self._before is not None  # plain otherwise
+        """Seals as before."""
+        assert self._before is not None  # otherwise ``plain`` is set
         return self._before.seal(plain, key)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """As before, or as it will be."""
+        """Opens the old or the new form."""
         for sealing in self._both[:-1]:
             with contextlib.suppress(SealError):
                 return sealing.open(sealed, key)
@@ -80,8 +81,8 @@ class _Between:
 
 
 class EncryptionAtRest:
-    """Reads the file at ``path``: ConfigurationError when it is wrong, in one line. ``records`` are the built-in resources; ``directory``
-    is where workers tell each other of keys, ``own`` this one's name there."""
+    """Reads the file at ``path``: ConfigurationError with a single line if it is invalid. ``records`` are the built-in
+    resources; ``directory`` is where workers share keys, ``own`` this worker's name there."""
 
     def __init__(
         self, path: str, reload: bool, kms_v1: bool, records: Iterable[Any], directory: Path | None = None, own: str = "0"
@@ -92,7 +93,7 @@ class EncryptionAtRest:
         self._stamp, self._retry_at = _stamp(path), 0.0
         self._replaced: list[tuple[float, KMSPlugins]] = []
         self._now = self._make(load(path, reload))
-        self._next: tuple[float, _InForce] | None = None  # what is in force from then on
+        self._next: tuple[float, _InForce] | None = None  # (time, the version in force from then on)
         self.observed.in_force(self._now.digest)
         self.unreadable = ""
 
@@ -103,7 +104,7 @@ class EncryptionAtRest:
     # --- values
 
     def transformer(self, key: str) -> Sealing | _Between | None:
-        """What the store asks (``store.Transformers``), of plain records, too: half a microsecond."""
+        """Returns the transformer of a key (``store.Transformers``). Called for plain records, too: takes half a microsecond."""
         coming, now = self._next, self._now
         if coming is None:
             try:
@@ -118,11 +119,11 @@ class EncryptionAtRest:
 
     @property
     def may_wait(self) -> bool:
-        """Whether there may be values whose keys a plug-in is asked for one by one (version 1)."""
+        """Whether there may be values whose keys a plug-in opens one by one (version 1)."""
         return self._kms_v1
 
     def waits(self, key: str) -> bool:
-        """Whether the values of a key, or behind a prefix of one resource, are such."""
+        """Returns whether the values of a key, or below a prefix of one resource, are such."""
         found = self.transformer(key)
         return found is not None and found.waits
 
@@ -134,12 +135,13 @@ class EncryptionAtRest:
         return found
 
     def prefixes(self) -> list[str]:
-        """Where values that are, or were, sealed lie: of built-in resources, and of those of definitions that the file names."""
+        """Returns the prefixes of values that are, or were, sealed: of built-in resources, and of those of definitions named
+        in the file."""
         return self._resources.prefixes(self._now.members)
 
     def read_all(self, store: Readable) -> str:
-        """Reads what may be sealed, for ``READING_S`` at most: keys are asked for before anybody waits for them, and stay for those who
-        follow it from the start. The first thing that cannot be read, or "". Blocks; not for the loop's thread."""
+        """Reads all values that may be sealed, for at most ``READING_S``: keys are opened before requests need them, and are
+        kept for listers that are filled at the start. Returns the first error, or "". Blocks; not for the loop's thread."""
         with opening():
             return self._read_all(store)
 
@@ -158,14 +160,14 @@ class EncryptionAtRest:
         return ""
 
     async def read_again(self, store: Readable) -> None:
-        """``read_all``, in a thread, if there was something that could not be read."""
+        """Runs ``read_all`` in a thread, if there was an error."""
         if self.unreadable:
             await asyncio.to_thread(self.read_all, store)
 
     # --- plug-ins
 
     def begin(self) -> str:
-        """Asks the plug-ins for the first time, and from now on regularly. The first problem, or "". Blocks."""
+        """Checks the plug-ins for the first time, and periodically from then on. Returns the first problem, or "". Blocks."""
         why = self._now.plugins.check_all()
         if why:
             log.error("KMS provider %s", why)
@@ -173,7 +175,8 @@ class EncryptionAtRest:
         return why
 
     def checks(self) -> dict[str, Callable[[], str]]:
-        """The health checks, by name: one for each plug-in, or one for all where the file is followed, and where none is of version 1."""
+        """Returns the health checks, by name: one for each plug-in, or a single one if the file is followed, or if no
+        plug-in has version 1."""
         if self.reload or (self._now.plugins.providers and not self._now.plugins.first_version):
             return {"kms-providers": lambda: self._now.plugins.problems}
         providers = self._now.plugins.providers.values()
@@ -182,7 +185,7 @@ class EncryptionAtRest:
     # --- the file
 
     def changed(self) -> bool:
-        """Whether ``reread`` has something to do. Looks at the file's date, no more."""
+        """Returns whether ``reread`` has something to do. Only checks the file's status."""
         if not self.reload:
             return False
         now = time.monotonic()
@@ -195,12 +198,13 @@ class EncryptionAtRest:
         return True
 
     async def follow(self) -> None:
-        """``reread``, in a thread, when there is something to do."""
+        """Runs ``reread`` in a thread, if it has something to do."""
         if self.changed():
             await asyncio.to_thread(self.reread)
 
     def reread(self) -> None:
-        """Takes the changed file, if it is right and its plug-ins answer; otherwise it is logged and counted, and tried again. Blocks."""
+        """Takes over the changed file if it is valid and its plug-ins answer; otherwise the error is logged and counted, and
+        it is tried again later. Blocks."""
         self._close_replaced()
         if self._next is not None:
             self._put_in_force(self._next[1])
@@ -243,7 +247,7 @@ class EncryptionAtRest:
             self._replaced.remove((at, plugins))
 
     def close(self) -> None:
-        """Asks no plug-in any more."""
+        """Stops using the plug-ins."""
         for _, plugins in self._replaced:
             plugins.close()
         self._now.plugins.close()

@@ -1,7 +1,8 @@
-"""The providers with a key in the configuration: aescbc, aesgcm, secretbox, and identity (``apiserver/pkg/storage/value/encrypt``).
+"""The providers whose keys are in the configuration: aescbc, aesgcm, secretbox, and identity
+(``apiserver/pkg/storage/value/encrypt``).
 
-Each seals a value for a key of the store and opens it; ``open`` raises ``SealError`` in upstream's words. What stands in front of the
-sealed bytes is not theirs (``union.py``).
+Each seals a value for a key of the store and opens it; ``open`` raises ``SealError`` in upstream's words. The prefix of the
+sealed bytes is added elsewhere (``union.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kas.encryption._salsa import xsalsa20
 BLOCK = 16
 GCM_NONCE = 12
 BOX_NONCE, BOX_TAG = 24, 16
-# What every sealed value begins with, whatever provider sealed it.
+# The beginning of every sealed value, of all providers.
 SEALED = b"k8s:enc:"
 TOO_SHORT = "the stored data was shorter than the required size"
 
@@ -28,33 +29,33 @@ class SealError(ValueError):
 
 
 class Identity:
-    """Values as they are."""
+    """Values in plain form."""
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """``plain``."""
+        """Returns ``plain``."""
         return plain
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The value, which must not be one that another provider sealed."""
+        """Returns the value, which must not be one that another provider sealed."""
         if sealed.startswith(SEALED):
             raise SealError("identity transformer tried to read encrypted data")
         return sealed, False
 
 
 class AESCBC:
-    """AES in CBC mode with PKCS #7 padding. Nothing is authenticated, neither the value nor the key it stands under."""
+    """AES in CBC mode with PKCS #7 padding. Neither the value nor its key in the store is authenticated."""
 
     def __init__(self, key: bytes) -> None:
         self._algorithm = algorithms.AES(key)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Initialization vector, then the padded text."""
+        """Returns the initialization vector and the padded ciphertext."""
         iv, pad = os.urandom(BLOCK), BLOCK - len(plain) % BLOCK
         cipher = Cipher(self._algorithm, modes.CBC(iv)).encryptor()
         return iv + cipher.update(plain + bytes((pad,)) * pad) + cipher.finalize()
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The text without its padding."""
+        """Returns the plaintext without its padding."""
         if len(sealed) < BLOCK:
             raise SealError(TOO_SHORT)
         if len(sealed) % BLOCK:
@@ -76,12 +77,12 @@ class AESGCM:
         self._aead = _AESGCM(key)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Nonce, text and tag."""
+        """Returns nonce, ciphertext and tag."""
         nonce = os.urandom(GCM_NONCE)
         return nonce + self._aead.encrypt(nonce, plain, key)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The text, if value and key are those that were sealed."""
+        """Returns the plaintext, if value and key are those that were sealed."""
         if len(sealed) < GCM_NONCE:
             raise SealError(TOO_SHORT)
         try:
@@ -97,13 +98,13 @@ class Secretbox:
         self._key = key
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Nonce, tag and text."""
+        """Returns nonce, tag and ciphertext."""
         nonce = os.urandom(BOX_NONCE)
         stream = xsalsa20(self._key, nonce, bytes(32) + plain)
         return nonce + Poly1305.generate_tag(stream[:32], stream[32:]) + stream[32:]
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The text, if the value is one that was sealed."""
+        """Returns the plaintext, if the value is one that was sealed."""
         if len(sealed) < BOX_NONCE + BOX_TAG:
             raise SealError(TOO_SHORT)
         nonce, tag, text = sealed[:BOX_NONCE], sealed[BOX_NONCE : BOX_NONCE + BOX_TAG], sealed[BOX_NONCE + BOX_TAG :]

@@ -1,7 +1,7 @@
-"""The EncryptionConfiguration of ``--encryption-provider-config``: read, decoded strictly, defaulted and checked.
+"""The EncryptionConfiguration of ``--encryption-provider-config``: read, decoded strictly, defaulted and validated.
 
-Texts and their order are upstream's (``apiserver/pkg/apis/apiserver/validation/validation_encryption.go``, ``server/options/
-encryptionconfig/config.go``). All findings come at once.
+Error texts and their order are upstream's (``apiserver/pkg/apis/apiserver/validation/validation_encryption.go``, ``server/options/
+encryptionconfig/config.go``). All errors are reported at once.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ KINDS: Kinds = {("apiserver.config.k8s.io/v1", "EncryptionConfiguration"): Struc
 
 
 class Loaded(NamedTuple):
-    """A configuration that may be used: its list ``resources``, defaulted, and a digest of the file it was read from."""
+    """A valid configuration: its list ``resources``, defaulted, and a digest of its file."""
 
     resources: list[Obj]
     digest: str
 
 
 def load(path: str, reload: bool) -> Loaded:
-    """The file's configuration. ``reload``: it will be read again, which no two KMS plug-ins of one name survive. Raises
-    ConfigurationError."""
+    """Returns the file's configuration. With ``reload`` it will be read again, which requires unique names of KMS plug-ins.
+    Raises ConfigurationError."""
     try:
         data = _read(path)
         try:
@@ -60,7 +60,7 @@ def load(path: str, reload: bool) -> Loaded:
         except ConfigurationError as e:
             if str(e).startswith(UNEXPECTED):
                 raise
-            why = re.sub(r"(?s) is missing in '.*", " is missing", str(e))  # there the document is shown, with its secrets
+            why = re.sub(r"(?s) is missing in '.*", " is missing", str(e))  # the message would show the document, with its secrets
             raise ConfigurationError(f'error decoding encryption provider configuration file "{path}": {why}') from None
         resources = document.get("resources") or []
         _default(resources)
@@ -75,7 +75,7 @@ def _unexpected(version: str, kind: str) -> str:
 
 
 def digest(data: bytes) -> str:
-    """What tells two files apart, and no secret in them: as metrics show it."""
+    """Returns a digest that identifies a file in metrics without revealing its secrets."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
@@ -101,7 +101,7 @@ def _default(resources: list[Obj]) -> None:
 
 
 def group_resource(text: str) -> tuple[str, str]:
-    """``schema.ParseGroupResource``: (group, resource)."""
+    """``schema.ParseGroupResource``: returns (group, resource)."""
     resource, _, group = text.partition(".")
     return group, resource
 
@@ -110,7 +110,7 @@ def group_resource(text: str) -> tuple[str, str]:
 
 
 def validate(resources: list[Obj], reload: bool) -> list[FieldError]:
-    """``ValidateEncryptionConfiguration``, of a defaulted configuration."""
+    """``ValidateEncryptionConfiguration``, for a defaulted configuration."""
     if not resources:
         return [field.required("resources", "at least one resources is required")]
     errs: list[FieldError] = []
@@ -133,7 +133,7 @@ def _overlaps(names: Sequence[str], path: str) -> Iterator[FieldError]:
     if len(set(parsed)) < len(parsed):
         yield field.invalid(path, list(names), "the same resource cannot be specified multiple times")
     everything = len(parsed) > 1 and ("*", "*") in parsed
-    # A wildcard that is said twice counts for both faults, upstream too.
+    # As upstream, a repeated wildcard is reported for both errors.
     if everything or any(sum(other == group for other, _ in parsed) > 1 for group, resource in parsed if resource == "*"):
         why = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
         yield field.invalid(path, list(names), why)
@@ -178,7 +178,7 @@ def _provider(provider: Obj, path: str, kms_names: set[str], reload: bool) -> It
 
 
 def _internal(provider: Obj) -> Obj:
-    """The provider as an error shows it: upstream's internal type, whose fields have no names for JSON. Keys stay secret."""
+    """Returns the provider as an error shows it: upstream's internal type, whose fields have no JSON names. Keys stay secret."""
     out: Obj = {}
     for name, shown in (("aesgcm", "AESGCM"), ("aescbc", "AESCBC"), ("secretbox", "Secretbox")):
         keys = provider[name].get("keys") if name in provider else None
@@ -212,7 +212,7 @@ def _keys(keys: list[Obj], path: str, sizes: Sequence[int]) -> Iterator[FieldErr
 
 
 def decoded(secret: str) -> bytes | None:
-    """The bytes of a key; None for what is no base64. Go's decoder passes over line ends."""
+    """Returns the bytes of a key; None for invalid base64. As Go's decoder, it ignores line ends."""
     try:
         return go_base64(secret)
     except DecodeError:
@@ -240,7 +240,7 @@ def _kms(kms: Obj, path: str, names: set[str], reload: bool) -> Iterator[FieldEr
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, str]:
-    """(scheme, path) as ``url.Parse`` reads them; of what is no address the scheme is "". ValueError with Go's text."""
+    """Returns (scheme, path) as ``url.Parse`` does; the scheme of an invalid address is "". ValueError with Go's text."""
     url = gourl.parse(endpoint)
     return url.scheme, unquote(url.path)
 

@@ -11,22 +11,23 @@ from kas.observe.metrics import Gauge, Labels, Registry
 from kas.observe.reloads import Reloads
 
 FROM, TO = "from_storage", "to_storage"
-MAX_KEYS = 10  # that are told: those used last
+MAX_KEYS = 10  # maximum of keys in metrics: those used last
 _ENVELOPE = "apiserver_envelope_encryption"
 
 
 class Observed:
-    """What happened to values, to the configuration's file and between here and plug-ins."""
+    """Counts values, versions of the configuration file, and calls of plug-ins."""
 
     def __init__(self) -> None:
         self._metrics: Registry | None = None
         self._digest = ""
-        self._lock = threading.Lock()  # of what is told of keys: values pass in many threads
-        self._identity = ""  # of the server, as metrics show it
+        self._lock = threading.Lock()  # guards the metrics of keys: many threads seal and open values
+        self._identity = ""  # of the server, as shown in metrics
         self._reloads: Reloads | None = None
 
     def attach(self, metrics: Registry, server: str, follows: bool = False, counts: bool = True) -> None:
-        """Counts from here on, for the server of this name, which ``follows`` the file; one of its workers ``counts`` what comes of it."""
+        """Starts counting, for the server of this name, which ``follows`` the file; the worker that ``counts`` also counts
+        reloads."""
         self._identity = "sha256:" + hashlib.sha256(server.encode()).hexdigest()
         self._operations = metrics.counter(
             "apiserver_storage_transformation_operations_total",
@@ -74,19 +75,19 @@ class Observed:
         self.in_force(self._digest)
 
     def value(self, resource: str, kind: str, prefix: str, began: float, ok: bool) -> None:
-        """A value passed; ``began`` is of ``time.perf_counter``."""
+        """Counts a sealed or opened value; ``began`` is of ``time.perf_counter``."""
         if self._metrics is not None:
             self._operations.inc((resource, kind, prefix, "OK" if ok else "unknown-non-grpc"))
             if ok:
                 self._durations.observe((kind, prefix), time.perf_counter() - began)
 
     def call(self, provider: str, method: str, code: str, seconds: float) -> None:
-        """A plug-in was asked."""
+        """Counts a call of a plug-in."""
         if self._metrics is not None:
             self._calls.observe((provider, method, code), seconds)
 
     def key_used(self, provider: str, kind: str, key_id: str) -> None:
-        """A value passed that is sealed with this key of a plug-in."""
+        """Records the use of a plug-in's key for a value."""
         if self._metrics is not None:
             labels = kind, provider, key_id_hash(key_id), self._identity
             with self._lock:
@@ -95,41 +96,41 @@ class Observed:
                     self._key_uses.values.pop(gone, None)
 
     def key_said(self, provider: str, key_id: str) -> None:
-        """A plug-in says that it uses this key."""
+        """Records the key that a plug-in reports as current."""
         if self._metrics is not None:
             with self._lock:
                 _now(self._key_said, (provider, key_id_hash(key_id), self._identity))
 
     def sources_kept(self, provider: str, count: int) -> None:
-        """So many data keys of a plug-in are remembered."""
+        """Sets the number of cached data keys of a plug-in."""
         if self._metrics is not None:
             self._sources.set((provider,), count)
 
     def key_refused(self, provider: str, error: str) -> None:
-        """A plug-in says that it uses a key whose id none can be."""
+        """Counts an invalid key id reported by a plug-in."""
         if self._metrics is not None:
             self._key_refused.inc((provider, error))
 
     def in_force(self, digest: str) -> None:
-        """The configuration that is used from here on."""
+        """Records the configuration in use from now on."""
         self._digest = digest
         if self._reloads is not None:
             self._reloads.in_force(digest)
 
     def reloaded(self, good: bool) -> None:
-        """The changed file was taken, or not."""
+        """Counts a changed file that was taken over, or refused."""
         if self._reloads is not None:
             self._reloads.done(good, time.time())
 
 
 @functools.lru_cache(maxsize=64)
 def key_id_hash(key_id: str) -> str:
-    """A key's id as logs and metrics show it."""
+    """Returns a key's id as logs and metrics show it."""
     return "sha256:" + hashlib.sha256(key_id.encode()).hexdigest() if key_id else ""
 
 
 def _now(gauge: Gauge, labels: Labels) -> Labels | None:
-    """Sets the time; who has been there the longest goes when there are too many, and is returned."""
+    """Sets the time; returns the labels of the oldest entry, which is removed if there are too many."""
     values = gauge.values
     values.pop(labels, None)
     values[labels] = time.time()

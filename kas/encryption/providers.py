@@ -1,4 +1,4 @@
-"""From a configuration to what seals and opens the values of each resource.
+"""Builds the transformers of each resource from a configuration.
 
 Upstream: ``getTransformerOverridesAndKMSPluginProbes`` of ``apiserver/pkg/server/options/encryptionconfig/config.go``.
 """
@@ -18,7 +18,7 @@ from kas.meta.field import go_quote
 from kas.types.configfile import ConfigurationError
 
 Obj = dict[str, Any]
-GroupResource = tuple[str, str]  # ("apps", "deployments"); "*" stands for any
+GroupResource = tuple[str, str]  # ("apps", "deployments"); "*" matches any
 Members = list[tuple[bytes, Opener]]
 
 NO_PREFIX = "no matching prefix found"
@@ -35,15 +35,15 @@ _KEYED: dict[str, tuple[Callable[[bytes], Opener], str]] = {
 
 
 class Plugins(Protocol):
-    """Where the providers come from that ask a KMS plug-in."""
+    """Creates the providers that use a KMS plug-in."""
 
     def provider(self, kms: Obj) -> Opener:
-        """The provider of a checked, defaulted KMS configuration; one for each name. Raises ConfigurationError."""
+        """Returns the provider of a validated, defaulted KMS configuration; one for each name. Raises ConfigurationError."""
         ...
 
 
 class Sealing:
-    """What the values of one resource pass on their way to the store and back: a ``Transformer`` of the store."""
+    """The ``Transformer`` of the store for the values of one resource."""
 
     def __init__(self, resource: GroupResource, members: Members, observed: Observed) -> None:
         self._union, self._observed = Union(NO_PREFIX, members), observed
@@ -76,7 +76,8 @@ class Sealing:
 
 
 def build(resources: list[Obj], plugins: Plugins, kms_v1: bool) -> dict[GroupResource, Members]:
-    """The providers of each resource, with their prefixes; several rules for one resource add up. Raises ConfigurationError."""
+    """Returns the providers of each resource, with their prefixes; several rules for one resource are combined. Raises
+    ConfigurationError."""
     members: dict[GroupResource, Members] = {}
     for rule in resources:
         made = [_provider(provider, plugins, kms_v1) for provider in rule["providers"]]
@@ -91,7 +92,7 @@ def build(resources: list[Obj], plugins: Plugins, kms_v1: bool) -> dict[GroupRes
 
 
 def shown(resource: GroupResource) -> str:
-    """As a configuration names it: ``deployments.apps``, ``secrets``, ``*.``."""
+    """Returns a resource as a configuration names it: ``deployments.apps``, ``secrets``, ``*.``."""
     group, name = resource
     return "*." if resource == ("", "*") else f"{name}.{group}" if group else name
 
@@ -111,5 +112,5 @@ def _provider(provider: Obj, plugins: Plugins, kms_v1: bool) -> tuple[bytes, Ope
 
 
 def find(members: dict[GroupResource, Members], resource: GroupResource) -> Members | None:
-    """What holds for a resource: its own rule, that of its group, that of all; None without any."""
+    """Returns the rule for a resource: its own, that of its group, or that of all; None if there is none."""
     return members.get(resource) or members.get((resource[0], "*")) or members.get(("*", "*"))

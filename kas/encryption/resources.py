@@ -1,4 +1,4 @@
-"""Whose value a key of the store is: what is configured for it, found on every write and every sealed read."""
+"""Finds the resource of a key of the store, for its encryption; called with every write and every sealed read."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ ROOT = "/registry/"
 
 
 class Resources:
-    """``records`` are the built-in resources' (``kas/types/scheme.py``); those of definitions are told by their keys."""
+    """``records`` are those of the built-in resources (``kas/types/scheme.py``); resources of definitions are recognized by
+    their keys."""
 
     def __init__(self, records: Iterable[Any]) -> None:
         self._roots: dict[str, GroupResource] = {}
         for r in records:
-            # Two groups have Events, at one place; they count as the core's.
+            # Two groups serve Events at the same place; they count as the core group's.
             if r.etcd_prefix is not None and (r.etcd_prefix not in self._roots or not r.group):
                 self._roots[r.etcd_prefix] = (r.group, r.resource)
         deeper = {root.rpartition("/")[0] for root in self._roots}
-        # Where the first part of a key says all.
+        # Where the first part of a key determines the resource.
         self.simple = frozenset(root for root in self._roots if root.count("/") == 2 and root not in deeper)
 
     def of(self, key: str) -> GroupResource | None:
-        """The resource of a key, or of a prefix that ends with "/"; None for what has no API."""
+        """Returns the resource of a key, or of a prefix that ends with "/"; None for keys without an API."""
         if not key.startswith(ROOT):
             return None
         first, _, rest = key[len(ROOT) :].partition("/")
@@ -35,7 +36,8 @@ class Resources:
         return found
 
     def prefixes(self, members: dict[GroupResource, Members]) -> list[str]:
-        """Where what is sealed may lie: of built-in resources each its own place, and of definitions each that is named."""
+        """Returns the prefixes where sealed values may be: one for each built-in resource, and one for each named resource of
+        a definition."""
         out = [root + "/" for root, resource in self._roots.items() if find(members, resource) is not None]
         known = set(self._roots.values())
         return out + [f"{ROOT}{g}/{r}/" for g, r in members if "*" not in (g, r) and (g, r) not in known and "." in g]

@@ -1,4 +1,5 @@
-"""Several providers, or several keys of one, each with a prefix: the first one writes, all of them read (``value.prefixTransformers``)."""
+"""Several providers, or several keys of one provider, each with a prefix: the first one writes, all of them read
+(``value.prefixTransformers``)."""
 
 from __future__ import annotations
 
@@ -10,35 +11,36 @@ from kas.encryption.ciphers import SealError
 
 
 class Opener(Protocol):
-    """A provider, or a union of some."""
+    """A provider, or a union of providers."""
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """The value as it is stored. Raises SealError."""
+        """Returns the value in its stored form. Raises SealError."""
         ...
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """(value, whether it should be written again). Raises SealError."""
+        """Returns (value, whether it should be rewritten). Raises SealError."""
         ...
 
 
 class Union:
-    """``members`` are (prefix, provider) in their order, ``missing`` is what is said of a value that none of them claims."""
+    """``members`` are (prefix, provider) in their order, ``missing`` is the error for a value that none of them claims."""
 
     def __init__(self, missing: str, members: Sequence[tuple[bytes, Opener]]) -> None:
         self.members, self._missing = tuple(members), missing
         self._prefix, self._first = self.members[0]
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Sealed by the first member, with its prefix."""
+        """Seals with the first member, and adds its prefix."""
         return self._prefix + self._first.seal(plain, key)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """Opened by the first member that can; stale when that is not the first of all."""
+        """Opens with the first member that can; stale unless that is the very first one."""
         plain, stale, _ = self.open_with(sealed, key)
         return plain, stale
 
     def open_with(self, sealed: bytes, key: bytes) -> tuple[bytes, bool, bytes]:
-        """``open``, and the prefix of the member that could. Members may share a prefix, so the next one is tried when one cannot."""
+        """``open``, and the prefix of the member that opened it. Members may share a prefix, so if one fails the next one is
+        tried."""
         failed: list[str] = []
         for i, (prefix, member) in enumerate(self.members):
             if not sealed.startswith(prefix):
@@ -46,12 +48,12 @@ class Union:
             try:
                 plain, stale = member.open(sealed[len(prefix) :], key)
             except SealError as e:
-                if prefix:  # identity does not say why it is not for it
+                if prefix:  # identity's error would not say why
                     failed.append(str(e))
                 continue
             return plain, stale or i > 0, prefix
         raise SealError(aggregate(failed) if failed else self._missing)
 
     def claims(self, sealed: bytes) -> str:
-        """The first prefix that a value has, "" for none."""
+        """Returns the first matching prefix of a value, "" for none."""
         return next((prefix.decode() for prefix, _ in self.members if prefix and sealed.startswith(prefix)), "")

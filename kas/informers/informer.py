@@ -1,4 +1,4 @@
-"""The informer: a resource's objects in memory, decoded and made into what their reader needs, with indexes (client-go's
+"""The informer: a resource's objects in memory, decoded and transformed for their reader, with indexes (client-go's
 ``shared_informer.go`` and ``thread_safe_store.go``)."""
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kas.store import Event, Record, StoreError
 log = logging.getLogger("kas")
 
 T = TypeVar("T")
-# By what an object is found: its values under one index.
+# Returns the values of an object under one index.
 Indexer = Callable[[T], Iterable[str]]
 Key = tuple[str, str]  # namespace ("" for a cluster-scoped object), name
 
 
 class _Space(dict[str, T]):
-    """Objects by name, in the order of their names. Put in order when somebody goes through them: to do so with every new one would take
+    """Objects by name, in the order of their names. Sorted when they are iterated: sorting at each insertion would take
     longer the more there are."""
 
     __slots__ = ("_mixed",)
@@ -30,7 +30,7 @@ class _Space(dict[str, T]):
         self._mixed = False
 
     def put(self, name: str, value: T) -> None:
-        """Adds or replaces one."""
+        """Adds or replaces an object."""
         if not self._mixed and name not in self and self and name < next(reversed(self)):
             self._mixed = True
         self[name] = value
@@ -47,25 +47,25 @@ class _Space(dict[str, T]):
         return super().__iter__()
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
-        """The names, in order."""
+        """Returns the names, in order."""
         self._sort()
         return super().keys()
 
     def values(self) -> ValuesView[T]:  # type: ignore[override]
-        """The objects, in the order of their names."""
+        """Returns the objects, in the order of their names."""
         self._sort()
         return super().values()
 
     def items(self) -> ItemsView[str, T]:  # type: ignore[override]
-        """Names and objects, in order."""
+        """Returns names and objects, in order."""
         self._sort()
         return super().items()
 
 
 class Informer(Generic[T]):
-    """Lister and target in one: all objects of one resource, as ``transform`` makes them.
+    """Lister and target in one: all objects of one resource, transformed by ``transform``.
 
-    Starts at the first read, so a server that never asks pays nothing. Values are shared: do not change them.
+    It starts with the first read, so it costs nothing if it is never used. Values are shared: do not change them.
     """
 
     def __init__(self, source: Source, prefix: str, transform: Transform[T]) -> None:
@@ -74,15 +74,15 @@ class Informer(Generic[T]):
         self._indexers: dict[str, Indexer[T]] = {}
         self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
         self._reflector = Reflector(source, prefix, self)
-        self.has_synced = False  # whether everything that was there is there
+        self.has_synced = False  # whether the first list is complete
 
     def fill(self) -> None:
-        """Reads what there is and follows it from here on, as the first read would. Idempotent."""
+        """Lists the objects and follows them from now on, as the first read would. Idempotent."""
         self._reflector.start()
         self.has_synced = True
 
     def add_indexers(self, indexers: Mapping[str, Indexer[T]]) -> None:
-        """More indexes, at any time. One of a name that is there stays as it is."""
+        """Adds indexes, at any time. An existing index of the same name is kept."""
         for index, values_of in indexers.items():
             if index in self._indexers:
                 continue
@@ -96,19 +96,19 @@ class Informer(Generic[T]):
     # --- the lister
 
     def namespace(self, namespace: str) -> Mapping[str, T]:
-        """The objects of one namespace by name, empty when there are none; fills the index at the first call."""
+        """Returns the objects of one namespace by name, empty if there are none; the first call fills the index."""
         if not self.has_synced:
             self.fill()
         return self._spaces.get(namespace) or {}
 
     def all(self) -> Mapping[str, T]:
-        """The objects of a cluster-scoped resource by name; fills the index at the first call."""
+        """Returns the objects of a cluster-scoped resource by name; the first call fills the index."""
         if not self.has_synced:
             self.fill()
         return self._spaces.get("") or {}
 
     def by_index(self, index: str, value: str) -> Mapping[Key, T]:
-        """The objects whose index ``index`` has ``value``, by (namespace, name); KeyError for an index nobody asked for."""
+        """Returns the objects whose index ``index`` has ``value``, by (namespace, name); KeyError for an unknown index."""
         if not self.has_synced:
             self.fill()
         return self._indexes[index].get(value) or {}
@@ -116,7 +116,7 @@ class Informer(Generic[T]):
     # --- the target
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Starts over with these records, which are all there are."""
+        """Replaces all objects by those of the records."""
         self._spaces.clear()
         for values in self._indexes.values():
             values.clear()
@@ -124,7 +124,7 @@ class Informer(Generic[T]):
             self._put(record)
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Takes in what was written and deleted, in order."""
+        """Applies writes and deletes, in order."""
         for e in events:
             if e.record is not None:
                 self._put(e.record)
@@ -163,9 +163,9 @@ class Informer(Generic[T]):
 
 
 class InformerFactory:
-    """One informer for each resource and transform, whoever asks (client-go's ``SharedInformerFactory``).
+    """One informer for each resource and transform, shared by all users (client-go's ``SharedInformerFactory``).
 
-    ``prefix_of(group, resource)`` gives the key prefix of a resource and raises ``KeyError`` for one that is not stored.
+    ``prefix_of(group, resource)`` returns the key prefix of a resource, and raises ``KeyError`` for one that is not stored.
     """
 
     def __init__(self, source: Source, prefix_of: Callable[[str, str], str]) -> None:
@@ -186,9 +186,9 @@ class InformerFactory:
         return found
 
     def fill(self) -> None:
-        """Fills the listers that somebody has, and shows the targets what there is, while nobody waits: the first who asks would wait for
-        all of it, and everybody else with him. Where there is nothing yet, too: somebody else's worker may write a lot before this one is
-        asked. What cannot be read is left for who asks."""
+        """Fills the listers in use, and passes the current objects to the targets, before there are requests: the first
+        request would otherwise wait for all of it, and all others with it. Also for empty resources: another worker may write
+        many objects before this one gets a request. Read errors are left to the users."""
         for begin in (*(informer.fill for informer in self._made.values()), *(reflector.start for reflector in self._followed)):
             try:
                 begin()

@@ -1,8 +1,8 @@
-"""The reflector: lists a resource at a revision, then follows it, and lists anew when it lost its place (client-go's ``reflector.go``).
+"""The reflector: lists a resource, follows it from there, and lists again if events were lost (client-go's ``reflector.go``).
 
-The list is read from the database and may be ahead of the hub, which has yet to dispatch what other workers wrote: events up to the
-list's revision are known already and dropped, so that a target sees no event twice and never an older state after a newer one. A
-revision is seen whole or not at all: the list holds all of its writes or none.
+The list is read from the database and may be ahead of the hub, which has yet to dispatch writes of other workers: events up
+to the list's revision are dropped, so that a target sees no event twice and never an older state after a newer one. A
+revision is atomic: the list has all of its writes or none.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ log = logging.getLogger("kas")
 
 
 class Reflector:
-    """Keeps ``target`` like what is stored under ``prefix`` (which ends with "/"), from ``start`` to ``stop``.
+    """Keeps ``target`` in sync with the records under ``prefix`` (which ends with "/"), from ``start`` to ``stop``.
 
-    A list that the target fails over is given again without the records that are no objects of their kind, which are told in the log.
-    With ``lists`` off ``replace`` is given nothing: for a target that remembers no objects and only has to hear that it may have missed
-    some, or that reads them itself, in pages. Used on the loop's thread only.
+    If the target raises on a list, it gets the list again without the records that are no valid objects of their kind, which
+    are logged. With ``lists`` off ``replace`` gets an empty list: for a target that stores no objects and only needs to know
+    that it may have missed events, or that reads the objects itself, in pages. Used on the loop's thread only.
     """
 
     def __init__(self, source: Source, prefix: str, target: Target, lists: bool = True) -> None:
         self._source, self.prefix, self._target, self._lists = source, prefix, target, lists
         self._end: Callable[[], None] | None = None
-        self.revision = 0  # of the last list or event that the target has seen
+        self.revision = 0  # of the last list or event passed to the target
 
     @property
     def has_synced(self) -> bool:
-        """Whether the target has had the first list."""
+        """Whether the target has got the first list."""
         return self._end is not None and self.revision >= 0
 
     def start(self) -> None:
-        """Lists and follows. Idempotent. When the list fails nothing is followed, and what the store raised is raised."""
+        """Lists and follows. Idempotent. If the list fails, nothing is followed, and the store's error is raised."""
         if self._end is not None:
             return
         self.revision = -1
-        # Listening comes first, so that nothing is between the two.
+        # Listening starts first, so that no event between the two is lost.
         self._end = self._source.listen(self.prefix, self._changed, self._relist)
         try:
             self._relist()
@@ -51,7 +51,7 @@ class Reflector:
             raise
 
     def stop(self) -> None:
-        """Follows no longer; what the target has stays. Idempotent."""
+        """Stops following; the target keeps its state. Idempotent."""
         end, self._end = self._end, None
         if end is not None:
             end()
@@ -64,7 +64,7 @@ class Reflector:
         found = self._source.range(self.prefix)
         try:
             self._target.replace(found.records)
-        except Exception:  # of whatever kind: who reads an object does not expect what cannot be
+        except Exception:  # of any kind: code that reads an object does not expect an invalid one
             sound = [rec for rec in found.records if not left_out(rec)]
             if len(sound) == len(found.records):
                 raise
@@ -81,8 +81,9 @@ class Reflector:
 
 
 class Reflectors:
-    """Several as one: of what is kept in several places, whose revisions say nothing of one another. ``target`` is told of each place where
-    it may have missed something. Where it is not shown at once what there is at the start ``fill`` shows that, in turns of the loop."""
+    """Several reflectors as one, for a resource in several stores with independent revisions. ``target`` is notified for each
+    store where events may be missing. If it does not get the current objects at the start, ``fill`` passes them, in turns of
+    the loop."""
 
     fill: Callable[[], Awaitable[None]] | None = None
 
@@ -92,7 +93,7 @@ class Reflectors:
         self._all = [Reflector(source, prefix, target, lists) for source in sources]
 
     def start(self) -> None:
-        """Follows all. Raises what the first raises that cannot list."""
+        """Starts all. Raises the error of the first that cannot list."""
         try:
             for reflector in self._all:
                 reflector.start()
@@ -101,7 +102,7 @@ class Reflectors:
             raise
 
     def stop(self) -> None:
-        """Follows none of them any longer. Idempotent."""
+        """Stops all. Idempotent."""
         for reflector in self._all:
             reflector.stop()
 
@@ -116,12 +117,12 @@ class Handlers:
 
 
 def left_out(rec: Record) -> bool:
-    """Whether a record is no object of its kind and has to be left out, which is said: by its key, and the field."""
+    """Returns whether a record is no valid object of its kind and must be skipped; logs its key and the field if so."""
     return sound(rec) is None
 
 
 def sound(rec: Record) -> dict[str, Any] | None:
-    """The object of a record, None for one that is to be left out."""
+    """Returns the object of a record, None for one to be skipped."""
     obj = object_of(rec)
     why = mistake(obj)
     if why:
@@ -131,6 +132,7 @@ def sound(rec: Record) -> dict[str, Any] | None:
 
 
 def split_key(prefix: str, key: str) -> tuple[str, str]:
-    """(namespace, name) of a store key under a resource's ``prefix``; the namespace is "" when the resource has none."""
+    """Returns (namespace, name) for a store key under a resource's ``prefix``; the namespace is "" for a cluster-scoped
+    resource."""
     namespace, _, name = key[len(prefix) :].rpartition("/")
     return namespace, name

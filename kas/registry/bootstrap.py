@@ -1,9 +1,10 @@
-"""The objects a server creates by itself.
+"""The objects that a server creates by itself.
 
-``initial`` gives everything an empty store needs as finished objects (uids, times and managedFields in place, only the
-resourceVersion is the store's), so that one group commit writes them. On a store that already has some, ``plan`` says
-what to create, update or recreate: upstream's post-start hooks (``pkg/registry/rbac/rest``, ``pkg/registry/flowcontrol/rest``
-and ``ensurer``, ``pkg/registry/scheduling/rest``, ``pkg/controlplane/controller/{systemnamespaces,kubernetesservice,...}``).
+``initial`` returns everything that an empty store needs as finished objects (with uids, times and managedFields; only the
+resourceVersion comes from the store), so that one group commit writes them. For a store that already has some, ``plan``
+returns what to create, update or recreate: upstream's post-start hooks (``pkg/registry/rbac/rest``,
+``pkg/registry/flowcontrol/rest`` and ``ensurer``, ``pkg/registry/scheduling/rest``,
+``pkg/controlplane/controller/{systemnamespaces,kubernetesservice,...}``).
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
 TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
 APF_AUTOUPDATE = "apf.kubernetes.io/autoupdate-spec"
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
-# What Go's ``strconv.ParseBool`` takes.
+# The values that Go's ``strconv.ParseBool`` accepts.
 _BOOLS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False)
-_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")  # Python takes weeks, too
+_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")  # date.fromisoformat accepts weeks, too
 TABLE = Path(__file__).resolve().parent.parent / "auth" / "tables" / "bootstrap.json"
 
 
 class Entry(NamedTuple):
-    """One object and where it is stored."""
+    """An object and its place in the store."""
 
     group: str
     resource: str
@@ -67,17 +68,17 @@ class Entry(NamedTuple):
 
 
 class Change(NamedTuple):
-    """``action`` is create, update (``entry.obj`` carries the resourceVersion it was computed from), recreate or delete (likewise)."""
+    """``action`` is create, update (``entry.obj`` has the resourceVersion it was computed from), recreate or delete (likewise)."""
 
     action: str
     entry: Entry
 
 
-_kept: dict[str, Any] = {}  # of the table, but for the objects; from when it was read first
+_kept: dict[str, Any] = {}  # the table without its objects, cached by the first read
 
 
 def _objects(now: str) -> dict[str, Any]:
-    """The table with its times filled in; fresh on every call, so the objects may be changed."""
+    """Returns the table with its times filled in; a new copy with each call, so the objects may be changed."""
     found: dict[str, Any] = orjson.loads(TABLE.read_bytes().replace(b'"@now"', json.dumps(now).encode()))
     if not _kept:
         _kept.update({k: v for k, v in found.items() if k not in ("objects", "gated")})
@@ -91,7 +92,7 @@ def _constants() -> dict[str, Any]:
 
 
 def system_objects(now: str, features: Iterable[str] = ()) -> list[Entry]:
-    """Namespaces, priority classes, RBAC and flow control; ``features`` are the gates switched on."""
+    """Returns the namespaces, priority classes, RBAC and flow-control objects; ``features`` are the enabled gates."""
     table = _objects(now)
     on = frozenset(features)
     rows = table["objects"]
@@ -114,7 +115,7 @@ def system_objects(now: str, features: Iterable[str] = ()) -> list[Entry]:
 
 
 def role_rules(name: str, features: Iterable[str] = ()) -> list[Obj]:
-    """The rules of a bootstrap ClusterRole: the Node authorizer works by those of ``system:node``."""
+    """Returns the rules of a bootstrap ClusterRole: the Node authorizer uses those of ``system:node``."""
     for entry in system_objects("", features):
         if entry.resource == "clusterroles" and entry.name == name:
             rules: list[Obj] = entry.obj["rules"]
@@ -122,7 +123,7 @@ def role_rules(name: str, features: Iterable[str] = ()) -> list[Obj]:
     raise KeyError(name)
 
 
-# --- made from parameters --------------------------------------------------------------------------------------------
+# --- objects that depend on parameters -------------------------------------------------------------------------------
 
 
 def _object(
@@ -136,7 +137,7 @@ def _object(
     fields: Obj | None = None,
     more: Sequence[Obj] = (),
 ) -> Obj:
-    """Head of an object in output order. ``fields`` are the managed fields besides the labels."""
+    """Returns the head of an object in output order. ``fields`` are the managed fields besides the labels."""
     meta: Obj = {"name": name}
     if namespace:
         meta["namespace"] = namespace
@@ -154,8 +155,8 @@ def _object(
 
 
 def kubernetes_service(now: str, cluster_ip: str, target_port: int, node_port: int = 0) -> Entry:
-    """The Service ``kubernetes`` in the namespace default; clients come in at port 443 and at every node's ``node_port`` (0 = none), the
-    server is at ``target_port``."""
+    """Returns the Service ``kubernetes`` in the namespace default: clients connect to port 443, and to ``node_port`` of every
+    node (0 = none); the server listens on ``target_port``."""
     port_fields: Obj = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
     fields = {
         "f:spec": {
@@ -189,7 +190,7 @@ def kubernetes_service(now: str, cluster_ip: str, target_port: int, node_port: i
 
 
 def kubernetes_endpoints(now: str, addresses: Sequence[str], port: int) -> list[Entry]:
-    """Endpoints and EndpointSlice of the kubernetes service, one address per API server."""
+    """Returns Endpoints and EndpointSlice of the kubernetes service, with one address per API server."""
     ips = sorted(addresses)
     old = _object(
         "Endpoints", "v1", "kubernetes", now, "default", {"endpointslice.kubernetes.io/skip-mirror": "true"}, fields={"f:subsets": {}}
@@ -206,7 +207,7 @@ def kubernetes_endpoints(now: str, addresses: Sequence[str], port: int) -> list[
 
 
 def service_cidr(now: str, cidrs: Sequence[str]) -> Entry:
-    """The default ServiceCIDR, already Ready."""
+    """Returns the default ServiceCIDR, already Ready."""
     owned: Obj = {".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:status": {}, "f:type": {}}
     api_version = "networking.k8s.io/v1"
     status: Obj = {
@@ -235,14 +236,14 @@ def authentication_config_map(
     extra_prefixes: Sequence[str] = ("X-Remote-Extra-",),
     allowed_names: Sequence[str] = (),
 ) -> Entry:
-    """extension-apiserver-authentication: how aggregated API servers authenticate what we forward to them."""
+    """Returns extension-apiserver-authentication: how aggregated API servers authenticate requests that are proxied to them."""
     lists = dict(zip(bootstrap_trust.LISTS, (allowed_names, extra_prefixes, group_headers, uid_headers, username_headers), strict=True))
     data = bootstrap_trust.combined({}, client_ca, request_header_ca, lists)
     return _config_map("extension-apiserver-authentication", now, data)
 
 
 def token_tracking_config_map(now: str) -> Entry:
-    """Since when the use of legacy service-account tokens is recorded."""
+    """Returns the ConfigMap that says since when the use of legacy service-account tokens is recorded."""
     return _config_map(TRACKING, now, {"since": now[:10]})
 
 
@@ -255,7 +256,7 @@ def _config_map(name: str, now: str, data: dict[str, str]) -> Entry:
 
 
 def api_service(now: str, group: str, version: str) -> Entry:
-    """The APIService of a group version that this server answers; groups of virtual resources come after all built-in ones."""
+    """Returns the APIService of a group version that this server serves; groups of virtual resources follow all built-in ones."""
     minimum, priority = _constants()["apiPriorities"].get(f"{group}/{version}", (1000, 100))
     name = f"{version}.{group}"
     spec: Obj = {**({"group": group} if group else {}), "version": version, "groupPriorityMinimum": minimum, "versionPriority": priority}
@@ -268,14 +269,15 @@ def api_service(now: str, group: str, version: str) -> Entry:
 
 
 def api_services(now: str, group_versions: Iterable[tuple[str, str]] | None = None) -> list[Entry]:
-    """One for every served group version; without a list, those served by default. apiregistration itself has none."""
+    """Returns an APIService for every served group version; without a list, for those served by default. apiregistration
+    itself has none."""
     if group_versions is None:
         group_versions = [(g, v) for g, v in _constants()["apiServices"]]
     return [api_service(now, g, v) for g, v in group_versions if g != REGISTRATION]
 
 
 def server_name(hostname: str) -> str:
-    """By what kube-apiservers on this host are known to others: of both names, each behind its length."""
+    """Returns the identity of the kube-apiserver on this host: a hash of both names, each preceded by its length."""
     names = b"".join(len(name).to_bytes(2, "big") + name for name in (hostname.encode(), b"kube-apiserver"))
     digest = hashlib.sha256(names).digest()[:16]
     bits = int.from_bytes(digest, "big") << 2  # in base 32, whole digits; base64.b32encode would keep a table of 43 kB for this
@@ -283,7 +285,8 @@ def server_name(hostname: str) -> str:
 
 
 def identity_lease(now: str, now_micro: str, hostname: str) -> Entry:
-    """The Lease by which API servers know one another. A machine's name that no label may be is left out: Linux knows longer ones."""
+    """Returns the Lease by which API servers know one another. A host name that is no valid label value is left out: Linux
+    permits longer ones."""
     name = server_name(hostname)
     labels = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
     if not is_label_value(hostname):
@@ -306,8 +309,8 @@ def initial(
     features: Iterable[str] = (),
     node_port: int = 0,
 ) -> list[Entry]:
-    """Everything, in the order to write it. ``now`` is an RFC 3339 second; ``request_header`` holds the keyword arguments
-    of ``authentication_config_map`` besides the client CA."""
+    """Returns everything, in the order in which to write it. ``now`` is an RFC 3339 second; ``request_header`` has the
+    keyword arguments of ``authentication_config_map`` besides the client CA."""
     return [
         *system_objects(now, features),
         service_cidr(now, service_cidrs),
@@ -323,8 +326,8 @@ def initial(
 
 
 def plan(wanted: Iterable[Entry], get: Get, starting: bool = True) -> list[Change]:
-    """What has to happen so that the store has what is ``wanted``, leaving alone what people may have changed. Some may be changed while
-    a server runs, not across its start."""
+    """Returns the changes that the store needs to contain the ``wanted`` objects, keeping changes that users may make. Some
+    objects may be changed while a server runs, but are restored when it starts (``starting``)."""
     out = []
     for entry in wanted:
         try:
@@ -340,7 +343,7 @@ def plan(wanted: Iterable[Entry], get: Get, starting: bool = True) -> list[Chang
             continue
         try:
             action, obj = _reconcile(entry, old)
-        except Exception:  # of whatever kind: what is there is not what it should be
+        except Exception:  # of any kind: the stored object is not valid
             why = mistake(old)
             if not why:
                 raise
@@ -368,7 +371,7 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
             return "update", {**old, "spec": entry.obj["spec"]}
     if entry.resource == "servicecidrs":
         cidrs, had = entry.obj["spec"]["cidrs"], old["spec"].get("cidrs") or []
-        if len(cidrs) == 2 and had == cidrs[:1]:  # a second family was turned on
+        if len(cidrs) == 2 and had == cidrs[:1]:  # a second IP family was enabled
             return "update", {**old, "spec": {"cidrs": cidrs}}
     if entry.resource == "services":
         return _service(entry.obj, old)
@@ -384,8 +387,8 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
 
 
 def _followed(new: Obj, old: Obj, keys: tuple[str, ...]) -> tuple[str, Obj]:
-    """Where the server is reached moves with it; by their labels others know that the endpoints are looked after."""
-    if old.get("addressType") != new.get("addressType"):  # it cannot be updated
+    """Updates the server's address. The labels tell other controllers that the endpoints are managed."""
+    if old.get("addressType") != new.get("addressType"):  # the field is immutable
         return "recreate", new
     labels = old["metadata"].get("labels") or {}
     if all(new[key] == old.get(key) for key in keys) and new["metadata"]["labels"].items() <= labels.items():
@@ -416,8 +419,9 @@ def _service(new: Obj, old: Obj) -> tuple[str, Obj]:
 
 
 def _flow_control(new: Obj, old: Obj) -> tuple[str, Obj]:
-    """Upstream's ``ensurer``: the spec of an object that is marked "true" is put back, one marked "false" is left alone; what has another
-    mark or none is ours while nobody has edited it (generation 1), and marked as what it is. Mandatory objects are always ours."""
+    """Upstream's ``ensurer``: the spec of an object annotated "true" is restored, one annotated "false" is left alone. An
+    object with another or no annotation is managed as long as its spec was not edited (generation 1), and gets its
+    annotation. Mandatory objects are always managed."""
     meta = old["metadata"]
     annotations = meta.get("annotations") or {}
     said = _BOOLS.get(annotations.get(APF_AUTOUPDATE) or "")
@@ -433,8 +437,8 @@ def _flow_control(new: Obj, old: Obj) -> tuple[str, Obj]:
 
 
 def obsolete(wanted: Iterable[Entry], listed: Callable[[str, str], list[Obj]]) -> list[Change]:
-    """The removal of flow-control objects that an earlier release suggested and kept up to date, and this one does not;
-    ``listed(group, resource)`` gives what is stored."""
+    """Returns the removal of suggested flow-control objects of an earlier release that are managed and no longer suggested;
+    ``listed(group, resource)`` returns the stored objects."""
     names: dict[str, set[str]] = {}
     for e in wanted:
         if e.group == FLOWCONTROL:

@@ -1,6 +1,6 @@
-"""Bringing RBAC up to date: bootstrap roles after an upgrade, aggregated roles after any change.
+"""Keeps RBAC up to date: bootstrap roles after an upgrade, aggregated roles after any change.
 
-``component-helpers``' ``auth/rbac/reconciliation`` and the controller ``clusterroleaggregation``.
+Upstream: ``component-helpers``' ``auth/rbac/reconciliation``, and the controller ``clusterroleaggregation``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 
 def reconcile(resource: str, wanted: Obj, old: Obj) -> tuple[str, Obj]:
-    """("", old) when nothing is to do, else ("update" or "recreate", the object to write).
+    """Returns ("", old) if nothing is to be done, otherwise ("update" or "recreate", the object to write).
 
-    What is missing is added, what somebody added is kept; an object annotated autoupdate=false is left alone. A binding to another role
-    is made anew, and a role that should not be aggregated no longer is.
+    Missing entries are added, additional ones are kept; an object annotated autoupdate=false is left alone. A binding to
+    another role is recreated, and a role that should not be aggregated no longer is.
     """
     if (old["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
         return "", old
     if resource in ("clusterrolebindings", "rolebindings"):
         if wanted["roleRef"] != old["roleRef"]:
-            # A roleRef is immutable. Whom somebody bound to another role is not bound to this one.
+            # A roleRef is immutable. The subjects bound to another role must not be bound to this one.
             return "recreate", wanted
         out = _merge_meta(wanted, old)
         missing = [s for s in wanted.get("subjects") or () if s not in (old.get("subjects") or ())]
@@ -38,13 +38,13 @@ def reconcile(resource: str, wanted: Obj, old: Obj) -> tuple[str, Obj]:
             out = {**out, "subjects": [*(old.get("subjects") or ()), *missing]}
         return ("update", out) if out is not old else ("", old)
     out = _merge_meta(wanted, old)
-    # A start finds nearly all roles as it left them, and looking for what covers what costs more than the rest of it.
+    # At a start nearly all roles are unchanged, and computing which rules cover which costs more than the rest of the start.
     as_wanted = old.get("rules") == wanted.get("rules")
     if not (as_wanted or (wanted.get("aggregationRule") and old.get("aggregationRule"))):
         if missing_rules := _missing(old.get("rules") or [], wanted.get("rules") or []):
             out = {**out, "rules": [*(old.get("rules") or ()), *missing_rules]}
     if old.get("aggregationRule") is not None and wanted.get("aggregationRule") is None:
-        # What its rules are is not for other roles to say.
+        # The role's rules must no longer come from other roles.
         return "update", {key: value for key, value in out.items() if key != "aggregationRule"}
     have = (old.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
     lacking = [s for s in (wanted.get("aggregationRule") or {}).get("clusterRoleSelectors") or () if s not in have]
@@ -56,12 +56,12 @@ def reconcile(resource: str, wanted: Obj, old: Obj) -> tuple[str, Obj]:
 def _missing(held: list[Obj], wanted: list[Obj]) -> list[Obj]:
     try:
         return covers(held, wanted)
-    except TooManyError:  # somebody made it that large: a rule too many does no harm
+    except TooManyError:  # an administrator made it that large: a superfluous rule does no harm
         return [rule for rule in wanted if rule not in held]
 
 
 def _merge_meta(wanted: Obj, old: Obj) -> Obj:
-    """Labels and annotations that are missing are added, existing values win; the same object when none is."""
+    """Adds missing labels and annotations; existing values win. Returns the same object if none is missing."""
     meta = old["metadata"]
     for key in ("labels", "annotations"):
         merged = {**(wanted["metadata"].get(key) or {}), **(meta.get(key) or {})}
@@ -71,17 +71,17 @@ def _merge_meta(wanted: Obj, old: Obj) -> Obj:
 
 
 def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
-    """(name, rules it should have) for every aggregated ClusterRole whose rules are not what its selectors gather. Beside the loop it gives
-    way: selectors and roles may be tens of thousands."""
-    named = (role for role in cluster_roles if role["metadata"].get("name"))  # others are no roles: another client of etcd's
+    """Returns (name, wanted rules) for every aggregated ClusterRole whose rules differ from those its selectors match. In a
+    thread it can be abandoned: there may be tens of thousands of selectors and roles."""
+    named = (role for role in cluster_roles if role["metadata"].get("name"))  # others are invalid, written to etcd directly
     by_name = sorted(named, key=lambda r: r["metadata"]["name"])
     labelled = _Labelled(by_name)
-    said: dict[int, list[bytes]] = {}  # what the rules of a role say, by its place
+    said: dict[int, list[bytes]] = {}  # the encoded rules of a role, by its position
     out = []
     for place, role in enumerate(by_name):
         if not (chosen := selectors(role)):
             continue
-        gathered: dict[bytes, Obj] = {}  # each once, by what it says
+        gathered: dict[bytes, Obj] = {}  # each rule once, by its encoding
         taken = {place}
         for selector in chosen:
             if abandoned():
@@ -99,8 +99,8 @@ def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
 
 
 def selectors(role: Obj) -> list[LabelSelector] | None:
-    """What a ClusterRole gathers, None for one that is not aggregated. One with a selector that means nothing is none: it gathers nothing,
-    and nothing is taken away from it."""
+    """Returns the selectors of an aggregated ClusterRole, None for other roles. A role with an invalid selector counts as not
+    aggregated: it gets no rules, and keeps those it has."""
     aggregation = role.get("aggregationRule")
     if not aggregation:
         return None
@@ -109,7 +109,7 @@ def selectors(role: Obj) -> list[LabelSelector] | None:
 
 
 class _Labelled:
-    """Places of roles by the labels they have, so that a selector is compared with those that may fit it only."""
+    """Indexes positions of roles by labels, so that a selector is matched only against candidates."""
 
     def __init__(self, roles: Sequence[Obj]) -> None:
         self._labels = [role["metadata"].get("labels") or {} for role in roles]
@@ -121,7 +121,7 @@ class _Labelled:
                 self._having.setdefault(key, []).append(place)
 
     def selected(self, selector: LabelSelector, but: Container[int]) -> list[int]:
-        """The places of those that the selector matches ``but`` for some, in order."""
+        """Returns the positions of the roles that the selector matches, in order, except those in ``but``."""
         few: Sequence[int] = range(len(self._labels))
         for r in selector.requirements:
             if r.op in ("=", "==", "in") and len(r.values) == 1:

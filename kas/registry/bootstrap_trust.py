@@ -1,8 +1,8 @@
-"""What the ConfigMap ``kube-system/extension-apiserver-authentication`` says: by which certificates and headers the API servers of a
-cluster, all of them, know who asks.
+"""The ConfigMap ``kube-system/extension-apiserver-authentication``: the certificates and headers by which all API servers of
+a cluster authenticate clients.
 
-Upstream: ``pkg/controlplane/controller/clusterauthenticationtrust``. A server adds what is its own to what others wrote: otherwise two
-with different authorities, as while these are replaced, would each take away what the other says.
+Upstream: ``pkg/controlplane/controller/clusterauthenticationtrust``. A server adds its own data to those of other servers:
+otherwise two servers with different authorities, as during a rotation, would each remove the other's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LINE = 64
 
 
 def combined(known: dict[str, str], client_ca: str, proxy_ca: str, lists: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The data ``known`` with what a server wants in it. What cannot be read of it, and expired certificates, go; so does all of it
-    when both together were too much for a ConfigMap."""
+    """Returns the data ``known`` with a server's own data added. Unreadable data and expired certificates are dropped; so are
+    all known data if both together would be too large for a ConfigMap."""
     data = {}
     if clients := _certificates(known.get(CLIENT_CA, ""), client_ca):
         data[CLIENT_CA] = clients
@@ -41,16 +41,16 @@ def combined(known: dict[str, str], client_ca: str, proxy_ca: str, lists: Mappin
 
 
 def wanted(data: dict[str, str], known: dict[str, str]) -> dict[str, str]:
-    """``data``, which ``combined`` has made of nothing, put into ``known``."""
+    """Returns ``known`` with ``data`` added, which is a result of ``combined`` without known data."""
     lists = {key: _strings(data.get(f"requestheader-{key}", "")) for key in LISTS}
     return combined(known, data.get(CLIENT_CA, ""), data.get(PROXY_CA, ""), lists)
 
 
 def _certificates(*bundles: str) -> str:
-    """Those of ``bundles`` that have not expired, each once."""
+    """Returns the unexpired certificates of ``bundles``, each once."""
     if not any(bundles):
         return ""
-    from cryptography import x509  # 6 MiB, which a server without an authority of clients does without
+    from cryptography import x509  # 6 MiB that a server without a client CA does not need
 
     found: dict[bytes, None] = {}
     for bundle in bundles:
@@ -79,19 +79,19 @@ def _strings(text: str) -> list[str]:
 
 
 class Texts:
-    """Files of certificates, as they were when last they could be read."""
+    """Certificate files, with the content of the last successful read."""
 
     def __init__(self) -> None:
         self._read: dict[str, str] = {}
         self._seen: dict[str, tuple[int, ...]] = {}
 
     def changed(self) -> bool:
-        """Whether one that was read has changed since this was last asked."""
+        """Returns whether a file has changed since the last call."""
         seen, self._seen = self._seen, {file: _stamp(file) for file in list(self._read)}
         return any(self._seen[file] != stamp for file, stamp in seen.items())
 
     def of(self, file: str) -> str:
-        """The text of a file; "" for none. Raises ``OSError`` when it never could be read."""
+        """Returns the content of a file; "" for no file. Raises ``OSError`` if it could never be read."""
         if not file:
             return ""
         try:

@@ -1,4 +1,4 @@
-"""Writes the objects every server has, and puts back what somebody deleted or changed of them."""
+"""Writes the objects that every server has, and restores those that were deleted or changed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ATTEMPTS = 20
 
 
 class Bootstrapper:
-    """``wanted`` gives what a server of these options has, fresh (uids and times of now) at each call; ``changed`` says whether that is
-    something else than when last asked."""
+    """``wanted`` returns the objects for a server with these options, with new uids and times at each call; ``changed``
+    returns whether they differ from those at its last call."""
 
     def __init__(self, registries: Registries, wanted: Callable[[], list[Entry]], changed: Callable[[], bool] = lambda: False) -> None:
         self._registries, self._wanted, self._changed = registries, wanted, changed
@@ -27,7 +27,7 @@ class Bootstrapper:
         self._stale = asyncio.Event()
 
     def write(self, lock: Path) -> None:
-        """Brings the store up to date; blocks. Under a file lock, so that one worker does it and the others find it done."""
+        """Brings the store up to date; blocks. Holds a file lock, so that one worker does the work and the others find it done."""
         with open(lock, "w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             for attempt in range(ATTEMPTS):
@@ -35,41 +35,41 @@ class Bootstrapper:
                 try:
                     self._commit([op for change in changes for op in self._ops(change)])
                     return
-                except Conflict:  # another server of the cluster starts, too
+                except Conflict:  # another server of the cluster is starting, too
                     if attempt == ATTEMPTS - 1:
                         raise
 
     def _commit(self, ops: list[Op]) -> None:
         store = self._registries.store
-        # A recreated binding is two operations on one key.
+        # Recreating a binding takes two operations on one key.
         most = store.most_ops if len({op.key for op in ops}) == len(ops) else 1
         for i in range(0, len(ops), most):
             store.commit_now(*ops[i : i + most])
 
     def names(self, resource: str) -> set[str]:
-        """The names of the bootstrap objects of a resource."""
+        """Returns the names of the bootstrap objects of a resource."""
         return {e.name for e in self._of(frozenset((resource,)))}
 
     def forget(self) -> None:
-        """What is wanted has changed."""
-        self._kept = {}  # who is just looking, in a thread, keeps what he finds in the one before
+        """Drops the cached objects: the wanted ones have changed."""
+        self._kept = {}  # a new dict: a thread that is just computing fills the previous one
         self._stale.set()
 
     async def due(self, within_s: float) -> None:
-        """Waits until what is wanted has changed, or for so long."""
+        """Waits until the wanted objects have changed, for at most ``within_s`` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._stale.wait()
         self._stale.clear()
 
     def missing(self, resources: frozenset[str]) -> list[list[Op]]:
-        """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
+        """Returns the writes, in independent groups, that restore the bootstrap objects of these resources."""
         if self._changed():
             self._kept = {}
         known = self._kept
         kept = known.get(resources)
         if kept is None:
-            # For looking whether there is anything to do: never written, their uids and times are of the first look.
+            # Only for finding out whether there is anything to do: never written, since their uids and times are of the first call.
             kept = known[resources] = self._of(resources)
         if not self._changes(kept, starting=False):
             return []
@@ -98,7 +98,7 @@ class Bootstrapper:
         )
         yield Op(key, reg.draft(obj), expected)
         if entry.resource == "services":
-            # Its address and port are taken from the first moment on; when somebody else has them, the repair loop says so.
+            # Its address and ports are allocated from the beginning; if another Service has them, the repair loop reports it.
             assert reg.allocator is not None  # services have one
             old = self._registries.get(entry.group, entry.resource, entry.namespace, entry.name)
             for op in reg.allocator.ops(Context(self._registries.now()), obj, old):

@@ -1,4 +1,4 @@
-"""What a delete makes of an object: upstream's ``rest.BeforeDelete`` and the finalizers of garbage collection. No I/O."""
+"""The effects of a delete on an object: upstream's ``rest.BeforeDelete`` and the finalizers of garbage collection. No I/O."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 
 def check_preconditions(resource: Resource, name: str, obj: Obj, options: Obj) -> None:
-    """Raises 409 when ``preconditions`` of DeleteOptions name another uid or resourceVersion than the object's."""
+    """Raises 409 if ``preconditions`` of DeleteOptions name another uid or resourceVersion than the object's."""
     wanted, meta = options.get("preconditions") or {}, obj["metadata"]
-    # As in rest.BeforeDelete the kind stands where a resource is expected.
+    # As in rest.BeforeDelete, the error names the kind in the place of the resource.
     group = resource.storage_gvk[0] if resource.storage_gvk else resource.group
     if wanted.get("uid") is not None and wanted["uid"] != meta.get("uid"):
         why = (
@@ -34,22 +34,22 @@ def check_preconditions(resource: Resource, name: str, obj: Obj, options: Obj) -
 
 
 class Step(enum.Enum):
-    """What a delete does next: write the object as it is marked now, or remove it."""
+    """The next step of a delete: write the object with its deletion marks, or remove it."""
 
     MARK = 1
     REMOVE = 2
 
 
 class Deletion(NamedTuple):
-    """What a delete does next, and whether the object goes gracefully."""
+    """The next step of a delete, and whether the deletion is graceful."""
 
     step: Step
     graceful: bool
 
 
 def pending(resource: Resource, obj: Obj, options: Obj) -> bool:
-    """Whether ``obj`` is being deleted gracefully already and nothing sooner is asked. Upstream answers then with what is stored, before
-    any plug-in is asked (``pendingGraceful`` of ``Store.Delete``)."""
+    """Returns whether ``obj`` is already being deleted gracefully and the options do not ask for an earlier deletion.
+    Upstream then returns the stored object before it calls any plug-in (``pendingGraceful`` of ``Store.Delete``)."""
     meta = obj["metadata"]
     if not (resource.graceful_delete and meta.get("deletionTimestamp")):
         return False
@@ -58,7 +58,7 @@ def pending(resource: Resource, obj: Obj, options: Obj) -> bool:
 
 
 def _period(meta: Obj) -> int:
-    """The grace that an object being deleted has; a negative one, as older servers stored it, is 1."""
+    """Returns the grace period of an object being deleted; a negative one, as older servers stored it, counts as 1."""
     period: int = meta.get("deletionGracePeriodSeconds") or 0
     return 1 if period < 0 else period
 
@@ -69,8 +69,8 @@ def _asked_grace(options: Obj) -> int | None:
 
 
 def begin(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> Deletion:
-    """Marks ``obj``, whose deletion is not ``pending``, as this delete leaves it, and says what is to be done with it. ``options``
-    (DeleteOptions) get the grace it has."""
+    """Marks ``obj``, whose deletion is not ``pending``, and returns the next step. Sets the resulting grace period in
+    ``options`` (DeleteOptions)."""
     graceful = _before_delete(strategy, ctx, obj, options)
     finalizers = set_finalizers(strategy.resource, obj, options)
     if finalizers and not graceful:
@@ -80,7 +80,7 @@ def begin(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> Deletion:
 
 
 def _before_delete(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> bool:
-    """``rest.BeforeDelete``: whether it goes gracefully. Marks ``obj`` and fills in the grace."""
+    """``rest.BeforeDelete``: returns whether the deletion is graceful. Marks ``obj`` and sets the grace period in ``options``."""
     resource = strategy.resource
     grace = _asked_grace(options)
     if grace is not None:
@@ -90,8 +90,8 @@ def _before_delete(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> 
         return False
     if meta.get("deletionTimestamp"):
         if not _period(meta):
-            return False  # 0: only finalizers hold it
-        assert grace is not None  # not pending: a shorter one is asked
+            return False  # 0: only finalizers keep it
+        assert grace is not None  # not pending: the options ask for a shorter one
         _shorten(ctx, meta, grace)
         return True
     if not strategy.check_graceful_delete(ctx, obj, options):
@@ -104,7 +104,7 @@ def _before_delete(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> 
 
 
 def _mark(ctx: Context, meta: Obj) -> None:
-    """``markAsDeleting``: held by finalizers, with no time to wait for."""
+    """``markAsDeleting``: finalizers keep the object, without a grace period."""
     if not meta.get("deletionTimestamp"):
         meta["deletionTimestamp"] = ctx.now
         _next_generation(meta)
@@ -112,7 +112,7 @@ def _mark(ctx: Context, meta: Obj) -> None:
 
 
 def set_finalizers(resource: Resource, obj: Obj, options: Obj) -> list[str]:
-    """Puts on the object those finalizers that stand for the propagation asked for, and returns all it has then."""
+    """Sets the finalizers for the requested propagation policy on the object; returns all its finalizers."""
     meta = obj["metadata"]
     had = meta.get("finalizers") or []
     wanted = _finalizers(resource, had, options)
@@ -125,14 +125,14 @@ def set_finalizers(resource: Resource, obj: Obj, options: Obj) -> list[str]:
 
 
 def gone_with_update(obj: Obj, old: Obj) -> bool:
-    """``ShouldDeleteDuringUpdate``: the object was being deleted, and after this update nothing holds it any more."""
+    """``ShouldDeleteDuringUpdate``: the object was being deleted, and after this update nothing keeps it any more."""
     was = old["metadata"]
     return bool(was.get("deletionTimestamp")) and not obj["metadata"].get("finalizers") and not was.get("deletionGracePeriodSeconds")
 
 
 def _finalizers(resource: Resource, had: list[str], options: Obj) -> list[str]:
     default = resource.gc_default
-    if default == "unsupported" or not capabilities.CURRENT.enable_garbage_collector:  # nobody would take them off again
+    if default == "unsupported" or not capabilities.CURRENT.enable_garbage_collector:  # nothing would remove them again
         return had
     policy, orphan_dependents = options.get("propagationPolicy"), options.get("orphanDependents")
     if orphan_dependents is not None:
@@ -157,10 +157,11 @@ def _next_generation(meta: Obj) -> None:
 
 
 def _shorten(ctx: Context, meta: Obj, grace: int) -> None:
-    """A second, shorter grace moves the deadline forward, but not into the past. Where it would come to lie there it is now, with the least
-    grace that there is: who sees the update still makes the last delete, unless that was asked for."""
+    """A second, shorter grace period moves the deadline forward, but not into the past. A deadline in the past becomes now,
+    with a grace period of at most 1: the client that sees the update still makes the last delete, unless a grace period of 0
+    was requested."""
     deadline = _plus(meta["deletionTimestamp"], grace - _period(meta))
-    if deadline <= ctx.now:  # which is a moment of that second
+    if deadline <= ctx.now:  # now is some moment of that second
         deadline, grace = ctx.now, min(grace, 1)
     meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = deadline, grace
 

@@ -1,11 +1,11 @@
-"""The values of etcd's keys: what kube-apiserver stores of an object, to the byte, and back (upstream's storage codecs).
+"""Values of etcd's keys: encodes objects byte for byte as kube-apiserver stores them, and decodes them (upstream's storage codecs).
 
-Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``, unless JSON is asked for; custom resources, their
-definitions and APIServices are JSON. Values are read in whatever served version and form they were written. resourceVersion and selfLink
-are not stored.
+Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``, unless JSON is requested; custom
+resources, their definitions and APIServices are JSON. Values are read in any served version and form. resourceVersion and
+selfLink are not stored.
 
-This is the storage codec and not the conversion of answers (``kas.registry.versions``): a pure function of one value. Only compiled-in
-versions are converted here, which never waits; a custom resource stays in the version it was written in.
+This is the storage codec, not the conversion of answers (``kas.registry.versions``): a pure function of one value. It
+converts only compiled-in versions, which never waits; a custom resource stays in the version in which it was written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kas.types.scheme import (
 Obj = dict[str, Any]
 MAGIC = b"k8s\0"
 JSON = "application/json"
-# Groups whose servers of their own store JSON (apiextensions-apiserver, kube-aggregator).
+# Groups with API servers of their own, which store JSON (apiextensions-apiserver, kube-aggregator).
 AS_JSON = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 ROOT = "/registry/"
 # See kas.controllers.masterleases and .peerleases.
@@ -60,27 +60,27 @@ UNSTRUCTURED = schema_type("Unstructured", {"type": "object", "x-kubernetes-pres
 
 
 class StoredValues:
-    """``kas.store.etcd.layout.Values`` for everything that ``registries`` keep."""
+    """``kas.store.etcd.layout.Values`` for everything in ``registries``."""
 
     def __init__(self, registries: Registries, as_json: bool = False, held: Callable[[str], Record | None] = lambda key: None) -> None:
-        """``as_json``: everything is written in JSON. ``held`` is what the store has at a key now, None for nothing; it may raise
-        ``TransformError``."""
+        """``as_json``: all values are written as JSON. ``held`` returns the store's current record of a key, None if there is
+        none; it may raise ``TransformError``."""
         self._as_json, self._held = as_json, held
         # Keys begin with /registry and the prefix of their resource, which has one to three segments.
         self._by_root = {registry.root: registry for registry in registries}
         for leases in LEASES:
             self._by_root[leases] = registries.of("", "endpoints")
         self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions")
-        # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
+        # By group and plural, the selectable fields of custom resources; from their definitions, which are decoded here too.
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._stored_as: dict[tuple[str, str], str] = {}  # likewise the group and version that they are stored as
-        self._filling: dict[tuple[str, str], Filling] = {}  # and as what they are read
-        self._learned: dict[str, int] = {}  # the revisions of definitions that were not decoded here, but read
+        self._stored_as: dict[tuple[str, str], str] = {}  # likewise, the stored group and version
+        self._filling: dict[tuple[str, str], Filling] = {}  # likewise, their defaults and pruning
+        self._learned: dict[str, int] = {}  # revisions of definitions that were read, not decoded here
         self.first = (self._definitions.root,)
         self.whole = True
 
     def registry(self, key: str) -> Registry | None:
-        """Where the objects of a key are kept; None for custom resources and what is no object."""
+        """Returns the registry for a key; None for custom resources and keys without objects."""
         at = key.find("/", len("/registry/"))
         while at >= 0:
             found = self._by_root.get(key[: at + 1])
@@ -90,7 +90,7 @@ class StoredValues:
         return None
 
     def before(self, key: str) -> str:
-        """See ``Values``: the definition of a custom resource."""
+        """See ``Values``: returns the key of a custom resource's definition."""
         group, plural = _of_definition(key)
         return f"{self._definitions.root}{plural}.{group}" if self.registry(key) is None else ""
 
@@ -130,7 +130,8 @@ class StoredValues:
         return self._as_json or registry.resource.group in AS_JSON
 
     def today(self, key: str, value: bytes) -> bytes:
-        """The value a write of the same object would store: itself, when its version and form are those. Raises ``Undecodable``."""
+        """Returns the value that a write of the same object would store: ``value`` itself, if its version and form are
+        current. Raises ``Undecodable``."""
         if key in RANGES:
             return value if value.startswith(MAGIC) != self._as_json else self.encode(key, self.decode(key, value))
         registry = self.registry(key)
@@ -156,14 +157,14 @@ class StoredValues:
                 return _range_allocation(value)
             if registry is None:
                 of = _of_definition(key)
-                if of not in self._filling:  # it could not be opened when it came, perhaps
+                if of not in self._filling:  # perhaps it could not be opened when it arrived
                     with contextlib.suppress(TransformError):
                         self.learn(key)
                 return custom(value, self._paths.get(of, ()), self._stored_as.get(of, ""), partial(self._fill, of))
             obj, self.whole = _read(registry, value)
             if registry is self._definitions:
                 self._define(obj)
-            # Labels and the like of what is read are as good as those of what is written.
+            # Labels and selectable fields must be those of the object as read.
             registry.strategy.as_read(obj)
             return registry.draft(obj)
         except (Undecodable, DecodeError) as e:
@@ -179,7 +180,7 @@ class StoredValues:
         self.whole = filling is None or not filling.fill(obj)
 
     def handed_on(self, key: str, old: bytes, new: bytes) -> bytes:
-        """See ``Values``; where both are of one version, and protobuf or JSON."""
+        """See ``Values``; only if both are of the current version, and both are protobuf or both JSON."""
         registry = self.registry(key)
         if registry is None or old.startswith(MAGIC) != new.startswith(MAGIC):
             return new
@@ -198,7 +199,7 @@ def _kind(registry: Registry) -> Kind:
 
 
 def _read(registry: Registry, value: bytes) -> tuple[Obj, bool]:
-    """A value as an object of the storage version, defaulted, and whether that is all that stands in it."""
+    """Decodes a value to an object of the storage version, with defaults; the bool says whether it had no unknown fields."""
     home, whole = _kind(registry), True
     if value.startswith(MAGIC):
         api_version, name, raw, content_type = open_envelope(value)
@@ -224,7 +225,7 @@ def _read(registry: Registry, value: bytes) -> tuple[Obj, bool]:
 
 
 def _of_version(home: Kind, api_version: str, name: str) -> Kind:
-    """The kind that a value names: mostly the one that is stored today."""
+    """Returns the kind that a value names: mostly the current storage kind."""
     if api_version == home.api_version and name == home.kind:
         return home
     kind = find_builtin_kind(*_group_version(api_version), name)
@@ -234,13 +235,13 @@ def _of_version(home: Kind, api_version: str, name: str) -> Kind:
 
 
 def _range_allocation(value: bytes) -> Draft:
-    """A bitmap of what is allocated, which has no resource."""
+    """Returns the draft of an allocation bitmap, which has no resource."""
     if value.startswith(MAGIC):
         _, _, raw, _ = open_envelope(value)
         obj = decode_protobuf(builtin_kind("", "v1", "RangeAllocation").type, raw)
     else:
         obj = orjson.loads(value)
-        transcode_json_to_protobuf(builtin_kind("", "v1", "RangeAllocation").type, value)  # raises for what is none
+        transcode_json_to_protobuf(builtin_kind("", "v1", "RangeAllocation").type, value)  # raises for an invalid one
     tail = b'},"range":%b,"data":%b}' % (orjson.dumps(obj.get("range") or ""), orjson.dumps(obj.get("data") or ""))
     return build_record(NO_METADATA[:-1], tail, {}, {}, 1)
 
@@ -268,32 +269,33 @@ def _handed_on_json(kind: Kind, old: bytes, new: bytes) -> bytes:
 
 
 def _of_definition(key: str) -> tuple[str, str]:
-    """Group and plural in the key of a custom resource."""
+    """Returns group and plural from the key of a custom resource."""
     group, _, rest = key[len(ROOT) :].partition("/")
     return group, rest.partition("/")[0]
 
 
 def _selectable(definition: Obj) -> tuple[str, ...]:
-    """The paths by which any version of a definition lets its objects be selected, without the leading dot. A definition is stored as
-    v1beta1, where what all versions have in common stands above them."""
+    """Returns the paths of the selectable fields of all versions of a definition, without the leading dot. A definition is
+    stored as v1beta1, where fields common to all versions are at the top."""
     spec = definition.get("spec") or {}
     given = [spec, *(spec.get("versions") or ())]
     return tuple(sorted({field["jsonPath"].lstrip(".") for part in given for field in part.get("selectableFields") or ()}))
 
 
 def _stored_as(definition: Obj) -> str:
-    """The group and version in which a definition has its objects stored."""
+    """Returns the group and version in which objects of a definition are stored."""
     spec = definition["spec"]
     version = next((v["name"] for v in spec.get("versions") or () if v.get("storage")), spec.get("version") or "")
     return f"{spec['group']}/{version}"
 
 
 def custom(value: bytes, paths: Sequence[str], stored_as: str = "", fill: Callable[[Obj], None] | None = None) -> Draft:
-    """A custom resource, or what the server keeps for itself: JSON. ``fill`` makes of an object what is read, in place. Raises
-    ``Undecodable`` for an object of another group than that of ``stored_as``, of which no version of its definition can be made."""
+    """Returns the draft of a custom resource, or of one of the server's own JSON values. ``fill`` fills an object in place,
+    as when it is read. Raises ``Undecodable`` for an object of another group than that of ``stored_as``, which cannot be
+    converted to any version of its definition."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):
-        orjson.loads(text)  # lists would be none with what is none
+        orjson.loads(text)  # raises for invalid JSON, which would make lists invalid
         return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1)
     obj = orjson.loads(text)
     given = obj.get("apiVersion") or ""

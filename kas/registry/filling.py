@@ -1,8 +1,8 @@
-"""A custom resource as it is read from what is stored: with the defaults of the version it is stored in, without what that does not know.
+"""Reads custom resources from their stored form: applies the defaults of the stored version, and prunes fields it does not know.
 
-Upstream stores what was written: an object of another version, converted, has not the defaults that only the stored version knows, a status
-that was dropped has none, and what admission added, or a Scale where the schema knows no replicas, is not pruned. All of that is done each
-time it is read. A replica does it once, under the definition of that moment.
+Upstream stores objects as they were written: a converted object lacks the defaults that only the stored version has, and so
+does a status that was dropped; fields that admission added, or a Scale where the schema has no replicas, are not pruned.
+Upstream does all this at each read. A replica does it once, by the definition of that moment.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Obj = dict[str, Any]
 
 
 class Filling:
-    """Of one stored definition. Its schemas are read when the first object comes: of most definitions there is none."""
+    """Fills objects of one stored definition. The schemas are parsed when the first object arrives: most definitions have none."""
 
     def __init__(self, definition: Obj) -> None:
         self._definition = zlib.compress(orjson.dumps(definition), 1)
-        self._types: dict[str, tuple[TypeDesc, bool]] | None = None  # by version, and whether there are defaults
+        self._types: dict[str, tuple[TypeDesc, bool]] | None = None  # by version; the bool: whether the schema has defaults
 
     def fill(self, obj: Obj) -> bool:
-        """Makes of a stored object what is read, in place; whether that is another one."""
-        from kas.apiextensions import customtypes  # wanted once there are custom resources
+        """Fills a stored object in place; returns whether it changed."""
+        from kas.apiextensions import customtypes  # imported only if there are custom resources
 
         if self._types is None:
             self._types, self._definition = _types(orjson.loads(zlib.decompress(self._definition))), b""

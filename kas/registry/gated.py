@@ -1,9 +1,9 @@
-"""Fields whose feature gates are off: dropped from what is written, unless the stored object uses them.
+"""Drops fields whose feature gates are off from written objects, unless the stored object uses them.
 
-Upstream has a ``dropDisabledFields`` for each kind; here the table of gated fields (``features.gated_fields``) says which paths of a
-kind have which gates. A gate is in use when any of its fields is in the stored object: then all of them stay. For those of the spec
-it has to be in the stored spec, for those of the status in either. A path that ends in "!x" leads to a field only where that is
-something else than x.
+Upstream has a ``dropDisabledFields`` for each kind; here the table of gated fields (``features.gated_fields``) lists the
+paths of each kind and their gates. A gate is in use if any of its fields is set in the stored object: then all of them are
+kept. For spec fields, it must be set in the stored spec; for status fields, in either. A path that ends in "!x" denotes a
+field only where its value is not x.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from kas.config import features
 Obj = dict[str, Any]
 Paths = list[tuple[str, ...]]
 Rows = tuple[tuple[str, str, Any], ...]
-# What upstream takes away, too, when nothing else is in it.
+# Parents that upstream removes, too, if nothing else is left in them.
 _WITH_CONTENT = frozenset({"lifecycle", "volumeStatus"})
-# Gates whose fields go although the stored object uses them: kubelets say anew what is so.
+# Gates whose fields are dropped although the stored object uses them: kubelets report them anew.
 _NEVER_KEPT = frozenset({"ResourceHealthStatus"})
 
 
 class GatedFields:
-    """What a kind's objects lose while gates are off."""
+    """The fields to drop from objects of one kind."""
 
     def __init__(self, group: str, version: str, kind: str) -> None:
         self._rows = features.gated_fields().get(f"{group}/{version}/{kind}", ())
         self._gates: frozenset[str] | None = None
-        self._spec: list[tuple[Paths, Paths]] = []  # of each gate: what goes, and what keeps it where it is stored
+        self._spec: list[tuple[Paths, Paths]] = []  # for each gate: the paths to drop, and those that keep them if stored
         self._status: list[tuple[Paths, Paths]] = []
-        self._look: tuple[Rows, Rows] = (), ()  # beside the status, and in it
+        self._look: tuple[Rows, Rows] = (), ()  # outside of the status, and in it
 
     def _read_gates(self) -> None:
         self._gates = features.DEFAULT.on
@@ -41,21 +41,21 @@ class GatedFields:
             if closed:
                 off[path[0] == "status"].setdefault(closed[0], []).append(tuple(path))
         self._spec = [(paths, paths) for paths in off[False].values()]
-        # What a spec asked for while the gate was on may still be told in the status.
+        # The status may still report fields that the spec set while the gate was on.
         self._status = [(paths, [] if gate in _NEVER_KEPT else paths + off[False].get(gate, [])) for gate, paths in off[True].items()]
         spec, status = ([path for paths, _ in part for path in paths] for part in (self._spec, self._status))
         self._look = _tree(spec), _tree(status)
 
     def drop(self, obj: Obj, old: Obj | None, status: bool = False) -> None:
-        """Take disabled fields out of ``obj``: of its status for a write of that, else of everything beside it.
+        """Removes disabled fields from ``obj``: from its status if ``status`` is set, otherwise from everything else.
 
-        What is nested and changes is replaced, so that ``old`` may share it.
+        Nested parts that change are replaced, so ``old`` may share them.
         """
         if self._gates is not features.DEFAULT.on:
             self._read_gates()
         look = self._look[status]
         if not look or not any_there(obj, look):
-            return  # as nearly always
+            return  # the usual case
         for paths, keeping in self._status if status else self._spec:
             found = [path for path in paths if _has(obj, path, 0)]
             if found and (old is None or not any(_has(old, path, 0) for path in keeping)):
@@ -64,11 +64,11 @@ class GatedFields:
 
 
 def _tree(paths: Paths) -> Rows:
-    """All paths as one tree, so that a walk goes into nothing twice: rows as ``any_there`` has them."""
+    """Merges all paths into a tree, so that nothing is visited twice: rows as ``any_there`` takes them."""
     below: dict[tuple[str, str], Paths] = {}
     for path in paths:
         if path and path[-1][0] == "!":
-            path = path[:-1]  # whatever it is
+            path = path[:-1]  # whatever its value
         kind = "" if len(path) == 1 else path[1] if path[1] in ("[]", "{}") else "."
         below.setdefault((path[0], kind), []).append(path[1:] if kind in ("", ".") else path[2:])
     return tuple((name, kind, _tree(rest) if kind else ()) for (name, kind), rest in below.items())
@@ -91,7 +91,7 @@ def _has(node: Any, path: tuple[str, ...], at: int) -> bool:
 
 
 def _without(node: Any, path: tuple[str, ...], at: int) -> Any:
-    """``node`` without what ``path`` leads to from step ``at`` on; itself when it has nothing of the kind."""
+    """Returns ``node`` without the field at ``path`` from step ``at``; ``node`` itself if the field is absent."""
     if node is None or not _has(node, path, at):
         return node
     step = path[at]

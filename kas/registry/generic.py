@@ -1,8 +1,8 @@
-"""The generic registry: how the objects of one resource are kept (upstream's ``registry.Store``).
+"""The generic registry: how the objects of one resource are stored (upstream's ``registry.Store``).
 
-One ``Registry`` per stored resource, shared by the versions it is served in: keys, reading, the stored forms, committing. Objects are
-dicts in the storage version. The steps of a write are in ``kas.registry.write``; ``create``, ``update`` and ``delete`` here run them for
-the server's own writes, which no admission sees. Nothing here knows HTTP.
+There is one ``Registry`` per stored resource, shared by the versions it is served in. It has the keys, reads, stored forms
+and commits. Objects are dicts in the storage version. The steps of a write are in ``kas.registry.write``; ``create``,
+``update`` and ``delete`` here run them for the server's own writes, without admission. Nothing here knows HTTP.
 """
 
 from __future__ import annotations
@@ -32,89 +32,92 @@ from kas.store import Conflict, Draft, Op, Record, Store, StoreError, build_reco
 from kas.types.fieldlabels import selectable_fields
 from kas.types.scheme import EncodeError, Resource, encode_both, encode_stored
 
-# Upstream's bound is etcd's, 1.5 MiB of protobuf. Here what is stored can be sent again: the bound of a request body.
+# Upstream's bound is etcd's, 1.5 MiB of protobuf. Here every stored object can be sent back: the bound is that of a request body.
 MAX_OBJECT_BYTES = 3 << 20
-DOTS = (".", "..")  # with "/" and "%" all that path segments may not be or hold
+DOTS = (".", "..")  # with "/" and "%", everything a path segment may not be or contain
 
 AfterDelete = Callable[[Obj, Context], Awaitable[None]]
 
 
 class Allocator(Protocol):
-    """What a kind takes from a shared pool (Services: addresses and ports). All of it happens through the store:
+    """Allocates values from a pool shared by all objects of a kind (Services: addresses and ports). All of it happens through
+    the store.
 
-    ``prepare_*`` fills in what is free, before validation, and may raise ``ApiError``; ``ops`` gives the writes that belong to the
-    change from ``old`` to ``new``, which are committed with it or not at all. When one of them meets a Conflict, because another
-    writer took the same, the whole operation starts over.
+    ``prepare_*`` fills in free values before validation, and may raise ``ApiError``; ``ops`` returns the writes that belong
+    to the change from ``old`` to ``new``, which are committed together with it. If one of them fails with a Conflict because
+    another writer took the same value, the whole operation starts over.
     """
 
     def prepare_create(self, ctx: Context, obj: Obj) -> None:
-        """Allocate for a new object and write into it what was allocated."""
+        """Allocates values for a new object and writes them into it."""
 
     def prepare_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Allocate what an update asks for beyond what ``old`` has."""
+        """Allocates the values that an update needs beyond those of ``old``."""
 
     def ops(self, ctx: Context, new: Obj | None, old: Obj | None) -> list[Op]:
-        """The operations that make the allocations last, for the same commit as the object; ``new`` is None for a delete."""
+        """Returns the operations that persist the allocations, for the same commit as the object; ``new`` is None for a delete."""
 
     def turn(self, new: Obj | None, old: Obj | None) -> AbstractAsyncContextManager[object]:
-        """What is held from ``ops`` to the end of the commit: writes of this process that change one record wait for one another."""
+        """Returns a lock to hold from ``ops`` to the end of the commit: it serializes the writes of this process to the same
+        record."""
 
 
 class Registry:
     """Create, update and delete of one stored resource. Reads go to ``store`` directly by ``key``."""
 
     def __init__(self, resource: Resource, store: Store, now: Callable[[], str], event_ttl_s: int = 0) -> None:
-        """``resource`` is the record of the storage version; ``now`` gives the time as Context wants it."""
+        """``resource`` is the record of the storage version; ``now`` returns the time in the form of ``Context.now``."""
         self.resource, self.now = resource, now
         self.root = f"{resource.etcd_prefix}/"
-        self.whole, self.store = store, store.part(self.root) if store is not None else store  # where other resources are, too
+        self.whole, self.store = store, store.part(self.root) if store is not None else store  # ``whole`` also has the other resources
         self.requests: Requests = UNCOUNTED
         self.pages = Pages(self.store, self.requests)  # for lists
         self.type = pipeline.stored_type(resource)
-        self.parse: Callable[[Record], Obj] = object_of if self.type.custom else object_to_replace  # of what is written again, or deleted
+        self.parse: Callable[[Record], Obj] = object_of if self.type.custom else object_to_replace  # for rewriting or deleting
         self.lease_s = event_ttl_s
-        self.lines = Lines()  # of those who lost a race
+        self.lines = Lines()  # of writers that lost a race
         # Set by the kinds that allocate (Service).
         self.allocator: Allocator | None = None
         # Called after a delete that removed the object (kinds with dependants of their own).
         self.after_delete: AfterDelete | None = None
 
     def measure(self, metrics: StorageMetrics) -> None:
-        """Has what is asked of the store counted."""
+        """Starts counting the requests to the store."""
         self.requests = metrics.of(self.resource.group, self.resource.resource)
         self.pages = Pages(self.store, self.requests)
 
     @functools.cached_property
     def strategy(self) -> Strategy:
-        """Made on first use: a kind's module is loaded by its first write, or in the background after the start."""
+        """Created on first use: a kind's module is loaded by its first write, or in the background after the start."""
         return strategy_of(self.resource)
 
     @functools.cached_property
     def shown_forms(self) -> Forms | None:
-        """``forms``, where what is stored is what validating plug-ins are shown: where nothing is filled in between."""
+        """``forms`` if validating plug-ins see objects exactly as stored (``Strategy.as_read`` is not overridden); otherwise
+        None."""
         return self.forms if type(self.strategy).as_read is Strategy.as_read else None
 
     # --- keys and reading
 
     def key(self, namespace: str, name: str) -> str:
-        """The store's key. Raises 400 for a name that is no path segment."""
+        """Returns the store's key. Raises 400 for a name that is no path segment."""
         if not name or "/" in name or "%" in name or name in DOTS:
             check_name(name)
         return f"{self.root}{namespace}/{name}" if self.resource.namespaced else self.root + name
 
     def prefix(self, namespace: str = "") -> str:
-        """What the keys of the namespace's objects begin with; of all objects without a namespace, or for a kind that has none."""
+        """Returns the common prefix of the keys in a namespace; of all keys without a namespace, or for a cluster-scoped kind."""
         return f"{self.root}{namespace}/" if namespace and self.resource.namespaced else self.root
 
     def find(self, namespace: str, name: str) -> Record | None:
-        """The record, or None."""
+        """Returns the record, or None."""
         key, began = self.key(namespace, name), monotonic()
         rec = self.store.get(key)
         self.requests.get.add(monotonic() - began)
         return rec
 
     def get(self, namespace: str, name: str) -> Record:
-        """The record; raises 404."""
+        """Returns the record; raises 404."""
         rec = self.find(namespace, name)
         if rec is None:
             raise self.not_found(name)
@@ -122,62 +125,63 @@ class Registry:
 
     @staticmethod
     def object(rec: Shown) -> Obj:
-        """The stored object as a new dict, resourceVersion included."""
+        """Returns the stored object as a new dict, including its resourceVersion."""
         return object_of(rec)
 
     def not_found(self, name: str) -> errors.ApiError:
-        """The 404 to raise for an object of this kind."""
+        """Returns the 404 error for an object of this kind."""
         return errors.not_found(self.resource.group, self.resource.resource, name)
 
     def conflict(self, name: str, why: str = errors.OBJECT_MODIFIED) -> errors.ApiError:
-        """The 409 to raise for a write to an object of this kind that lost a race."""
+        """Returns the 409 error for a write to an object of this kind that lost a race."""
         return errors.conflict(self.resource.group, self.resource.resource, name, why)
 
     # --- the server's own writes
 
     async def create(self, ctx: Context, obj: Obj) -> Shown:
-        """Stores a new object, decoded and defaulted, which is used up; without admission."""
+        """Stores a new object, decoded and defaulted, without admission. The dict is consumed."""
         return await Create(self, ctx).run(obj)
 
     async def update(
         self, ctx: Context, name: str, change: Change, subresource: str = "", aside: bool = False
     ) -> Shown:
-        """Stores what ``change`` makes of the current object, called again after a lost race; without admission.
+        """Stores the result of ``change`` applied to the current object, without admission.
 
-        ``change`` leaves the dict it gets as it is, and may raise; with ``aside`` it is called beside the loop, because it takes long.
-        Returns (record, warnings, False); raises 404.
+        ``change`` must not modify the dict it gets, and may raise; it is called again after a lost race. With ``aside`` it is
+        called in a thread, because it takes long. Returns the stored object; raises 404.
         """
         write = UpdateWith(self, ctx, name, change, subresource)
         write.large = write.pure = aside
         return await write.run()
 
     async def delete(self, ctx: Context, name: str, options: Obj, admission: Admission | None = None) -> None:
-        """Deletes with metav1.DeleteOptions; ``admission`` sees the object in the storage version. Raises 404 and 409, and what admission
-        refuses with."""
+        """Deletes with metav1.DeleteOptions. ``admission``, if given, sees the object in the storage version. Raises 404, 409, and the
+        error with which admission refuses."""
         await Delete(self, ctx, name, options, None, admission).run()
 
-    # --- what kinds may do in their own way on delete
+    # --- hooks for kinds with deletion rules of their own
 
     def check_preconditions(self, name: str, obj: Obj, options: Obj) -> None:
-        """Raises 409 for another object than DeleteOptions ask for."""
+        """Raises 409 if the preconditions of DeleteOptions name another object."""
         deletion.check_preconditions(self.resource, name, obj, options)
 
     def delete_pending(self, obj: Obj, options: Obj) -> bool:
-        """Whether there is nothing to do: the object goes already, and not later than ``options`` ask."""
+        """Returns whether there is nothing to do: the object is already being deleted, and not later than ``options`` request."""
         return deletion.pending(self.resource, obj, options)
 
     def begin_delete(self, ctx: Context, obj: Obj, options: Obj) -> Deletion:
-        """Marks ``obj`` for the delete and says what is to be done with it."""
+        """Marks ``obj`` for deletion; returns what is to be done with it."""
         return deletion.begin(self.strategy, ctx, obj, options)
 
     def gone_with_update(self, obj: Obj, old: Obj) -> bool:
-        """Whether an update that leaves ``obj`` ends the deletion of ``old``, which has begun."""
+        """Returns whether an update to ``obj`` completes the deletion of ``old``, which has begun."""
         return deletion.gone_with_update(obj, old)
 
     # --- stored forms
 
     def encoded(self, obj: Obj) -> Encoded:
-        """The stored form, with what reading it back would default anew. Raises 400 for what is nested deeper than can be written."""
+        """Returns the stored form, with the defaults that reading it back would set. Raises 400 for an object nested too deep
+        to be encoded."""
         self.strategy.as_read(obj)
         try:
             found: Encoded = encode_stored(self.type, obj, least=0) if self.store.as_protobuf else encode_stored(self.type, obj)
@@ -186,8 +190,8 @@ class Registry:
         return found
 
     def forms(self, obj: Obj) -> Made:
-        """``encoded``, and the object as JSON where that is found by the way: then it is made once for both. The object may have its
-        resourceVersion, which is not in what is stored."""
+        """Returns ``encoded``, and the object as JSON if that is a by-product: it is then encoded once for both. The object
+        may have its resourceVersion, which the stored form does not contain."""
         self.strategy.as_read(obj)
         try:
             found: Made = encode_both(self.type, obj)
@@ -196,10 +200,10 @@ class Registry:
         return found
 
     def bounded(self, ctx: Context, obj: Obj, encoded: Encoded, stored_bytes: int) -> Encoded:
-        """``encoded`` when it is not too large, else without managed fields (apply cannot do without them). Raises 413, and 400 for
-        what is nested too deep.
+        """Returns ``encoded`` if it is not too large; otherwise encodes without managed fields (except for apply, which needs
+        them). Raises 413 if that is too large, and 400 for an object nested too deep.
 
-        What is too large already may still shrink: its finalizers can go.
+        An object that is already too large may still shrink: its finalizers can be removed.
         """
         if len(encoded[0]) + len(encoded[1]) <= MAX_OBJECT_BYTES:
             return encoded
@@ -210,9 +214,10 @@ class Registry:
         return encoded
 
     def not_stored(self, obj: Obj, revision: int, made: Made | None = None) -> Decoded:
-        """``obj`` as the answer to a write that does not store it, under ``revision`` when it has one; ``made`` are its ``forms`` where
-        they are there. As what was stored, it has been through the storage's codec (``DryRunnableStorage.copyInto``), which leaves
-        null of an empty list that is always written. Raises 400 for what is nested too deep."""
+        """Returns ``obj`` as the response to a write that does not store it, with ``revision`` as its resourceVersion if not
+        0; ``made`` are its ``forms``, if already computed. Like a stored object it has passed through the storage codec
+        (``DryRunnableStorage.copyInto``), which turns an empty list that is always written into null. Raises 400 for an object nested too
+        deep."""
         if revision:
             obj["metadata"]["resourceVersion"] = str(revision)
         encoded, text = made or self.forms(obj)
@@ -226,11 +231,11 @@ class Registry:
     # --- committing
 
     def put(self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None) -> Op:
-        """The operation that writes ``obj`` as it stands (no resourceVersion in it)."""
+        """Returns the operation that writes ``obj`` as it is (without a resourceVersion)."""
         return Op(key, self.draft(obj, encoded or self.encoded(obj)), expected)
 
     def draft(self, obj: Obj, encoded: Encoded | None = None) -> Draft:
-        """What the store keeps of an object: JSON, protobuf, labels and selectable fields."""
+        """Returns what the store keeps of an object: JSON, protobuf, labels and selectable fields."""
         head, tail, prefix_len, metadata_tail, message = encoded or encode_stored(self.type, obj)
         labels = obj["metadata"].get("labels") or {}
         fields = selectable_fields(self.resource, obj)
@@ -239,8 +244,8 @@ class Registry:
     def commit(
         self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None, old: Obj | None = None, ctx: Context | None = None
     ) -> Awaitable[Shown]:
-        """Writes ``obj`` (used up, and ``old`` with it) over revision ``expected``; with ``ctx`` together with what is allocated for the
-        change from ``old``. Raises Conflict."""
+        """Writes ``obj`` over revision ``expected``; with ``ctx``, together with the allocations for the change from ``old``.
+        Both dicts are consumed. Raises Conflict."""
         encoded = encoded or self.encoded(obj)
         op = Op(key, self.draft(obj, encoded), expected)
         large = len(encoded[1]) > WHOLE
@@ -258,8 +263,8 @@ class Registry:
             return record
 
     async def written(self, ops: list[Op], operation: str) -> Any:
-        """Commits, and counts it as ``operation``; the record of the first, None where that deletes. Raises Conflict, which is an answer,
-        and other StoreErrors, which are none."""
+        """Commits the operations, counted as ``operation``; returns the record of the first one, None if that is a delete.
+        Raises Conflict, which is a valid answer of the store, and other StoreErrors, which count as failures."""
         began = monotonic()
         try:
             if len(ops) == 1:
@@ -275,7 +280,7 @@ class Registry:
         return ops[0].record
 
     async def remove(self, ctx: Context, key: str, obj: Obj, expected: int) -> int:
-        """The object goes, with what was allocated for it; returns the revision of that. Raises Conflict."""
+        """Removes the object together with its allocations; returns the revision of the removal. Raises Conflict."""
         op = Op(key, None, expected)
         if self.allocator is None:
             await self.written([op], "delete")
@@ -288,12 +293,12 @@ class Registry:
         return revision
 
     def lost_allocation(self, key: str) -> bool:
-        """Did not the object but something allocated for it meet the Conflict about ``key``?"""
+        """Returns whether a Conflict on ``key`` concerns an allocation and not the object itself."""
         return bool(key) and not key.startswith(self.root)
 
     def is_stored(self, encoded: Encoded, rec: Record) -> bool:
-        """Whether the record holds just this, in the form in which a write would store it today: what was sealed with an older key is
-        written again though nothing changed."""
+        """Returns whether the record already has this content in the form in which a write would store it today. A record
+        sealed with an older key is rewritten even if nothing changed."""
         head, tail = encoded[:2]
         stored = rec.json
         middle = b'"resourceVersion":"%d"%b' % (rec.revision, b"" if tail.startswith(b"}") else b",")
@@ -307,13 +312,14 @@ class Registry:
 
 
 def not_written(e: EncodeError) -> Exception:
-    """What a client is told of an object that cannot be encoded."""
+    """Returns the client's error for an object that cannot be encoded."""
     return errors.bad_request(str(e)) if str(e) == "exceeded max depth" else e
 
 
 def _use_up(obj: Obj, old: Obj | None, large: bool) -> None:
-    """Many writers wait for their commits at once, and those who called may hold on to the objects: gone now, their memory is at hand for
-    the next request instead of being visited once more when it has long left the caches. What is ``large`` goes beside the loop."""
+    """Clears the objects of a write that is about to wait for its commit. Many writers wait at once, and their callers may
+    keep references: if the objects are freed now, the next request reuses memory that is still in the CPU caches. ``large``
+    objects are freed in a thread."""
     if large:
         POOL.soon(partial(let_go, [*obj.values(), *(old or {}).values()]))
     obj.clear()

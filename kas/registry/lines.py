@@ -1,9 +1,10 @@
-"""Who has lost a race for an object stands in line for the next attempt.
+"""Queues of writers that have lost a race for an object.
 
-All who change an object at the same time would read it, and all but one would have done it in vain, again and again: the square of their
-number, and who lost too often would be refused though he asked for no revision. Of those in line one tries at a time. It keeps nobody from
-writing: who comes anew tries at once, other workers have lines of their own, and whose attempt waits for somebody else, as for a webhook
-that itself writes the object, is passed.
+Without a queue, all concurrent writers of an object would read it, and all but one would do so in vain, again and again: the
+work grows with the square of their number, and a writer that loses too often would be refused although it named no revision.
+Of the writers in a queue, one tries at a time. The queue blocks nobody: a new writer tries at once, other workers have queues
+of their own, and a writer whose attempt waits for something else, such as a webhook that itself writes the object, is
+overtaken after ``PATIENCE_S``.
 """
 
 from __future__ import annotations
@@ -11,39 +12,40 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-PATIENCE_S = 0.1  # after which the next one's attempt begins beside one that is not over
+PATIENCE_S = 0.1  # seconds after which the next attempt begins though the current one has not ended
 
 
 class Lines:
-    """The lines of a resource's objects, by key. ``asyncio.Future`` stands for who waits, done once it is his turn."""
+    """The queues of a resource's objects, by key. Each waiting writer has an ``asyncio.Future``, which is done once it is its
+    turn."""
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def turn(self, key: str, mine: asyncio.Future[None] | None = None) -> asyncio.Future[None]:
-        """Returns when it is the caller's turn, for ``over``. ``mine`` is the turn of an attempt that lost, which is kept unless it took
-        too long."""
+    async def turn(self, key: str, previous: asyncio.Future[None] | None = None) -> asyncio.Future[None]:
+        """Waits until it is the caller's turn; returns the turn, for ``over``. ``previous`` is the turn of a lost attempt; it is
+        kept unless it was overtaken."""
         line = self._lines.setdefault(key, deque())
-        if mine is not None and line and line[0] is mine:
-            return mine
-        mine = asyncio.get_running_loop().create_future()
-        line.append(mine)
-        if line[0] is mine:
-            self._begin(key, mine)
+        if previous is not None and line and line[0] is previous:
+            return previous
+        turn = asyncio.get_running_loop().create_future()
+        line.append(turn)
+        if line[0] is turn:
+            self._begin(key, turn)
         try:
-            await mine
+            await turn
         except asyncio.CancelledError:
-            self.over(key, mine)
+            self.over(key, turn)
             raise
-        return mine
+        return turn
 
-    def over(self, key: str, mine: asyncio.Future[None]) -> None:
-        """The turn ends, if it has not been passed."""
+    def over(self, key: str, turn: asyncio.Future[None]) -> None:
+        """Ends a turn, unless it was overtaken."""
         line = self._lines.get(key)
-        if line is None or line[0] is not mine:
+        if line is None or line[0] is not turn:
             return
         line.popleft()
-        while line and line[0].done():  # who has left
+        while line and line[0].done():  # writers that have left
             line.popleft()
         if line:
             self._begin(key, line[0])

@@ -1,8 +1,8 @@
 """The write pipeline between admission and the store: upstream's ``rest.BeforeCreate`` and ``rest.BeforeUpdate``.
 
-Pure functions over plain dicts, no I/O. ``decode_input`` turns a request body into a defaulted object of the storage
-version; ``build_create`` and ``build_update`` take it through the kind's strategy and raise ``ApiError`` (422 Invalid,
-400 for a namespace mismatch) or return the object to store with the warnings for the client.
+Pure functions on plain dicts, without I/O. ``decode_input`` turns a request body into a defaulted object of the storage
+version; ``build_create`` and ``build_update`` run the kind's strategy on it. They return the object to store and the warnings
+for the client, or raise ``ApiError`` (422 Invalid, 400 for a namespace mismatch).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SYSTEM_FIELDS = frozenset(("creationTimestamp", "uid", "deletionTimestamp", "de
 
 
 def to_storage(resource: Resource, obj: Obj) -> Obj:
-    """``obj`` in the version it is stored as, with that version's defaults too; the same object when that is its own."""
+    """Returns ``obj`` converted to its storage version, with that version's defaults; ``obj`` itself if it is in that version."""
     storage, own = resource.storage_gvk, (resource.group, resource.version, resource.kind)
     if storage is None or storage == own:
         return obj
@@ -33,20 +33,21 @@ def to_storage(resource: Resource, obj: Obj) -> Obj:
 
 
 def from_storage(resource: Resource, obj: Obj) -> Obj:
-    """A stored object in the resource's own version."""
+    """Returns a stored object in the resource's own version."""
     storage, own = resource.storage_gvk, (resource.group, resource.version, resource.kind)
     return obj if storage is None or storage == own else convert(obj, storage, own)
 
 
 def decode_input(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
-    """Decode (type check, canonical scalars), default and convert; second value: unknown fields. Raises DecodeError."""
+    """Decodes (type check, canonical scalars), defaults and converts; the second value is the unknown fields. Raises
+    DecodeError."""
     typed, unknown = decode(resource.type, obj)
     apply_defaults(resource, typed)
     return to_storage(resource, typed), unknown
 
 
 def match_namespace(resource: Resource, meta: Obj, namespace: str) -> None:
-    """``rest.EnsureObjectNamespaceMatchesRequestNamespace``; a cluster-scoped object loses any namespace."""
+    """``rest.EnsureObjectNamespaceMatchesRequestNamespace``; removes the namespace of a cluster-scoped object."""
     have = meta.get("namespace") or ""
     if not resource.namespaced:
         meta.pop("namespace", None)
@@ -60,15 +61,15 @@ def match_namespace(resource: Resource, meta: Obj, namespace: str) -> None:
 
 
 def wipe_system_fields(meta: Obj) -> None:
-    """Drop what of the metadata only the server sets (``rest.WipeObjectMetaSystemFields``), in place."""
+    """Removes the metadata that only the server sets (``rest.WipeObjectMetaSystemFields``), in place."""
     if not _SYSTEM_FIELDS.isdisjoint(meta):
         for name in _SYSTEM_FIELDS:
             meta.pop(name, None)
 
 
 def _kind_group(resource: Resource, obj: Obj) -> str:
-    """The group of the internal kind an Invalid names: that of the storage version (Events are core's in both groups), of a custom
-    resource what the object says, as its kind."""
+    """Returns the group of the internal kind that an Invalid error names: that of the storage version (Events are core's in
+    both groups); for a custom resource, the group in the object's apiVersion."""
     if resource.type.custom and isinstance(said := obj.get("apiVersion"), str):
         return said.rpartition("/")[0]
     return resource.storage_gvk[0] if resource.storage_gvk else resource.group
@@ -80,10 +81,10 @@ def build_create(
     ctx: Context,
     begin: Callable[[Obj], None] | None = None,
 ) -> tuple[Obj, list[str]]:
-    """``obj`` ready to be stored, and the warnings.
+    """Returns ``obj`` ready to be stored, and the warnings.
 
-    ``obj`` is decoded, defaulted and admitted; it is changed in place. ``begin`` is the kind's BeginCreate hook (IP and
-    port allocation), run once identity and name are known. Raises ``ApiError`` 400 or 422.
+    ``obj`` is decoded, defaulted and admitted; it is changed in place. ``begin`` is the kind's BeginCreate hook (IP and port
+    allocation), called once identity and name are known. Raises ``ApiError`` 400 or 422.
     """
     strategy = strategy_of(resource)
     meta = obj.get("metadata")
@@ -121,12 +122,11 @@ def build_update(
     subresource: str = "",
     begin: Callable[[Obj, Obj], None] | None = None,
 ) -> tuple[Obj, list[str]]:
-    """``obj`` as it replaces ``old``, and the warnings.
+    """Returns ``obj`` as it replaces ``old``, and the warnings.
 
     Both are decoded and defaulted objects of the storage version; ``obj`` is changed in place, ``old`` is not. ``begin`` is
-    the kind's BeginUpdate hook (IPs and ports carried over and allocated). A write to
-    a subresource runs ``prepare_for_<subresource>_update`` and ``validate_<subresource>_update`` of the strategy.
-    Raises ``ApiError`` 400 or 422.
+    the kind's BeginUpdate hook (IPs and ports carried over and allocated). A write to a subresource runs the strategy's
+    ``prepare_for_<subresource>_update`` and ``validate_<subresource>_update``. Raises ``ApiError`` 400 or 422.
     """
     strategy = strategy_of(resource)
     meta = obj.get("metadata")
@@ -156,7 +156,7 @@ def build_update(
     if meta.get("deletionGracePeriodSeconds") is None and old_meta.get("deletionGracePeriodSeconds") is not None:
         meta["deletionGracePeriodSeconds"] = old_meta["deletionGracePeriodSeconds"]
     found = validate(ctx, obj, old)
-    # What no rule for updates looks at: finalizers, and the prefix of generated names.
+    # No rule for updates covers finalizers and the prefix of generated names.
     if found or subresource or not strategy.validates_metadata or "finalizers" in meta or "generateName" in meta:
         found = validate_replaced_object_meta(meta, old_meta, resource.namespaced) + found
     if found:
@@ -173,11 +173,11 @@ def build_update(
 
 
 def encode(resource: Resource, obj: Obj) -> bytes:
-    """The stored form as JSON in Go's field order."""
+    """Returns the stored form as JSON in Go's field order."""
     found: bytes = encode_json(stored_type(resource), obj)
     return found
 
 
 def stored_type(resource: Resource) -> TypeDesc:
-    """Descriptor of the version the resource is stored as."""
+    """Returns the descriptor of the version that the resource is stored as."""
     return resource.storage_kind.type if resource.storage_kind is not None else resource.type

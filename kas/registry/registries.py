@@ -1,4 +1,4 @@
-"""All registries of a server: one for each stored resource, whichever of its versions are served."""
+"""All registries of a server: one for each stored resource, shared by its served versions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Make = Callable[..., Registry]
 
 
 class Registries:
-    """Finds the registry of a resource, reads stored objects by resource (``informers.Objects``) and gives their listers
-    (``informers.Informers``). ``store`` is what all of them are kept in, ``now`` the time of their writes,
-    ``metrics`` where it is told how long the store takes."""
+    """Finds the registry of a resource, reads stored objects by resource (``informers.Objects``) and provides their listers
+    (``informers.Informers``). ``store`` holds all of them, ``now`` is the clock of their writes, ``metrics`` receives the
+    durations of store requests."""
 
     def __init__(self, store: Store, now: Clock, metrics: Metrics | None = None) -> None:
         self.store, self.now = store, now
@@ -29,8 +29,8 @@ class Registries:
         # Versions of one resource share a registry. Events have one per group over the same keys: their rules differ.
         self.by_prefix: dict[tuple[str, str], Registry] = {}
         self._by_resource: dict[tuple[str, str], Registry] = {}
-        self._by_kind: dict[tuple[str, str], tuple[str, str]] = {}  # (apiVersion, kind) in any version to what by_prefix has it under
-        # (group, kind) of one that was put, to what by_prefix has it under, and its versions: there may be thousands of either.
+        self._by_kind: dict[tuple[str, str], tuple[str, str]] = {}  # (apiVersion, kind), any version -> key in by_prefix
+        # (group, kind) of a registry that was ``put`` -> its key in by_prefix, and its versions; there may be thousands of either.
         self._put: dict[tuple[str, str], tuple[tuple[str, str], Container[str]]] = {}
         factory = InformerFactory(store, lambda group, resource: self.of(group, resource).root)
         self.lister, self.follow, self.fill = factory.lister, factory.follow, factory.fill
@@ -38,10 +38,10 @@ class Registries:
     def add_stored(
         self, resources: Iterable[Any], find: Callable[[str, str, str], Any], event_ttl_s: int, makers: Mapping[str, Make]
     ) -> None:
-        """A registry for each of the ``resources`` (records, of any version) that is stored and has none yet.
+        """Adds a registry for each stored one of the ``resources`` (records, of any version) that has none yet.
 
-        ``find(group, version, resource)`` gives the record of the storage version; ``makers`` are the registries of kinds, by kind,
-        that need more than the generic one.
+        ``find(group, version, resource)`` returns the record of the storage version; ``makers`` are the constructors, by
+        kind, for kinds that need more than the generic registry.
         """
         for r in resources:
             if r.etcd_prefix is None or r.storage_gvk is None:
@@ -57,12 +57,13 @@ class Registries:
             self._by_resource[home.group, home.resource] = registry
 
     def keep_apart(self) -> None:
-        """What is read to be written again shares nothing with other objects from now on: somebody may change it in place."""
+        """From now on, objects read to be rewritten share no parts with other objects: the caller may change them in place."""
         for registry in self.by_prefix.values():
             registry.parse = object_of
 
     def put(self, registry: Registry, versions: Container[str]) -> None:
-        """A registry that was made while the server runs, in the place of the one there is; ``versions`` are all it is known in."""
+        """Adds a registry created while the server runs, in the place of an existing one; ``versions`` are all versions of
+        its objects."""
         r = registry.resource
         assert r.etcd_prefix is not None
         self.drop(r.group, r.resource)
@@ -76,23 +77,23 @@ class Registries:
         return registry
 
     def drop(self, group: str, resource: str) -> None:
-        """Forget a registry that was ``put``; nothing happens when there is none."""
+        """Removes a registry that was ``put``; does nothing if there is none."""
         registry = self._by_resource.pop((group, resource), None)
         if registry is not None:
             prefix = (group, registry.resource.etcd_prefix or "")
             self.by_prefix.pop(prefix, None)
             known = self._put.get((group, registry.resource.kind))
-            if known is not None and known[0] == prefix:  # else another has the kind now
+            if known is not None and known[0] == prefix:  # otherwise another registry has the kind now
                 del self._put[group, registry.resource.kind]
 
     # --- finding
 
     def of(self, group: str, resource: str) -> Registry:
-        """Raises ``KeyError`` for a resource that is not stored."""
+        """Returns the registry of a resource. Raises ``KeyError`` if it is not stored."""
         return self._by_resource[group, resource]
 
     def __iter__(self) -> Iterator[Registry]:
-        """Every stored resource once, whatever number of groups or versions serve it."""
+        """Yields every stored resource once, in however many groups or versions it is served."""
         seen = set()
         for registry in list(self.by_prefix.values()):
             if registry.root not in seen:
@@ -100,11 +101,11 @@ class Registries:
                 yield registry
 
     def by_resource(self) -> list[tuple[tuple[str, str], Registry]]:
-        """((group, resource), registry) of all, those that share their keys with another's among them."""
+        """Returns ((group, resource), registry) of all, including registries that share their keys with another."""
         return list(self._by_resource.items())
 
     def of_kind(self, api_version: str, kind: str) -> Registry | None:
-        """Where objects of an owner reference's kind are kept; None for a kind nobody serves."""
+        """Returns the registry for the kind of an owner reference; None for an unknown kind."""
         found = self._by_kind.get((api_version, kind))
         if found is None:
             group, _, version = api_version.rpartition("/")
@@ -116,17 +117,19 @@ class Registries:
     # --- reading
 
     def get(self, group: str, resource: str, namespace: str, name: str) -> Obj | None:
-        """The object in the storage version, None when it does not exist; KeyError for a resource that is not served. Not to be changed."""
+        """Returns the object in the storage version, or None; it must not be changed. Raises KeyError for a resource that is
+        not served."""
         registry = self._by_resource[group, resource]
         rec = self.store.get(f"{registry.root}{namespace}/{name}" if registry.resource.namespaced else registry.root + name)
         return object_of(rec) if rec is not None else None
 
     def list(self, group: str, resource: str, namespace: str = "") -> list[Obj]:
-        """The objects in the storage version, in the order of their keys; KeyError for a resource that is not served. Not to be changed."""
+        """Returns the objects in the storage version, in the order of their keys; they must not be changed. Raises KeyError
+        for a resource that is not served."""
         registry = self._by_resource[group, resource]
         return [object_of(rec) for rec in self.store.range(registry.prefix(namespace)).records]
 
     def labelled(self, group: str, resource: str, namespace: str, label: str, value: str) -> Sequence[Record]:
-        """See ``informers.Objects``; KeyError for a resource that is not served."""
+        """See ``informers.Objects``; raises KeyError for a resource that is not served."""
         matcher = compile_matcher((Requirement(label, "=", (value,)),), ())
         return self.store.range(self._by_resource[group, resource].prefix(namespace), matcher=matcher).records

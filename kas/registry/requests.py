@@ -1,6 +1,7 @@
-"""How long the store takes: upstream's ``etcd_request_duration_seconds`` and its counters, whatever the store is; and what lists looked at.
+"""Storage metrics: upstream's ``etcd_request_duration_seconds`` and its counters, whatever the store is; and the objects
+visited by lists.
 
-A read takes a microsecond or two, so what counts it is found once for each resource and adds to two numbers.
+A read takes a microsecond or two, so its timer is looked up once per resource, and adds to two numbers.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ OPERATIONS = ("get", "list", "create", "update", "delete")
 
 
 class Requests:
-    """Those about one resource: a timer for each operation. ``failed(operation)`` counts one that the store could not do,
-    ``listed(looked, told)`` how many objects a list looked at and how many of them it answers."""
+    """The metrics of one resource: a timer for each operation. ``failed(operation)`` counts an operation that failed in the
+    store, ``listed(looked, returned)`` the objects that a list read and returned."""
 
     __slots__ = ("create", "delete", "failed", "get", "list", "listed", "update")
 
@@ -36,7 +37,7 @@ class Requests:
 
 
 class StorageMetrics:
-    """The families of one server."""
+    """The metric families of one server."""
 
     def __init__(self, metrics: Metrics) -> None:
         what = "Etcd request latency in seconds for each operation and object type."
@@ -48,23 +49,23 @@ class StorageMetrics:
         of = ("group", "resource")
         self._looked = metrics.counter(name.format("fetched"), f"Number of objects read from storage {course}", of)
         self._tested = metrics.counter(name.format("evaluated"), f"Number of objects tested {course} from storage", of)
-        self._told = metrics.counter(name.format("returned"), "Number of objects returned for a LIST request from storage", of)
-        self._lock = threading.Lock()  # of what lists looked at: pages are read in threads, too
+        self._returned = metrics.counter(name.format("returned"), "Number of objects returned for a LIST request from storage", of)
+        self._lock = threading.Lock()  # guards the list counters: pages are read in threads, too
         metrics.collectors.append(self._collect)
 
     def _collect(self) -> Iterator[None]:
         for labels, row in list(self._seconds.values.items()):
             self._count.values[labels] = sum(row[:-1])
             yield
-        self._tested.values = dict(self._looked.values)  # nothing is read here that is not tested
+        self._tested.values = dict(self._looked.values)  # every object read is tested
 
-    def _listed(self, of: tuple[str, str], looked: int, told: int) -> None:
+    def _listed(self, of: tuple[str, str], looked: int, returned: int) -> None:
         with self._lock:
             self._looked.inc(of, looked)
-            self._told.inc(of, told)
+            self._returned.inc(of, returned)
 
     def of(self, group: str, resource: str) -> Requests:
-        """The timers of a resource."""
+        """Returns the metrics of a resource."""
         return Requests(
             lambda operation: Timer(self._seconds, (operation, group, resource)),
             lambda operation: self._failed.inc((operation, group, resource)),
@@ -76,7 +77,7 @@ UNCOUNTED = StorageMetrics(Metrics()).of("", "")
 
 
 class Pages:
-    """The store as lists read it, each page counted."""
+    """The store's range reads for lists, with each page counted."""
 
     __slots__ = ("_listed", "_store", "_timer")
 
@@ -85,7 +86,7 @@ class Pages:
 
     @property
     def revision(self) -> int:
-        """The store's."""
+        """The store's revision."""
         return self._store.revision
 
     def range(self, *args: Any, **more: Any) -> Any:
@@ -97,19 +98,19 @@ class Pages:
         return found
 
     def range_to_sift(self, *args: Any, **more: Any) -> Any:
-        """The store's ``range``, of whose records the caller selects some and says how many with ``sifted``."""
+        """The store's ``range``, for a caller that selects some of the records and reports their number with ``sifted``."""
         began = monotonic()
         found = self._store.range(*args, **more)
         self._timer.add(monotonic() - began)
         self._listed(found.looked, 0)
         return found
 
-    def sifted(self, told: int) -> None:
-        """So many of the records were selected."""
-        self._listed(0, told)
+    def sifted(self, selected: int) -> None:
+        """Counts ``selected`` records as selected."""
+        self._listed(0, selected)
 
     def range_json(self, *args: Any, **more: Any) -> Any:
-        """The store's ``range_json``; a scan that gives no body tells sizes, or has to be made again."""
+        """The store's ``range_json``. A scan without a body is not counted: it only computes sizes, or has to be repeated."""
         began = monotonic()
         found = self._store.range_json(*args, **more)
         self._timer.add(monotonic() - began)
@@ -118,7 +119,7 @@ class Pages:
         return found
 
     def range_protobuf(self, *args: Any, **more: Any) -> Any:
-        """The store's ``range_protobuf``, as ``range_json``."""
+        """The store's ``range_protobuf``, counted as in ``range_json``."""
         began = monotonic()
         found = self._store.range_protobuf(*args, **more)
         self._timer.add(monotonic() - began)

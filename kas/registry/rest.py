@@ -1,13 +1,14 @@
-"""What may stand behind a resource that is not kept in the store (upstream: apiserver ``pkg/registry/rest``).
+"""The interface for resources that are not kept in the store (upstream: apiserver ``pkg/registry/rest``).
 
-A storage has some of the methods below, and the resource the verbs that they make: ``get``, ``list``, ``watch``, ``create``, ``update``
-(which makes ``patch``, too) and ``delete`` (with ``deletecollection``, where it lists). All but ``watch`` may be plain functions or
-coroutine functions. The server decodes, defaults, validates, admits and converts as for any resource; a storage sees whole objects, dicts
-with ``metadata``, and says what is there now.
+A storage implements some of the methods below, and the resource gets the corresponding verbs: ``get``, ``list``, ``watch``,
+``create``, ``update`` (which also gives ``patch``) and ``delete`` (and ``deletecollection``, if it lists). All but ``watch``
+may be plain functions or coroutine functions. The server decodes, defaults, validates, admits and converts as for any
+resource; a storage handles whole objects, dicts with ``metadata``, and returns the current state.
 
-``metadata.resourceVersion`` is a decimal number above 0 that changes with each write, or is left out by storages that know none. Plain
-functions run on the event loop of a worker: what takes longer than some milliseconds is a coroutine function that waits elsewhere
-(``asyncio.to_thread``). Each worker has its own copy of a storage, and calls it from its loop's thread only.
+``metadata.resourceVersion`` is a decimal number above 0 that changes with each write; storages without versions leave it out.
+Plain functions run on the event loop of a worker: work that takes more than some milliseconds belongs in a coroutine function
+that waits elsewhere (``asyncio.to_thread``). Each worker has its own copy of a storage, and calls it only from its loop's
+thread.
 """
 
 from __future__ import annotations
@@ -29,38 +30,38 @@ EVENTS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 
 
 class AlreadyExists(Exception):
-    """There is an object of that name already: the client gets 409."""
+    """An object of that name exists: the client gets 409."""
 
 
 class Conflict(Exception):
-    """What is there is not what the write stands on. A write that names no resourceVersion is computed anew, one that does meets its 409.
-    """
+    """The current object is not the one that the write is based on. A write that names no resourceVersion is recomputed; one
+    that does gets 409."""
 
 
 class ObjectList(NamedTuple):
-    """Objects, in any order, and the resourceVersion of all of them ("" for none)."""
+    """Objects, in any order, and the resourceVersion of the list ("" for none)."""
 
     items: Sequence[Obj]
     resource_version: str = ""
 
 
 def listing_of(resource: VirtualResource, given: Any) -> ObjectList:
-    """What a storage's ``list`` gave. Raises TypeError, which says what is wanted."""
+    """Returns the result of a storage's ``list``. Raises TypeError with the expected type."""
     if isinstance(given, ObjectList):
         return given
     raise TypeError(f"list() of {resource.resource}.{resource.group} gave a {type(given).__name__}, not a kas.registry.rest.ObjectList")
 
 
 class Event(NamedTuple):
-    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``object`` is as it was last for DELETED, and of a BOOKMARK only its
-    metadata.resourceVersion counts."""
+    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``object`` is the last state for DELETED; of a BOOKMARK only its
+    metadata.resourceVersion is used."""
 
     type: str
     object: Obj
 
 
 def event_of(resource: VirtualResource, given: Any) -> Event:
-    """What a storage's ``watch`` tells. Raises TypeError, which says what is wanted."""
+    """Returns an event of a storage's ``watch``. Raises TypeError with the expected type."""
     if isinstance(given, tuple) and len(given) == 2 and given[0] in EVENTS and isinstance(given[1], dict):
         return Event(*given)
     said = f"{given[0]!r}, ..." if isinstance(given, tuple) and given else type(given).__name__
@@ -68,63 +69,66 @@ def event_of(resource: VirtualResource, given: Any) -> Event:
 
 
 class Getter(Protocol):
-    """Finds one object."""
+    """Gets one object."""
 
     def get(self, ctx: Context, name: str) -> Obj | Awaitable[Obj | None] | None:
-        """The object of ``ctx.namespace`` with this name; None, or an ApiError of 404, when there is none. It is the caller's own, as those
-        of a list are."""
+        """Returns the object of ``ctx.namespace`` with this name; None, or an ApiError of 404, if there is none. The caller
+        owns the returned object, as it does those of a list."""
         ...
 
 
 class Lister(Protocol):
-    """Finds all objects."""
+    """Lists objects."""
 
     def list(self, ctx: Context) -> ObjectList | Awaitable[ObjectList]:
-        """Those of ``ctx.namespace``, of all namespaces when it is "". Selectors are the server's matter. The objects are the caller's own,
-        which reads them in another thread: a storage that changes its objects in place gives copies."""
+        """Returns the objects of ``ctx.namespace``, or of all namespaces if that is "". The server applies selectors. The
+        caller owns the objects and reads them in another thread: a storage that changes its objects in place must return
+        copies."""
         ...
 
 
 class Watcher(Protocol):
-    """Tells what becomes of objects."""
+    """Watches objects."""
 
     def watch(self, ctx: Context, resource_version: str) -> AsyncIterator[Event]:
-        """What happens after that version, without an end; from "" on what is there now, too, as ADDED. It is closed (``aclose``) when
-        nobody wants it any more. May raise ApiError, which ends the watch with an ERROR event."""
+        """Yields the events after that version, without end; from "", first the current objects as ADDED. The iterator is
+        closed (``aclose``) when the watch is no longer needed. May raise ApiError, which ends the watch with an ERROR
+        event."""
         ...
 
 
 class Creater(Protocol):
-    """Keeps new objects."""
+    """Creates objects."""
 
     def create(self, ctx: Context, obj: Obj) -> Obj | Awaitable[Obj]:
-        """Keep ``obj``, and give it as it is kept, with its resourceVersion. Raises AlreadyExists, or ApiError."""
+        """Stores ``obj``; returns it as stored, with its resourceVersion. Raises AlreadyExists, or ApiError."""
         ...
 
 
 class Updater(Getter, Protocol):
-    """Keeps other objects in the place of those there are."""
+    """Replaces objects."""
 
     def update(self, ctx: Context, obj: Obj, old: Obj) -> Obj | Awaitable[Obj]:
-        """Keep ``obj`` in the place of ``old``, which ``get`` gave. Raises Conflict when that is not there any more, or ApiError."""
+        """Stores ``obj`` in the place of ``old``, which ``get`` returned; returns it as stored. Raises Conflict if ``old`` is
+        not the current object, or ApiError."""
         ...
 
 
 class Deleter(Getter, Protocol):
-    """Lets objects go."""
+    """Deletes objects."""
 
     def delete(self, ctx: Context, obj: Obj) -> Awaitable[None] | None:
-        """``obj``, which ``get`` gave, is gone. Raises Conflict when it is another by now, or ApiError."""
+        """Deletes ``obj``, which ``get`` returned. Raises Conflict if it is not the current object, or ApiError."""
         ...
 
 
 @dataclass(frozen=True)
 class VirtualResource:
-    """A resource whose objects are kept by ``storage``, which has the methods of a ``Getter``, ``Lister``, ``Watcher``, ``Creater``,
-    ``Updater`` or ``Deleter``. The rest is said as a CustomResourceDefinition says it: ``schema`` is a structural schema
-    (openAPIV3Schema), ``columns`` are additionalPrinterColumns, ``status`` says that there is a status subresource.
+    """A resource whose objects are kept by ``storage``, which has the methods of a ``Getter``, ``Lister``, ``Watcher``,
+    ``Creater``, ``Updater`` or ``Deleter``. The other fields are as in a CustomResourceDefinition: ``schema`` is a structural
+    schema (openAPIV3Schema), ``columns`` are additionalPrinterColumns, ``status`` says whether there is a status subresource.
 
-    The group must not be one of Kubernetes' own; other group versions of it may be those of definitions.
+    The group must not be one of Kubernetes' own; other versions of the group may be served from definitions.
     """
 
     group: str
@@ -141,7 +145,7 @@ class VirtualResource:
     categories: Sequence[str] = ()
 
     def verbs(self) -> tuple[str, ...]:
-        """What can be done with its objects, in the order in which upstream names the verbs of custom resources."""
+        """Returns the verbs of the resource, in the order in which upstream lists those of custom resources."""
         has = {name for name in ("get", "list", "watch", "create", "update", "delete") if callable(getattr(self.storage, name, None))}
         if "get" not in has:
             has -= {"update", "delete"}
@@ -153,7 +157,7 @@ class VirtualResource:
         return tuple(verb for verb in order if verb in has)
 
     def definition(self) -> Obj:
-        """The CustomResourceDefinition that describes it."""
+        """Returns a CustomResourceDefinition that describes the resource."""
         version: Obj = {"name": self.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": self.schema}}
         if self.status:
             version["subresources"] = {"status": {}}

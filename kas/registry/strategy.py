@@ -1,12 +1,12 @@
 """What a kind adds to the generic registry: upstream's ``rest.RESTCreateStrategy`` and its siblings.
 
-``Strategy`` is the behaviour every kind has, driven by its ``Resource`` record; a kind with behaviour of its own
-subclasses it in ``kas/kinds/<group>/<kind>.py`` and names the class with ``@strategy_for``. Objects are plain dicts
-in the *storage* version of the kind, constant and computed defaults already applied.
+``Strategy`` is the behaviour common to all kinds, driven by the kind's ``Resource`` record. A kind with behaviour of its own
+subclasses it in ``kas/kinds/<group>/<kind>.py`` and registers the class with ``@strategy_for``. Objects are plain dicts in
+the *storage* version of the kind, with constant and computed defaults already applied.
 
-A strategy never does I/O. What it needs of the outside comes in ``Context``. The hooks are called in upstream's order
-by ``kas.registry.pipeline``; a hook may change ``obj`` and must not change ``old``. Parts may be shared between the two:
-a hook that edits something nested in ``obj`` which came from ``old`` copies it first.
+A strategy never does I/O; external input comes in ``Context``. ``kas.registry.pipeline`` calls the hooks in upstream's order.
+A hook may change ``obj`` and must not change ``old``. The two may share parts: a hook that edits a nested part of ``obj``
+that came from ``old`` copies it first.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MAX_GENERATED_BASE = 58
 
 
 class Context:
-    """What a strategy may know of the request.
+    """The request, as far as a strategy may see it.
 
-    ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"); ``user`` is {"username", "uid", "groups", "extra"}; ``dry_run`` says
-    nothing will be stored, ``apply`` that this is a server-side apply; ``uid`` is the identity a created object gets ("" lets the
-    pipeline draw one); ``warnings`` collects what a prepare hook wants to tell the client; ``no_warnings`` is a validation's word that
-    there is nothing to warn of in what it looked at, so that the warnings need not look again; ``answers`` is what has been converted to
-    find out who manages which fields, where that waits; ``annotations`` are for the audit log.
+    ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"); ``user`` is {"username", "uid", "groups", "extra"};
+    ``dry_run``: nothing will be stored; ``apply``: this is a server-side apply; ``uid`` is the UID for a created object ("":
+    the pipeline generates one); ``warnings`` collects warnings of prepare hooks for the client; ``no_warnings`` is set by a
+    validation that found nothing to warn of in what it visited, so that the warning hooks need not visit it again;
+    ``answers`` are the conversions made to compute field ownership, where these wait; ``annotations`` are for the audit log.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Context:
         self.annotations: Mapping[str, str] | None = None
 
     def within(self, subresource: str, dry_run: bool | None = None) -> Context:
-        """The same for another subresource; warnings are told in the same place."""
+        """Returns a copy for another subresource; it shares the list of warnings."""
         out = copy(self)
         out.subresource = subresource
         if dry_run is not None:
@@ -65,7 +65,7 @@ class Context:
 
 
 def take(obj: Obj, old: Obj, path: str) -> None:
-    """Make ``path`` of ``obj`` what it is in ``old``, absent included."""
+    """Sets ``path`` of ``obj`` to its value in ``old``; removes it if absent there."""
     *parents, last = path.split(".")
     for name in parents:
         old = old.get(name) or {}
@@ -82,14 +82,14 @@ def take(obj: Obj, old: Obj, path: str) -> None:
 
 
 class Strategy:
-    """Generic behaviour; each hook is named after upstream's and does nothing more than its name says.
+    """The generic behaviour; each hook is named after upstream's and does no more than its name says.
 
-    ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has none.
-    ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
-    strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
-    look at metadata would find nothing either, but for finalizers and ``generateName``.
-    ``costly`` kinds are validated beside the event loop however small they are: they hold patterns, expressions or certificates.
-    ``grows`` says of a kind that what is stored once stands many times in the versions that are served.
+    ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has no
+    generation. ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, with a rule
+    for names at least as strict as that for path segments, and ``validate_update`` also ``object_meta_update``: if they find
+    no error, the pipeline's own validation of metadata would find none either, except for finalizers and ``generateName``.
+    Kinds that are ``costly`` are validated in a thread however small they are: they hold patterns, expressions or
+    certificates. ``grows`` marks a kind of which one stored value may appear many times in the served versions.
     """
 
     validates_metadata = False
@@ -112,14 +112,14 @@ class Strategy:
 
     @property
     def resource(self) -> Resource:
-        """The record it is the strategy of. That one keeps it, and not the other way round: records of definitions that are deleted go
-        with the last request that uses them, not when somebody looks for cyclic garbage."""
+        """The record that this is the strategy of. The record owns the strategy, which has only a weak reference to it:
+        records of deleted definitions are freed with the last request that uses them, not by the cyclic garbage collector."""
         found = self._resource()
         assert found is not None, "a strategy is asked through its record"
         return found
 
     def _read_generation_rule(self, rule: str | None) -> None:
-        """The record's ``generation`` is prose with a regular beginning; these are all its forms."""
+        """Parses the record's ``generation``, which is prose with a regular beginning; these are all its forms."""
         if rule is None:
             return
         if rule.startswith("set to 1 on create"):
@@ -134,12 +134,12 @@ class Strategy:
     # -- writes of the main resource -------------------------------------------------------------------------------
 
     def generate_name(self, base: str) -> str:
-        """``names.SimpleNameGenerator``: the base cut to 58 characters and five random ones without vowels."""
+        """``names.SimpleNameGenerator``: the base cut to 58 characters, and five random characters without vowels."""
         return base[:MAX_GENERATED_BASE] + random_suffix()
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Drop what a create may not set (status where the kind resets it) and start the generation; a kind that does not count its
-        generations keeps what the client says."""
+        """Drops fields that a create may not set (status, where the kind resets it) and sets the first generation; a kind
+        without a generation keeps the client's value."""
         for path in self.reset:
             if "." not in path and path != "spec":
                 obj.pop(path, None)
@@ -147,18 +147,18 @@ class Strategy:
             obj["metadata"]["generation"] = 1
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over what an update of the main resource may not change and bump the generation when due."""
+        """Carries over fields that an update of the main resource may not change, and bumps the generation if needed."""
         for path in self.reset:
             take(obj, old, path)
         self.bump_generation(obj, old)
 
     def bump_generation(self, obj: Obj, old: Obj) -> None:
-        """One more than ``old`` has, where something of the kind's generation parts changed."""
+        """Sets the generation to one more than that of ``old`` if one of the kind's generation parts changed."""
         if self.generation_parts is not None and self.generation_changed(obj, old):
             obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
     def generation_changed(self, obj: Obj, old: Obj) -> bool:
-        """Whether an update changed anything that the kind's generation counts."""
+        """Returns whether an update changed anything that counts for the kind's generation."""
         parts = self.generation_parts or ()
         if parts == ("*",):
             parts = tuple((obj.keys() | old.keys()) - {"metadata", "status", "kind", "apiVersion"})
@@ -171,18 +171,19 @@ class Strategy:
         return self.generation_on_labels and (new_meta.get("labels") or {}) != (old_meta.get("labels") or {})
 
     def same(self, obj: Obj, old: Obj, part: str) -> bool:
-        """Semantic equality of a top-level field: see ``semantic_equal``."""
+        """Returns whether a top-level field is semantically equal in both: see ``semantic_equal``."""
         of = self.type if self.type.schema is not None else self.type.by_name[part]
         return semantic_equal(obj.get(part), old.get(part), of)
 
     # -- writes of subresources ------------------------------------------------------------------------------------
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over what a write to /status may not change."""
+        """Carries over fields that a write to /status may not change."""
         self.carry_over(obj, old, self._status_reset.get("status", ("spec",)))
 
     def carry_over(self, obj: Obj, old: Obj, paths: tuple[str, ...]) -> None:
-        """Make each path of ``obj`` what it is in ``old``; "metadata" stands for the parts of it that a status may not change."""
+        """Sets each path of ``obj`` to its value in ``old``; "metadata" stands for those parts of it that a status update may
+        not change."""
         for path in paths:
             if path == "metadata":
                 # metadata-resetting kinds keep only the managedFields of the request (metav1.ResetObjectMetaForStatus).
@@ -198,45 +199,46 @@ class Strategy:
     # -- the rest --------------------------------------------------------------------------------------------------
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """What is wrong with a new object, in upstream's order; nothing in general."""
+        """Returns the errors of a new object, in upstream's order; none by default."""
         return []
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """What is wrong with an update of the main resource, in upstream's order; nothing in general."""
+        """Returns the errors of an update of the main resource, in upstream's order; none by default."""
         return []
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """What is wrong with a write to /status, in upstream's order; nothing in general."""
+        """Returns the errors of a write to /status, in upstream's order; none by default."""
         return []
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """What the client is told of a new object that is valid; nothing in general."""
+        """Returns the warnings for a valid new object; none by default."""
         return []
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What the client is told of an update that is valid; nothing in general."""
+        """Returns the warnings for a valid update; none by default."""
         return []
 
     def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """Of a write to /status; those to other subresources never warn."""
+        """Returns the warnings for a write to /status; writes to other subresources never warn."""
         return []
 
     def warnings_on_delete(self, options: dict[str, Any]) -> list[str]:
-        """Of a delete, or a deletion of many, with these DeleteOptions."""
+        """Returns the warnings for a delete or deletecollection with these DeleteOptions."""
         return []
 
     def refuse_delete(self, name: str) -> None:
-        """Raises ApiError for the name of an object that is not to be deleted by itself; a deletion of many does not ask."""
+        """Raises ApiError if the named object must not be deleted individually; not called for deletecollection."""
 
     def canonicalize(self, obj: Obj) -> None:
-        """Last touch before storing."""
+        """The last change of the object before it is stored."""
 
     def as_read(self, obj: Obj) -> None:
-        """What decoding the stored object will default anew because preparing cleared it, and what upstream's Decorator changes of what
-        is read; run before it is encoded, and when another server has stored it."""
+        """Applies, in advance, the changes of a later read: the defaults that decoding sets again for fields that preparing
+        cleared, and the changes of upstream's Decorator. Called before an object is encoded, and for objects that another
+        server has stored."""
 
     def check_graceful_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> bool:
-        """Set ``options["gracePeriodSeconds"]`` and say whether the object is deleted gracefully."""
+        """Sets ``options["gracePeriodSeconds"]``; returns whether the object is deleted gracefully."""
         return False
 
 
@@ -244,7 +246,7 @@ STRATEGIES: dict[tuple[str, str], type[Strategy]] = {}
 
 
 def strategy_for(group: str, resource: str) -> Callable[[type[Strategy]], type[Strategy]]:
-    """Class decorator: this strategy serves ``resource`` of ``group`` in all versions."""
+    """Class decorator: registers the strategy for ``resource`` of ``group``, in all versions."""
 
     def register(cls: type[Strategy]) -> type[Strategy]:
         STRATEGIES[group, resource] = cls
@@ -254,7 +256,7 @@ def strategy_for(group: str, resource: str) -> Callable[[type[Strategy]], type[S
 
 
 def strategy_of(resource: Resource) -> Strategy:
-    """The one strategy object of a resource record; the generic ``Strategy`` when the kind has none of its own."""
+    """Returns the single strategy object of a resource record; the generic ``Strategy`` if the kind has none of its own."""
     found: Strategy | None = resource.strategy
     if found is None:
         rooms.load(resource.group)

@@ -1,8 +1,8 @@
-"""One resource in one of its versions: how what is stored becomes objects of that version, and how they become what is stored.
+"""One resource in one of its versions: conversion of stored objects to that version, and back.
 
-Conversion is one step that takes many objects and may wait, because a custom resource's versions are converted by a webhook that is sent
-all of them at once. Nothing happens where the version is the stored one: no copy, no decoding, no task. Conversions between built-in
-versions return at once.
+Conversion is a single step for many objects and may wait, because a webhook converts the versions of a custom resource, and
+gets all objects at once. If the version is the stored one nothing happens: no copy, no decoding, no task. Conversions between
+built-in versions return at once.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ GVK = tuple[str, str, str]
 
 
 class Converter(Protocol):
-    """Turns objects into another version of their kind. ``total`` promises that every stored object converts, at once: such a list can
-    be sent while it is read, others are converted as a whole before their first byte leaves.
+    """Converts objects to another version of their kind. ``total`` promises that every stored object can be converted,
+    without waiting: such a list is sent while it is read; other lists are converted completely before their first byte is
+    sent.
 
-    ``convert`` returns the objects in their order, as new dicts (parts may be shared, what it was given stays unchanged), or something to
-    be awaited that does. What version they are in they say themselves. Raises ``ApiError`` for what cannot be converted; the whole step
-    has failed then.
+    ``convert`` returns the objects in their order, as new dicts (which may share parts with the input; the input stays
+    unchanged), or an awaitable of that. The objects name their current version themselves. Raises ``ApiError`` for an object
+    that cannot be converted; the whole step has failed then.
     """
 
     total: bool
 
     def convert(self, objects: Sequence[Obj], target: GVK) -> list[Obj] | Awaitable[list[Obj]]:
-        """The objects in the target version, in their order; an awaitable where one has to wait."""
+        """Returns the objects in the target version, in their order; an awaitable if the conversion waits."""
 
 
 class BuiltIn:
@@ -44,7 +45,7 @@ class BuiltIn:
     total = True
 
     def convert(self, objects: Sequence[Obj], target: GVK) -> list[Obj]:
-        """The objects in the target version, in their order; at once."""
+        """Returns the objects in the target version, in their order."""
         return [conversion.convert(obj, _gvk(obj), target) for obj in objects]
 
 
@@ -57,110 +58,111 @@ BUILT_IN = BuiltIn()
 
 
 class Family(tuple[Any, ...]):
-    """What serves the same objects in other versions or groups (``served.Served`` and the like), itself included. There may be thousands:
-    what is asked of all of them is found out once."""
+    """All that serves the same objects in different versions or groups (``served.Served`` and the like). There may be
+    thousands of members: properties of all of them are computed once."""
 
     @cached_property
     def groups(self) -> frozenset[str]:
-        """Those of its members."""
+        """The groups of the members."""
         return frozenset(served.group for served in self)
 
     @cached_property
     def by_version(self) -> dict[tuple[str, str], dict[str, tuple[int, Any]]]:
-        """(group, resource) -> version -> how many members come before it, and the member."""
+        """(group, resource) -> version -> (position of the member, the member)."""
         found: dict[tuple[str, str], dict[str, tuple[int, Any]]] = {}
         for place, served in enumerate(self):
             found.setdefault((served.group, served.resource), {})[served.version] = place, served
         return found
 
     def of(self, group: str, version: str) -> Any | None:
-        """The first member of that version, None where there is none."""
+        """Returns the first member of that group and version, or None."""
         found = [members[version] for (of, _), members in self.by_version.items() if of == group and version in members]
         return min(found, key=itemgetter(0))[1] if found else None
 
 
 class Shown(Protocol):
-    """What is encoded as an answer: a ``Record`` of the store, or a ``Decoded``. The methods show it under another revision; protobuf is
-    None where there is nothing to copy."""
+    """An object to be encoded in an answer: a ``Record`` of the store, or a ``Decoded``. The methods return it with another
+    revision; protobuf is None if there is no encoded message to copy."""
 
     @property
     def revision(self) -> int:
-        """The revision at which the object became what it is."""
+        """The revision of the object's last change."""
 
     @property
     def json(self) -> bytes:
-        """The object as JSON, without a line end."""
+        """The object as JSON, without a newline."""
 
     @property
     def json_line(self) -> bytes:
-        """The object as JSON, with a line end."""
+        """The object as JSON, with a newline."""
 
     @property
     def protobuf(self) -> bytes | None:
-        """The message without envelope; None where there is nothing to copy."""
+        """The message without its envelope; None if there is none to copy."""
 
     def json_at(self, revision: int) -> bytes:
-        """The object as JSON under another resourceVersion, where it can have one."""
+        """Returns the object as JSON with another resourceVersion, if the object supports that."""
 
     def protobuf_at(self, revision: int) -> bytes | None:
-        """The message without envelope under another resourceVersion, where it can have one; None where there is nothing to copy."""
+        """Returns the message without its envelope with another resourceVersion, if the object supports that; None if there
+        is none to copy."""
 
     def partial_protobuf_at(self, revision: int) -> bytes | None:
-        """A PartialObjectMetadata cut out of the message; None where there is nothing to copy."""
+        """Returns a PartialObjectMetadata cut out of the message; None if there is none to copy."""
 
 
 class Decoded:
-    """An object that answers like a ``Record`` though the store has none of these bytes: a record converted to another version, what a
-    dry run would have stored, what a delete removed. ``object`` is not to be changed."""
+    """An object with the interface of a ``Record`` whose bytes are not those in the store: a record converted to another
+    version, the result of a dry run, an object that a delete removed. ``object`` must not be changed."""
 
     __slots__ = ("_json", "_revision", "object", "type")
 
     def __init__(self, type_: TypeDesc, obj: Obj, revision: int, text: bytes | None = None) -> None:
-        """``text`` is its JSON, where that is known."""
+        """``text`` is its JSON, if known."""
         self.type, self.object, self._revision, self._json = type_, obj, revision, text
 
     @property
     def revision(self) -> int:
-        """The revision it was made with."""
+        """The revision it was created with."""
         return self._revision
 
     @property
     def json(self) -> bytes:
-        """Canonical JSON. Raises EncodeError for what is nested too deep."""
+        """Canonical JSON. Raises EncodeError for an object nested too deep."""
         if self._json is None:
             self._json = encode_json(self.type, self.object)
         return self._json
 
     @property
     def json_line(self) -> bytes:
-        """``json`` with a line end."""
+        """``json`` with a newline."""
         return self.json + b"\n"
 
     @property
     def protobuf(self) -> bytes:
-        """The message, without envelope."""
+        """The message, without its envelope."""
         message: bytes = encode_protobuf(self.type, self.object)
         return message
 
     def json_at(self, revision: int) -> bytes:
-        """The object as it was made; it has one revision only."""
+        """Returns ``json``; a decoded object has a single revision."""
         return self.json
 
     def protobuf_at(self, revision: int) -> bytes:
-        """The message as it was made; it has one revision only."""
+        """Returns ``protobuf``; a decoded object has a single revision."""
         return self.protobuf
 
     def partial_protobuf_at(self, revision: int) -> bytes | None:
-        """None: nothing is cut out of what is no bytes yet."""
+        """Returns None: there is no encoded message to cut from."""
         return None
 
 
 class Version:
-    """A resource in one version. ``record`` is its Resource record; ``native`` says that it is stored in this version, ``own_strategy``
-    that writes are validated in this version, by the strategy of ``record``, and converted afterwards."""
+    """A resource in one version. ``record`` is its Resource record; ``native``: this is the stored version; ``own_strategy``:
+    writes are validated in this version, by the strategy of ``record``, and converted afterwards."""
 
     own_strategy = False
-    converts_from = LARGE  # bytes of what is stored, from which on it is converted beside the loop
+    converts_from = LARGE  # bytes of the stored object from which conversion runs in a thread
 
     def __init__(self, record: Resource, converter: Converter = BUILT_IN) -> None:
         self.record, self.converter = record, converter
@@ -168,16 +170,16 @@ class Version:
         self.stored: GVK = record.storage_gvk or self.own
         self.native = self.stored == self.own
         self.type: TypeDesc = record.type
-        # Whether a list can be sent while it is read: no conversion fails or waits.
+        # Whether a list can be sent while it is read: conversion neither fails nor waits.
         self.streams = self.native or converter.total
 
-    # --- records, on their way out
+    # --- records to be returned
 
     def convert(self, records: Sequence[Shown], revisions: Sequence[int] | None = None) -> Sequence[Shown] | Awaitable[Sequence[Shown]]:
-        """Stored records in this version, ready to be encoded; ``records`` itself where nothing is to be done.
+        """Returns stored records in this version, ready to be encoded; ``records`` itself if no conversion is needed.
 
-        ``revisions`` says under which revisions they are shown (what was deleted is shown under that of its deletion), otherwise their own.
-        To be awaited when the converter waits. Raises what the converter raises.
+        ``revisions`` are the resourceVersions to return them with (a deleted object has that of its deletion); by default
+        their own. Returns an awaitable if the converter waits. Raises the converter's errors.
         """
         if self.native or not records:
             return records
@@ -197,18 +199,18 @@ class Version:
         return self._decoded(await pending, revisions)
 
     def converts_long(self, records: Sequence[Shown]) -> bool:
-        """Whether they are converted beside the loop."""
+        """Returns whether the records should be converted in a thread."""
         return not self.native and self.streams and sum(len(rec.json) for rec in records) >= self.converts_from
 
     async def converted(self, records: Sequence[Shown]) -> Sequence[Shown]:
-        """``convert``, waited for; what is large is converted and encoded beside the loop."""
+        """Awaits ``convert``; large records are converted and encoded in a thread."""
         if self.converts_long(records):
             return await POOL.run(self._encoded, records)
         found = self.convert(records)
         return found if isinstance(found, Sequence) else await found
 
     def _encoded(self, records: Sequence[Shown]) -> Sequence[Shown]:
-        """``convert`` where nothing waits, and the JSON made that answers mostly want."""
+        """``convert`` for a converter that does not wait; also encodes the JSON, which most answers need."""
         found = self.convert(records)
         assert isinstance(found, Sequence)
         for one in found:
@@ -216,25 +218,26 @@ class Version:
         return found
 
     async def converted_one(self, record: Shown) -> Shown:
-        """The record as this version shows it."""
+        """Returns the record in this version."""
         return (await self.converted((record,)))[0]
 
     @staticmethod
     def object(record: Shown) -> Obj:
-        """The object of a record in this version, not to be changed."""
+        """Returns the object of a record that is in this version; it must not be changed."""
         return record.object if isinstance(record, Decoded) else object_of(record)
 
-    # --- objects, on the way through a write
+    # --- objects in the course of a write
 
     async def from_storage(self, obj: Obj, large: bool = False) -> Obj:
-        """A stored object in this version; the same one where that is the stored one. What is ``large`` is converted beside the loop."""
+        """Returns a stored object in this version; the same dict if that is the stored version. A ``large`` object is
+        converted in a thread."""
         if large and not self.native and self.converter is BUILT_IN:
             return (await POOL.run(BUILT_IN.convert, [obj], self.own))[0]
         return obj if self.native else (await self._converted([obj], self.own))[0]
 
     async def to_storage(self, obj: Obj, large: bool = False) -> Obj:
-        """An object of this version as it is stored, with the storage version's defaults too. What is ``large`` is converted beside the
-        loop."""
+        """Returns an object of this version in the storage version, with that version's defaults. A ``large`` object is
+        converted in a thread."""
         if self.native:
             return obj
         if large and self.converter is BUILT_IN:

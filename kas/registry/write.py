@@ -1,22 +1,22 @@
-"""A write as steps: upstream's ``handlers/{create,update,patch,delete}.go`` and ``registry/generic/registry/store.go`` in one file.
+"""The steps of a write: upstream's ``handlers/{create,update,patch,delete}.go`` and ``registry/generic/registry/store.go``.
 
-    prepare     read the current object and show it in the request's version
-    mutate      what the request makes of it: a body, a patch, an applied configuration
-    admit       the mutating plug-ins, and all of them again when one asks for it; then back into the storage version
-    validate    preconditions, and the kind's strategy: prepare_for_*, defaults of what it carries over, validation
-    admit       the validating plug-ins
-    commit      under the revision of the object that was read, or not at all
+    prepare     read the current object and convert it to the request's version
+    mutate      compute the wanted object from a body, a patch or an applied configuration
+    admit       run the mutating plug-ins, all of them again if one asks for it; then convert to the storage version
+    validate    check preconditions, then run the kind's strategy: prepare_for_*, defaults of what it carries over, validation
+    admit       run the validating plug-ins
+    commit      write under the precondition that the revision is still that of the object read
 
-A lost race starts over at ``prepare`` with the newer object, in the loop of the same class: a write that names no revision is computed
-anew, one after another where several have lost (``lines.py``); one that does meets its 409. A dry run goes the whole way but for the
-commit.
+A write that loses a race starts over at ``prepare`` with the newer object, in the loop of its class. A write that names no
+revision is recomputed, one after another where several have lost (``lines.py``); one that names a revision fails with 409. A
+dry run takes every step but the commit.
 
-Where other servers write, too, what is read may be old, and the commit finds it out. Whatever ends without a commit is therefore looked at
-once more when reads turn out to have been behind (``store.behind``), as upstream does with what its cache suggested.
+If other servers write too, reads may be stale, and the commit detects it. A write that ends without a commit is therefore
+repeated once if its reads turn out to have been stale (``store.behind``), as upstream does with objects from its cache.
 
-Objects are dicts. ``prepare``, ``mutate`` and ``admit`` see the version of the request, ``validate`` and ``commit`` that of the storage;
-of a custom resource ``validate`` sees the request's, too, whose schema is another one.
-Every step may wait (a webhook that admits or converts), none holds a transaction while it does.
+Objects are dicts. ``prepare``, ``mutate`` and ``admit`` work in the request's version, ``validate`` and ``commit`` in the
+storage version; a custom resource is also validated in the request's version, which has its own schema. Every step may wait
+(for a webhook that admits or converts); none holds a transaction while it waits.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 MAX_GENERATE_NAME_ATTEMPTS = 8
-MAX_UPDATE_ATTEMPTS = 1000  # a writer that loses this often meets a bug, not a race
-MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
+MAX_UPDATE_ATTEMPTS = 1000  # a writer that loses this often has hit a bug, not a race
+MAX_ALLOCATION_ATTEMPTS = 64  # each failed attempt means that another writer took the chosen value
 STORE_PREFIX = "/registry"
-MANY_OWNERS = 1000  # references, of which each takes some microseconds to compare
+MANY_OWNERS = 1000  # references; comparing one takes some microseconds
 
 Change = Callable[[Obj], Obj]
 Turn = asyncio.Future[None]
 
 
 async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None) -> Obj:
-    """The object as mutating admission leaves it, with usable managed fields and without repeated owners."""
+    """Runs mutating admission; returns the object with valid managed fields and without repeated owner references."""
     entries = obj["metadata"].get("managedFields")
     again = True
     while again:
@@ -70,17 +70,17 @@ async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None
     after, owners = meta.get("managedFields"), meta.get("ownerReferences")
     if after is entries and not owners:
         return obj  # as most are
-    # Objects that admission made anew have entries that nobody has looked at.
+    # Managed fields that admission replaced have not been checked yet.
     large = (after is not entries and is_large(after)) or len(owners or ()) >= MANY_OWNERS
     if large:
-        await POOL.run(_leave_usable, admission, entries, meta)
+        await POOL.run(_clean_metadata, admission, entries, meta)
     else:
-        _leave_usable(admission, entries, meta)
+        _clean_metadata(admission, entries, meta)
     return obj
 
 
-def _leave_usable(admission: Admission, entries: list[Obj] | None, meta: Obj) -> None:
-    """Managed fields and owners as they were or may be, with warnings."""
+def _clean_metadata(admission: Admission, entries: list[Obj] | None, meta: Obj) -> None:
+    """Restores invalid managed fields and removes repeated owner references, with warnings."""
     warning = restore_after_admission(entries, meta)
     if warning is not None:
         admission.warn(warning)
@@ -88,16 +88,16 @@ def _leave_usable(admission: Admission, entries: list[Obj] | None, meta: Obj) ->
 
 
 class Write:
-    """What all writes share. Without ``version`` objects are in the storage version, without ``admission`` nobody is asked: that is how
-    the server writes for itself. ``warnings`` are the strategy's, for the client."""
+    """The common part of all writes. Without ``version``, objects are in the storage version; without ``admission``, no
+    admission takes place: the server's own writes use both. ``warnings`` are the strategy's, for the client."""
 
-    anew = True  # whether a lost race is run once more; what names a revision only learns then that it is refused
-    # What most writes leave as it is: each is one of many a second.
-    native, least_large = True, LARGE  # bytes of what is stored
-    own = False  # whose strategy decides: that of the storage version, unless the version has its own and is converted after it
-    changed = False  # by admission
-    sure_of = -1  # reads at this revision were as new as they could be
-    large = False  # what a request brought is worked on beside the loop
+    anew = True  # whether a lost race is retried; a write that names a revision learns only by the retry that it is refused
+    # Class attributes are defaults that hold for most writes: setting them for each would cost time.
+    native, least_large = True, LARGE  # bytes of the stored object
+    own = False  # whose strategy applies: the storage version's, unless the version has its own and is converted after it
+    changed = False  # admission replaced the object
+    sure_of = -1  # reads at this revision are known to be current
+    large = False  # the work on the object is done in a thread, not on the event loop
     replaced: Record | None = None
 
     def __init__(self, registry: Registry, ctx: Context, version: Version | None = None, admission: Admission | None = None) -> None:
@@ -113,52 +113,52 @@ class Write:
     def _costly(self) -> bool:
         return self.admission is not None and self.registry.strategy.costly
 
-    async def lost(self, key: str, e: Conflict, mine: Turn | None) -> tuple[Record | None, Turn | None]:
-        """After a lost race for ``key``: the newer object, and the turn to change it, of which ``mine`` was the last; the caller ends it.
-        What names a revision needs none, it will be refused."""
+    async def lost(self, key: str, e: Conflict, turn: Turn | None) -> tuple[Record | None, Turn | None]:
+        """Returns, after a lost race for ``key``, the newer object and the turn to change it; the caller ends the turn.
+        ``turn`` is the caller's previous one. A write that names a revision needs no turn: it will be refused."""
         if self.anew:
-            mine = await self.registry.lines.turn(key, mine)
+            turn = await self.registry.lines.turn(key, turn)
         rec: Record | None = self.registry.store.get(key)
-        told = None if self.registry.lost_allocation(e.key) else e.current
-        # What the store knows by itself may be older than what it has just been told.
-        return (told if told is not None and (rec is None or rec.revision < told.revision) else rec), mine
+        reported = None if self.registry.lost_allocation(e.key) else e.current
+        # A read of the local store may be older than the record in the conflict.
+        return (reported if reported is not None and (rec is None or rec.revision < reported.revision) else rec), turn
 
     async def was_behind(self, revision: int) -> bool:
-        """Whether reads at ``revision`` were behind, and are not any more; False when that was asked before."""
+        """Returns whether reads at ``revision`` were stale and are current now; False if this was already checked."""
         if self.sure_of >= 0:
             return False
         self.sure_of = revision
         return await self.registry.store.behind(revision)
 
     def tell(self, warnings: list[str]) -> None:
-        """Warn the client although the write comes to nothing."""
+        """Warns the client although nothing is written."""
         if self.admission is not None:
             for text in warnings:
                 self.admission.warn(text)
 
-    # --- between the versions; what is a view of its parent does this in its own way
+    # --- conversion between versions; overridden by subresources that are views of their parent
 
     async def to_request(self, obj: Obj) -> Obj:
-        """A stored object as the request sees it."""
+        """Returns a stored object in the request's version."""
         return obj if self.version is None else await self.version.from_storage(obj, self.large)
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
-        """What the request wants, as it is stored; ``old`` is what is stored now."""
+        """Returns the request's object in the storage version; ``old`` is the stored object."""
         return obj if self.version is None else await self.version.to_storage(obj, self.large)
 
     # --- admission
 
     def admitted(self, admission: Admission, obj: Obj, found: Obj) -> Obj:
-        """``found`` is what mutating admission made of ``obj``. ``changed`` says from now on whether that is another object, and ``large``
-        also whether what came small is large now."""
+        """Returns ``found``, the result of mutating admission of ``obj``. Sets ``changed`` if it is another object, and
+        ``large`` if a small object has become large."""
         self.changed = found is not obj
         if not self.large:
             self.large = admission.grown or (self.changed and is_large(found))
         return found
 
     def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> Awaitable[None] | None:
-        """Validating admission of the object as it would be stored; ``live`` is in the request's version. What is left of it when one
-        waits."""
+        """Runs validating admission on the object as it would be stored; ``live`` is in the request's version. Returns an
+        awaitable for the rest if a plug-in waits, otherwise None."""
         if self.admission is None:
             return None
         if self.own:
@@ -173,21 +173,22 @@ class Write:
         if pending is not None:
             await pending
 
-    async def _told(self, e: errors.ApiError, operation: str, obj: Obj, live: Obj | None) -> errors.ApiError:
-        """The strategy's refusal of ``obj``, which it has prepared, behind what upstream's storage finds before."""
+    async def _with_storage_errors(self, e: errors.ApiError, operation: str, obj: Obj, live: Obj | None) -> errors.ApiError:
+        """Returns the strategy's error for ``obj``, which it has prepared, preceded by the problems that upstream's storage
+        finds before validation."""
         if self.admission is None or self.own or not isinstance(e, errors.Invalid):
             return e
         found = await self.admission.found_by_storage(operation, obj if self.native else await self.to_request(obj), live)
         return e.after(found) if found else e
 
     def _made(self) -> Made | None:
-        """The forms of the object that a validating plug-in has had made."""
+        """The encoded forms of the object that a validating plug-in has requested."""
         return self.admission.made if self.admission is not None else None
 
     # --- a new object
 
     def insert(self, obj: Obj) -> Awaitable[Shown]:
-        """Validates, admits and commits an object of the strategy's version that is not there yet. Raises Conflict when it is."""
+        """Validates, admits and commits a new object of the strategy's version. Raises Conflict if the key exists."""
         return self._insert_once(obj) if self.registry.allocator is None else self._insert_allocated(obj)
 
     async def _insert_allocated(self, obj: Obj) -> Shown:
@@ -204,7 +205,7 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        aside = self.large or self._costly()  # what allocates, too: it reads the store, and takes nothing before the commit
+        aside = self.large or self._costly()  # allocators, too: they read the store, and claim nothing before the commit
         try:
             built = pipeline.build_create
             if aside:
@@ -215,7 +216,7 @@ class Write:
                 obj, self.warnings = built(self.resource, obj, ctx, allocate)
         except errors.ApiError as e:
             self.tell(ctx.warnings)
-            raise await self._told(e, CREATE, obj, None) from None
+            raise await self._with_storage_errors(e, CREATE, obj, None) from None
         pending = self.admit_valid(CREATE, obj, None)
         if pending is not None:
             await pending
@@ -226,11 +227,11 @@ class Write:
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            if given:  # only the storage takes it off
+            if given:  # only the storage removes it
                 meta["resourceVersion"] = given
             return await step(self.large, registry.not_stored, obj, 0, None if given else self._made())
         if given and given.isascii() and given.isdigit() and given.strip("0"):
-            # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
+            # The storage's error, raised after all other checks have passed. As upstream, a value that is no number passes.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
         made = self._made()
         if made is not None:
@@ -242,10 +243,11 @@ class Write:
 
 
 class Create(Write):
-    """A new object."""
+    """Creates an object."""
 
     async def run(self, obj: Obj) -> Shown:
-        """Stores ``obj``: decoded, defaulted, with managed fields, in the request's version; it is used up. Raises 409 when it exists."""
+        """Stores ``obj``: decoded, defaulted, with managed fields, in the request's version. The dict is consumed. Raises 409
+        if the name exists."""
         if self.admission is not None:
             obj = self.admitted(self.admission, obj, await admit(self.admission, CREATE, obj, None))
         if not self.native and not self.own:
@@ -274,16 +276,17 @@ class Create(Write):
 
 
 class Update(Write):
-    """``GuaranteedUpdate``: a subclass says in ``mutate`` what becomes of the current object.
+    """``GuaranteedUpdate``: a subclass computes the wanted object from the current one in ``mutate``.
 
-    ``metadata.resourceVersion`` of the outcome, when set, must be the current one (409), when empty ``unconditional`` must hold (422);
-    what is no number is a 500. ``uid``, when set, must be the current object's (409), which is found out first of all. With
-    ``allow_create`` a name that is not there is created, and ``created`` says so. What is equal to what is stored is not written.
+    A ``metadata.resourceVersion`` in the result must be the current one (409); an empty one is accepted only if
+    ``unconditional`` (422); one that is no number is a 500. A ``uid``, if set, must be the current object's (409); this is
+    checked first. With ``allow_create`` a missing object is created, and ``created`` says so. A result that equals the stored
+    object is not written.
     """
 
     unconditional = True
     allow_create = False
-    pure = True  # whether ``mutate`` may run beside the loop
+    pure = True  # whether ``mutate`` may run in a thread
     created = False
     uid = ""
     read_at = 0
@@ -296,23 +299,24 @@ class Update(Write):
         self.name, self.subresource, self.key = name, ctx.subresource, registry.key(ctx.namespace, name)
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The object wanted instead of ``live`` (None: there is none). Called again after a lost race, with the newer object. ``live`` is
-        not changed, but parts of it may be shared."""
+        """Returns the wanted object for ``live`` (None: there is none). Called again with the newer object after a lost race.
+        ``live`` must not be changed, but the result may share parts with it."""
         raise NotImplementedError
 
     def managed(self, live: Obj | None, obj: Obj) -> Obj:
-        """What ``mutate`` gave, with who manages its fields. As ``mutate`` it may raise ``Unanswered``, and is called again then."""
+        """Returns the result of ``mutate`` with its managed fields. Like ``mutate``, it may raise ``Unanswered``, and is
+        called again then."""
         return obj
 
     def _wanted(self, live: Obj | None) -> Obj:
         obj = self.mutate(live) if self._mutated is None else self._mutated
-        self._mutated = obj  # an answer may be missing
+        self._mutated = obj  # kept: ``managed`` may raise Unanswered
         obj = self.managed(live, obj)
         self._mutated = None
         return obj
 
     async def _answered(self, live: Obj | None) -> Obj:
-        """``mutate`` and ``managed``; begun anew with each conversion they had to wait for."""
+        """``mutate`` and ``managed``, repeated after each conversion that they had to wait for."""
         while True:
             try:
                 return await POOL.run(self._wanted, live) if self.large and self.pure else self._wanted(live)
@@ -320,7 +324,7 @@ class Update(Write):
                 await e.wait()
 
     async def run(self) -> Shown:
-        """Raises 404 for a name that is not there, and what the steps raise."""
+        """Raises 404 if the object does not exist, and the errors of the steps."""
         registry = self.registry
         self.read_at = registry.store.revision
         rec: Record | None = registry.store.get(self.key)
@@ -350,7 +354,7 @@ class Update(Write):
             wanted = self.admitted(self.admission, wanted, await admit(self.admission, CREATE, wanted, None))
         obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
         meta = obj.setdefault("metadata", {})
-        revision_of(meta.get("resourceVersion", ""))  # says nothing about an object that is not there
+        revision_of(meta.get("resourceVersion", ""))  # checks the syntax; a revision has no meaning for a new object
         if not self.ctx.dry_run:
             meta.pop("resourceVersion", None)
         rec = await self.insert(obj)
@@ -358,7 +362,7 @@ class Update(Write):
         return rec
 
     def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> Awaitable[None] | None:
-        """Ask first whether who updates may also create, where the update comes to that; 403 when not."""
+        """If the update creates the object, first checks that the client may also create; 403 if not."""
         if operation == CREATE and self.admission is not None:
             return self._admit_created(self.admission, obj, live)
         return super().admit_valid(operation, obj, live)
@@ -370,7 +374,7 @@ class Update(Write):
             await pending
 
     def judged(self, wanted: Obj, live: Obj) -> tuple[Obj, Obj]:
-        """What a version's own strategy decides about: what is wanted, and what that takes the place of."""
+        """Returns the pair (new, old) that a version's own strategy validates."""
         return wanted, live
 
     async def _update(self, rec: Record) -> Shown:
@@ -411,7 +415,7 @@ class Update(Write):
             else:
                 obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
         except errors.ApiError as e:
-            raise await self._told(e, UPDATE, obj, live) from None
+            raise await self._with_storage_errors(e, UPDATE, obj, live) from None
         of = self.resource.type if self.ctx.apply and not self.resource.type.custom else None
         obj = await POOL.run(keep_timestamps, before, obj, of) if self.large else keep_timestamps(before, obj, of)
         # admit
@@ -423,7 +427,7 @@ class Update(Write):
         return await self._commit(rec, obj, old)
 
     def validate(self, obj: Obj, old: Obj) -> tuple[Obj, list[str]]:
-        """The kind's strategy: the object to store, and the warnings."""
+        """Runs the kind's strategy; returns the object to store and the warnings."""
         ctx, allocator = self.ctx, self.registry.allocator if not self.subresource else None
         allocate = (lambda obj, old: allocator.prepare_update(ctx, obj, old)) if allocator is not None else None
         try:
@@ -439,10 +443,10 @@ class Update(Write):
         meta.pop("resourceVersion", None)
         link = meta.pop("selfLink", None)
         if link is not None:
-            made = None  # it was shown to plug-ins, and is not stored
+            made = None  # plug-ins have seen it, but it is not stored
         if "deletionTimestamp" in old["metadata"] and registry.gone_with_update(obj, old):
-            # The update took away the last finalizer of an object being deleted: it goes instead of being written, and with it what was
-            # allocated for it as it was.
+            # The update removed the last finalizer of an object being deleted: the object is removed instead of written, and
+            # its allocated values are released as they were.
             if not ctx.dry_run:
                 await registry.remove(ctx, self.key, old, rec.revision)
             return registry.not_stored(obj, rec.revision)
@@ -468,12 +472,12 @@ class Update(Write):
 
     def _check_revision(self, meta: Obj, rec: Shown) -> None:
         text, current = meta.pop("resourceVersion", ""), str(rec.revision)
-        if text != current:  # another number, or the same written otherwise
+        if text != current:  # another number, or the same number in another notation
             given = revision_of(text) if text else 0
             if given == 0:
                 if not self.unconditional:
                     r = self.registry.resource
-                    # Upstream fills in the resource where the kind belongs.
+                    # As upstream, the error names the resource in the place of the kind.
                     problem = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
                     raise errors.invalid(r.group, r.resource, self.name, [problem])
             elif given != rec.revision:
@@ -482,22 +486,22 @@ class Update(Write):
 
 
 class UpdateWith(Update):
-    """An update by a function of the current object; for the server's own writes."""
+    """An update by a function of the current object, for the server's own writes."""
 
-    pure = False  # the function is the caller's, who is on the loop
+    pure = False  # the function belongs to the caller, which runs on the loop
 
     def __init__(self, registry: Registry, ctx: Context, name: str, change: Change, subresource: str) -> None:
         super().__init__(registry, ctx, name)
         self.change, self.subresource = change, subresource
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The live object as ``change`` leaves it."""
-        assert live is not None  # it creates nothing
+        """Returns the live object as changed by ``change``."""
+        assert live is not None  # it never creates
         return self.change(live)
 
 
 class Delete(Write):
-    """``Store.Delete``. ``gone`` says afterwards whether the object is gone or only marked."""
+    """``Store.Delete``. Afterwards ``gone`` says whether the object was removed or only marked."""
 
     gone = False
     read_at = 0
@@ -510,7 +514,7 @@ class Delete(Write):
         self.name, self.options, self.key = name, options, registry.key(ctx.namespace, name)
 
     async def run(self) -> Shown:
-        """The object as it was last. Raises 404, and 409 for preconditions that do not hold."""
+        """Returns the last state of the object. Raises 404, and 409 if a precondition fails."""
         registry = self.registry
         self.read_at = registry.store.revision
         rec: Record | None = registry.store.get(self.key)
@@ -540,7 +544,7 @@ class Delete(Write):
         registry.check_preconditions(self.name, obj, self.options)
         if registry.delete_pending(obj, self.options):
             return await self._unchanged(rec)
-        # Admission sees the object, so there is nothing to admit when there is none (AdmissionToValidateObjectDeleteFunc).
+        # Admission sees the object, so nothing is admitted when it does not exist (AdmissionToValidateObjectDeleteFunc).
         if self.admission is not None:
             await self._admit(self.admission, obj)
         return await self._commit(rec, obj, dict(self.options))
@@ -564,9 +568,9 @@ class Delete(Write):
         if not self.gone:
             return await self._mark(rec, obj)
         if ctx.dry_run:
-            # With a grace of zero upstream shows the object as it was marked before it would have gone.
+            # With a grace period of zero upstream returns the object as it was marked before its removal.
             return registry.not_stored(obj, rec.revision) if graceful else rec
-        # So do those who watch: what goes gracefully is marked first, even when it goes at once.
+        # Watchers see the same: a graceful deletion marks the object first, even when it is removed at once.
         last: Shown = rec
         if graceful:
             last = await self._mark(rec, obj)
@@ -576,12 +580,12 @@ class Delete(Write):
         except Conflict as e:
             if not graceful or e.current is not None:
                 raise
-            return last  # somebody else took it away meanwhile
+            return last  # another client removed it meanwhile
         obj["metadata"]["resourceVersion"] = str(revision)
         return Decoded(registry.type, obj, revision)
 
     async def _mark(self, rec: Record, obj: Obj) -> Shown:
-        """Store the object as it is marked."""
+        """Stores the object with its deletion marks."""
         registry = self.registry
         obj["metadata"].pop("resourceVersion", None)
         encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
@@ -593,7 +597,8 @@ class Delete(Write):
 
 
 def revision_of(text: str | None) -> int:
-    """``ObjectResourceVersion``: what metadata says of the revision, 0 for nothing. Raises 500, without a reason, for what is no number."""
+    """``ObjectResourceVersion``: returns the revision in metadata, 0 for an empty one. Raises 500, without a reason, if it is
+    no number."""
     if not text:
         return 0
     try:
@@ -603,7 +608,7 @@ def revision_of(text: str | None) -> int:
 
 
 def precondition_failed(key: str, label: str, wanted: str, have: str, dry_run: bool) -> str:
-    """The storage's words for a write that asks for another object. A dry run does not get as far as to the path in the store."""
+    """Returns the storage's message for a failed UID precondition. A dry run shows the key without its path prefix in the store."""
     shown = key.removeprefix(STORE_PREFIX) if dry_run else key
     return (
         f"StorageError: invalid object, Code: 4, Key: {shown}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
@@ -618,10 +623,10 @@ def _fragment(value: Any) -> orjson.Fragment:
 
 
 def _template(obj: Obj) -> bytes:
-    """The object as it is tried first, to begin anew from."""
+    """Returns the encoded object, from which each further attempt starts."""
     try:
         return orjson.dumps(obj, default=_fragment)
-    except TypeError:  # nested deeper than it writes
+    except TypeError:  # nested deeper than orjson supports
         return json.dumps(obj, default=_parsed).encode()
 
 

@@ -1,8 +1,8 @@
-"""``kas storage``: moves, checks and rewrites what a server stores; and ``kas snapshot`` (``snapshot_command``).
+"""``kas storage``: moves, checks and rewrites the content of a server's store; and ``kas snapshot`` (``snapshot_command``).
 
-    migrate   writes everything again as it would be written today   places     what can be read or filled; lmdbplace, etcdplace, imageplace
-    copying   from one place to another, online                      snapshots  files that hold a place at one revision
-    checking  whether what is stored is whole                        command    command lines, places by name
+    migrate   rewrites everything in today's form       places     sources and targets; lmdbplace, etcdplace, imageplace
+    copying   copies from one place to another, online  snapshots  files with the content of a place at one revision
+    checking  checks the content of a place             command    command lines, places by name
     parts     several clusters as one place
 """
 
@@ -58,7 +58,7 @@ leases that nothing ends, and a history that does not lead to what is there. Exi
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the command; returns the exit code. Everything wrong is told on standard error."""
+    """Runs the command; returns the exit code. All errors are reported on standard error."""
     name, rest = (args[0], list(args[1:])) if args else ("", [])
     asked = bool({"-h", "--help"} & set(args))
     usage = {"copy": COPY, "check": CHECK}.get(name, USAGE)
@@ -79,7 +79,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def unknown(command: str, name: str, known: Iterable[str]) -> int:
-    """Say that ``kas COMMAND`` has no subcommand ``name``; the exit code."""
+    """Reports that ``kas COMMAND`` has no subcommand ``name``; returns the exit code."""
     print(f"kas: unknown command {name!r} of kas {command}{did_you_mean(name, known)}; see kas {command} --help", file=sys.stderr)
     return EXIT_USAGE
 
@@ -88,7 +88,7 @@ def _copy(args: list[str]) -> int:
     from kas.storage import command
 
     a = command.arguments(args, ("from", "to", "from-overrides", "to-overrides", "from-prefix", "to-prefix"))
-    for flag in ("from", "to"):  # before either is asked
+    for flag in ("from", "to"):  # before either is contacted
         command.split(a.own.get(flag, ""), flag)
     command.begin()
     with command.progress() as shown, closing(command.source_of(a)) as source:
@@ -97,7 +97,7 @@ def _copy(args: list[str]) -> int:
 
 
 def told(done, target: str) -> int:
-    """What a copy did, for its user; the exit code."""
+    """Reports the result of a copy to the user; returns the exit code."""
     for key, why in sorted(done.unreadable.items()):
         print(f"kas: {key} is left out: {why}", file=sys.stderr)
     if not done.verified:

@@ -1,5 +1,5 @@
-"""Whether what is stored is whole: every value can be read, stands at its own key, and what was derived from it fits; of LMDB also whether
-the history leads to what is there."""
+"""Checks the content of a place: every value can be read, is at its own key, and fits its derived data; for LMDB also that
+the history leads to the current state."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kas.store import Record, StoreError, TransformError
 from kas.store.etcd.layout import Undecodable
 from kas.types.scheme import EncodeError, transcode_json_to_protobuf
 
-# What kas and kube-apiserver keep below the prefix that is no object of its key.
+# Values of kas and kube-apiserver below the prefix that are not objects of their key.
 INTERNAL = ("/registry/ranges/", "/registry/masterleases/")
 EVENTS, GONE = 1000, 3
 
 
 @dataclass
 class Checked:
-    """What was looked at, and (key, what is wrong) of each finding."""
+    """The number of checked objects, and (key, problem) for each problem."""
 
     objects: int = 0
     bytes: int = 0
@@ -33,12 +33,12 @@ class Checked:
 
 
 def check(source: Source) -> Checked:
-    """Looks at everything as of one revision. Raises ``StoreError`` when the place itself cannot be read."""
+    """Checks everything at one revision. Raises ``StoreError`` if the place itself cannot be read."""
     forms, out = Forms(), Checked(revision=source.newest())
     for prefix in forms.values.first:
         for page in source.scan(out.revision, prefix):
             for e in page:
-                with contextlib.suppress(Undecodable):  # told when its turn comes
+                with contextlib.suppress(Undecodable):  # reported later, with the other values
                     forms.values.decode(e.key, forms.value(e))
     if isinstance(source, LMDBSource):
         _lmdb(source, forms, out)
@@ -60,14 +60,14 @@ def _decoded(forms: Forms, e: Entry, out: Checked) -> None:
 
 
 def misplaced(forms: Forms, key: str, text: bytes) -> list[str]:
-    """How an object does not fit its key."""
+    """Returns how an object does not fit its key."""
     if key.startswith(INTERNAL):
         return []
     obj = orjson.loads(text)
     meta = obj.get("metadata") or {}
     name, namespace = meta.get("name", ""), meta.get("namespace", "")
     registry = forms.values.registry(key)
-    if registry is None:  # a custom resource, or what the server keeps for itself
+    if registry is None:  # a custom resource, or one of the server's own values
         if not name:
             return []
         group = obj.get("apiVersion", "").partition("/")[0]
@@ -102,7 +102,7 @@ def _lmdb(source: LMDBSource, forms: Forms, out: Checked) -> None:
         if there:
             out.wrong.append((key, f"was written at {revision}, and is not there"))
     newest = source.newest()
-    if newest == out.revision:  # a server that writes moves leases meanwhile
+    if newest == out.revision:  # a server that writes renews leases meanwhile
         out.wrong += [(key, "stands in the table of what expires, and has no lease") for key in leases]
 
 
@@ -116,14 +116,14 @@ def _records(source: LMDBSource, out: Checked) -> Iterator[Record]:
                 out.wrong.append((e.key, f"cannot be opened: {e.why}"))
                 start, limit = e.key + "\0", PAGE
             else:
-                limit = 1  # a page with one that cannot be opened is read one by one, up to that one
+                limit = 1  # a page that contains an unreadable record is read record by record up to that one
             continue
         start, more = page.next_key, page.more
         yield from page.records
 
 
 def _record(forms: Forms, record: Record) -> Iterator[str]:
-    """What is wrong with a record by itself."""
+    """Yields the problems of a single record."""
     try:
         obj = object_of(record)
     except ValueError as e:
@@ -155,8 +155,8 @@ def _record(forms: Forms, record: Record) -> Iterator[str]:
 
 
 def _history(source: LMDBSource, out: Checked) -> dict[str, tuple[int, bool]] | None:
-    """Walks the log, where each state has to lead to the next; key → (revision of its last write, whether it was there after it), None
-    when the log cannot be read. Memory grows with the keys in the history."""
+    """Walks the log, where each state must lead to the next. Returns key → (revision of its last write, whether it existed
+    after it), None if the log cannot be read. Memory grows with the number of keys in the history."""
     last: dict[str, tuple[int, bool]] = {}
     after = source.store.compacted_revision
     while after < out.revision:

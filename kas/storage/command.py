@@ -1,4 +1,4 @@
-"""What ``kas storage`` and ``kas snapshot`` share: their command line, places by name, encryption, progress on a terminal."""
+"""Shared by ``kas storage`` and ``kas snapshot``: command lines, places by name, encryption, progress on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
 
 EXIT_USAGE, EXIT_FAILED = 2, 1
-EXIT_INTERRUPTED = 128 + 2  # as shells tell of SIGINT
+EXIT_INTERRUPTED = 128 + 2  # the shell's exit code for SIGINT
 SHOWN_S = 0.2
 SIDES = ("from", "to")
 
@@ -35,14 +35,14 @@ class Usage(ValueError):
 
 @dataclasses.dataclass
 class Arguments:
-    """A command line that was read: own flags by name, what is no flag, and the flags of ``kas serve`` among it."""
+    """A parsed command line: its own flags by name, other words, and flags of ``kas serve``."""
 
     own: dict[str, str]
     words: list[str]
     options: Completed
 
     def transformers(self) -> Transformers | None:
-        """What ``--encryption-provider-config`` says; it is asked for keys first. Raises ``Refused``."""
+        """Returns the transformers of ``--encryption-provider-config``, whose keys are opened first. Raises ``Refused``."""
         encryption = encryption_of(self.options)
         if encryption is None:
             return None
@@ -52,8 +52,8 @@ class Arguments:
 
 
 def exit_code(run: Callable[[list[str]], int], args: Sequence[str], left: str = "") -> int:
-    """What a command gives back; one that raises is told on standard error: 2 for a wrong command line, 130 for an
-    interrupt, with what is ``left`` of it then, 1 for everything else."""
+    """Runs a command and returns its exit code. Exceptions are reported on standard error: 2 for a wrong command line, 130
+    for an interrupt, with the text ``left`` about what remains, 1 for everything else."""
     try:
         return run(list(args))
     except KeyboardInterrupt:
@@ -72,8 +72,8 @@ def exit_code(run: Callable[[list[str]], int], args: Sequence[str], left: str = 
 
 
 def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Arguments:
-    """Reads ``--name=value`` and ``--name value`` of ``own``, so many words, and flags of ``kas serve``; ``--prefix`` is ``--etcd-prefix``,
-    and what ``keys_of`` falls back to. Raises ``Usage``."""
+    """Parses ``--name=value`` and ``--name value`` of ``own``, ``words`` other words, and flags of ``kas serve``;
+    ``--prefix`` is ``--etcd-prefix``, and the default of ``keys_of``. Raises ``Usage``."""
     found: dict[str, str] = {}
     plain: list[str] = []
     rest: list[str] = []
@@ -113,17 +113,18 @@ def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Argume
 
 
 def keys_of(a: Arguments, side: str) -> Keys:
-    """Under which keys a place of ``--from`` or ``--to`` has its objects: below ``--from-prefix`` or ``--to-prefix``, else ``--prefix``."""
+    """Returns the keys of the place of ``--from`` or ``--to``: below ``--from-prefix`` or ``--to-prefix``, otherwise
+    ``--prefix``."""
     return Keys(a.own.get(f"{side}-prefix", a.options.raw.etcd_prefix))
 
 
 def stays(a: Arguments) -> bool:
-    """Whether objects come to the same keys of an etcd."""
+    """Returns whether objects keep their keys in etcd."""
     return keys_of(a, "from").prefix == keys_of(a, "to").prefix or not a.own.get("to", "").startswith("etcd:")
 
 
 def encryption_of(o: Completed):
-    """``EncryptionAtRest`` of a configuration, which is not asked for keys yet; None without one."""
+    """Returns the ``EncryptionAtRest`` of a configuration, whose keys are not opened yet; None without one."""
     if not o.raw.encryption_provider_config:
         return None
     from kas.encryption.atrest import EncryptionAtRest
@@ -133,7 +134,7 @@ def encryption_of(o: Completed):
 
 
 def split(place: str, flag: str) -> tuple[str, str]:
-    """("lmdb", directory) or ("etcd", URLs). Raises ``Usage``."""
+    """Returns ("lmdb", directory) or ("etcd", URLs). Raises ``Usage``."""
     if not place:
         raise Usage(f"--{flag}: name a place, lmdb:DIR or etcd:URL,URL")
     kind, sep, where = place.partition(":")
@@ -147,7 +148,7 @@ def split(place: str, flag: str) -> tuple[str, str]:
 
 
 def etcd_place(a: Arguments, side: str, urls: str):
-    """A cluster of the place of ``--from`` or ``--to``. Raises ``StoreError`` when it does not answer."""
+    """Returns a cluster of the place of ``--from`` or ``--to``. Raises ``StoreError`` if it does not answer."""
     try:
         from kas.replicator import cluster
         from kas.storage.etcdplace import EtcdPlace
@@ -158,8 +159,8 @@ def etcd_place(a: Arguments, side: str, urls: str):
 
 
 def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
-    """The clusters that ``--from-overrides`` or ``--to-overrides`` names for a place, by their URLs, and the prefixes of what they keep.
-    Raises ``Usage``."""
+    """Returns the clusters that ``--from-overrides`` or ``--to-overrides`` names for a place, by their URLs, with the
+    prefixes of their keys. Raises ``Usage``."""
     given = [value for value in a.own.get(f"{flag}-overrides", "").split(",") if value]
     if not given:
         return []
@@ -171,7 +172,7 @@ def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
         wrong.append(f"--{flag}-overrides: only etcd has other clusters")
     if wrong:
         raise Usage("\n".join(wrong))
-    from kas.replicator import kept_below  # with what the extra kas[etcd] needs
+    from kas.replicator import kept_below  # needs the extra kas[etcd]
 
     found = []
     for other in overrides.overrides(given, where.split(",")):
@@ -183,7 +184,7 @@ def others_of(a: Arguments, flag: str) -> list[tuple[str, Prefixes]]:
 
 
 def source_of(a: Arguments):
-    """The place of ``--from``. Raises ``Usage``, ``StoreError``."""
+    """Returns the place of ``--from``. Raises ``Usage``, ``StoreError``."""
     kind, where = split(a.own.get("from", ""), "from")
     others = others_of(a, "from")
     if kind == "etcd":
@@ -196,7 +197,8 @@ def source_of(a: Arguments):
 
 
 def target_of(a: Arguments, bump: int):
-    """The place of ``--to``; an LMDB goes on ``bump`` further than its source. Raises ``Usage``, ``StoreError``."""
+    """Returns the place of ``--to``; an LMDB store continues at a revision ``bump`` above its source's. Raises ``Usage``,
+    ``StoreError``."""
     kind, where = split(a.own.get("to", ""), "to")
     if kind == "etcd":
         return etcd_place(a, "to", where)
@@ -206,7 +208,7 @@ def target_of(a: Arguments, bump: int):
 
 
 def copy_all(source: Source, a: Arguments, shown: Progress, bump: int = 0) -> list[Copied]:
-    """Copies to the place of ``--to``: to each of its clusters what it keeps. Raises ``Usage``, ``StoreError``."""
+    """Copies to the place of ``--to``: to each of its clusters the keys that it holds. Raises ``Usage``, ``StoreError``."""
     others, as_json = others_of(a, "to"), a.options.raw.storage_media_type == JSON
     kept = tuple(prefix for _, prefixes in others for prefix in prefixes)
     with closing(target_of(a, bump)) as target:
@@ -220,18 +222,18 @@ def copy_all(source: Source, a: Arguments, shown: Progress, bump: int = 0) -> li
 
 
 def _apart(source: Source, target: Target) -> None:
-    """Raises ``Refused`` where a copy would find what it writes, and copy it, too."""
+    """Raises ``Refused`` if a copy would read and copy what it writes."""
     if any(target.overlaps(place) for place in (source.places if isinstance(source, Joined) else (source,))):
         raise Refused(f"{target.name}: one of the two prefixes lies within the other, in the same cluster")
 
 
 def begin() -> None:
-    """Loads the kinds, whose rules say what a stored object is."""
+    """Loads the kinds, whose rules define the stored form of objects."""
     kinds.install()
 
 
 class Shown:
-    """Progress on standard error, when it is a terminal."""
+    """Progress on standard error, if it is a terminal."""
 
     def __init__(self) -> None:
         self._on, self._at, self._began, self._phase = sys.stderr.isatty(), 0.0, 0.0, ""
@@ -256,7 +258,7 @@ class Shown:
 
 @contextmanager
 def progress() -> Iterator[Shown]:
-    """``Shown``, cleared at the end whatever happens."""
+    """``Shown``, cleared at the end in any case."""
     shown = Shown()
     try:
         yield shown

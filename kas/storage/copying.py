@@ -1,9 +1,9 @@
-"""One way for every copy, whatever it is from and to.
+"""The copy from any place to any other.
 
-The source is read at one revision, in order, and the target notes with every page how far it is. Then come rounds: what was written
-since, and what is gone, until a round brings little; then both sides are read again and compared. A copy that was killed goes on behind
-the last key that was noted, at the source's newest revision then, after what changed before that key; so it does when the source has
-forgotten the revision that was being read. A copy that is complete and is asked for again brings what happened since.
+The source is read at one revision, in order, and the target records the progress with every page. Then come rounds, which
+copy writes and deletes since, until a round has few; then both sides are read again and compared. A copy that was killed
+continues after the last recorded key, at the source's newest revision, after it has copied the changes before that key; so
+does one whose revision the source has compacted meanwhile. A completed copy that is repeated copies the changes since.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from kas.storage.places import LAST, ROOT, Digest, Entry, Forms, Note, Refused, 
 from kas.store.errors import Compacted
 from kas.store.etcd.layout import Undecodable
 
-LITTLE = 100  # writes in a round after which nothing further is waited for
+FEW_WRITES = 100  # a round with at most this many writes is the last
 MOST_ROUNDS, MOST_ATTEMPTS = 10, 5
-NAMED = 20
+MOST_NAMED = 20
 
-# (phase, done, of about how many; 0: not known)
+# (phase, done, approximate total; 0: unknown)
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass
 class Copied:
-    """What was done. ``unreadable`` are keys that the target cannot keep, ``different`` those on which both sides do not agree."""
+    """The result of a copy. ``unreadable`` are keys that the target cannot store, ``different`` those that differ between
+    both sides."""
 
     revision: int = 0
     objects: int = 0
@@ -39,22 +40,22 @@ class Copied:
 
     @property
     def verified(self) -> bool:
-        """Whether both sides hold the same."""
+        """Whether both sides have the same content."""
         return not self.different
 
 
 class Copy:
-    """One run."""
+    """One run of a copy."""
 
     def __init__(self, source: Source, target: Target, progress: Progress, as_json: bool = False) -> None:
-        """``as_json``: what etcd gets is JSON."""
+        """``as_json``: values are written to etcd as JSON."""
         self._source, self._target, self._progress = source, target, progress
         self._forms = Forms(as_json)
         self._out = Copied()
         self._note: Note
 
     def run(self) -> Copied:
-        """Does it. Raises ``StoreError`` and what derives from it; may be run again then."""
+        """Copies. Raises ``StoreError`` and its subclasses; may be run again then."""
         self._begin()
         self._definitions()
         for attempt in range(MOST_ATTEMPTS):
@@ -87,7 +88,7 @@ class Copy:
             self._catch_up_before(newest)
 
     def _definitions(self) -> None:
-        """What values of others are understood by."""
+        """Decodes the values that are needed to decode others."""
         for prefix in self._forms.values.first:
             for page in self._source.scan(self._source.newest(), prefix):
                 for entry in page:
@@ -95,10 +96,10 @@ class Copy:
                         try:
                             self._forms.draft(entry)
                         except Undecodable:
-                            continue  # told when its turn comes
+                            continue  # reported later, with the other values
 
     def _catch_up_before(self, newest: int) -> None:
-        """Everything up to the last key noted is as of ``newest`` then, but for deletes, which rounds find."""
+        """Brings everything up to the last recorded key to ``newest``, except for deletes, which rounds find."""
         note = self._note
         if note.complete:
             return
@@ -107,7 +108,7 @@ class Copy:
         self._note = replace(note, revision=newest)
 
     def _all(self) -> None:
-        begun = self._note.at  # of an earlier run: how many objects are before it nobody knows
+        begun = self._note.at  # by an earlier run: the number of objects before it is unknown
         done, phase, total = 0, "copying the rest" if begun else "copying", 0 if begun else self._source.count()
         for page in self._source.scan(self._note.revision, start=self._note.at):
             self._note = self._note.moved(page[-1].key)
@@ -121,11 +122,11 @@ class Copy:
         self._out.unreadable.update(self._target.put(page, note))
 
     def _rounds(self) -> None:
-        """What happened since, until little does."""
+        """Copies the changes since, until there are few."""
         for _ in range(MOST_ROUNDS):
             newest, n = self._source.newest(), 0
             if newest > self._note.revision or not self._note.complete:
-                if self._note.complete:  # from the first write of this round on it is of no moment at all
+                if self._note.complete:  # from the first write of this round on, the target has no consistent revision
                     self._note = replace(self._note, complete=False, at=LAST)
                 for page in self._source.scan(newest, after=self._note.revision):
                     self._put(page, self._note)
@@ -134,17 +135,17 @@ class Copy:
                 n += self._remove(newest)
             self._note = replace(self._note, revision=newest, at="", complete=True)
             self._target.complete(self._note)
-            if n <= LITTLE:
+            if n <= FEW_WRITES:
                 return
 
     def _remove(self, revision: int) -> int:
-        """Deletes what the source has no longer. Its keys are held meanwhile: some 150 bytes each."""
+        """Deletes keys that the source no longer has. Holds all keys of the source meanwhile: some 150 bytes each."""
         there = set(self._source.keys(revision)).difference(self._out.unreadable)
         gone = [key for key in self._target.stored() if key not in there]
         self._target.remove(gone, self._note)
         return len(gone)
 
-    # -- comparing
+    # -- verification
 
     def _verify(self) -> None:
         out, revision = self._out, self._note.revision
@@ -177,8 +178,8 @@ class Copy:
                     yield entry, form
 
     def _differences(self, revision: int) -> list[str]:
-        """Keys that are not the same on both sides, at most ``NAMED``."""
+        """Returns keys that differ between both sides, at most ``MOST_NAMED``."""
         here = {entry.key: hash(form) for entry, form in self._source_forms(revision) if not entry.lease_s}
         there = {entry.key: hash(form) for entry, form in self._target.read() if not entry.lease_s}
         different = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
-        return different[:NAMED] or ["?"]
+        return different[:MOST_NAMED] or ["?"]

@@ -18,26 +18,27 @@ from kas.store.etcd.layout import Keys, Undecodable
 from kas.store.etcd.pages import pages
 from kas.store.transform import Transformers
 
-MOST_OPS, MOST_BYTES = 100, 1 << 20  # etcd's limits are 128 operations and 1.5 MiB, unless somebody changed them
+MOST_OPS, MOST_BYTES = 100, 1 << 20  # etcd's default limits are 128 operations and 1.5 MiB
 LEASE_KEYS, LEASE_S = 1000, 5.0
 CALL_S = 60.0
-REACH_S = 10.0  # for the first answer: an address that is wrong is told soon
+REACH_S = 10.0  # for the first answer, so that a wrong address is reported soon
 
 
 def holds_only_others(client: Client, keys: Keys) -> bool:
-    """Whether there are objects in a cluster, and none below the prefix. Raises ``StoreError``; ``Denied`` where etcd does not tell."""
+    """Returns whether a cluster has objects, but none below the prefix. Raises ``StoreError``; ``Denied`` if etcd does not
+    permit the read."""
     some = (pb.RangeRequest(key=root, range_end=prefix_end(root), limit=1, keys_only=True) for root in (keys.root, OBJECTS))
     ours, any_ = (bool(client.call(RANGE, request, CALL_S).kvs) for request in some)
     return any_ and not ours
 
 
 class EtcdPlace:
-    """A cluster: a source that may be in use, and a target that is empty or was filled by the same copy."""
+    """A cluster: a source that may be in use, or a target that is empty or was filled by the same copy."""
 
     def __init__(
         self, config: Config, keys: Keys, transformers: Transformers | None = None, reach_s: float = REACH_S, stays: bool = True
     ) -> None:
-        """``stays``: see ``Values``. Raises ``Refused`` when none of the servers answers within ``reach_s``; ``StoreError``."""
+        """``stays``: see ``Values``. Raises ``Refused`` if no server answers within ``reach_s``; ``StoreError``."""
         self.name = "etcd:" + ",".join(config.servers)
         self._client, self._keys, self._values = Client(config), keys, Values(transformers, stays)
         self._note_key = keys.copied
@@ -61,13 +62,13 @@ class EtcdPlace:
         return self._client.range(self._keys.root, **more)
 
     def look(self) -> None:
-        """Raises ``Refused`` for a cluster that holds objects of other prefixes only."""
-        with contextlib.suppress(Denied):  # whom etcd does not let look
+        """Raises ``Refused`` for a cluster that only has objects of other prefixes."""
+        with contextlib.suppress(Denied):  # if etcd does not permit the read
             if holds_only_others(self._client, self._keys):
                 raise only_elsewhere(self.name, self._keys)
 
     def snapshot(self) -> Iterator[bytes]:
-        """The file of one server, with its checksum at the end, as a stream."""
+        """Returns the database file of one server, with its checksum at the end, as a stream."""
         return (piece.blob for piece in self._client.snapshot())
 
     # -- source
@@ -101,7 +102,7 @@ class EtcdPlace:
         return self._values.entry(kv, name, self._seconds(kv.lease) if kv.lease else 0)
 
     def _seconds(self, lease: int) -> int:
-        """What is left of a lease, asked once each."""
+        """Returns the remaining time of a lease; each lease is requested once."""
         if lease not in self._ends:
             self._ends[lease] = time.monotonic() + self._client.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=lease)).TTL
         return max(1, int(self._ends[lease] - time.monotonic()))
@@ -114,9 +115,9 @@ class EtcdPlace:
     # -- target
 
     def overlaps(self, source: Source) -> bool:
-        """See ``Target``: another place of this cluster, one of whose prefixes lies within the other."""
+        """See ``Target``: another place of this cluster, if one prefix is within the other."""
         if not isinstance(source, EtcdPlace) or source._cluster != self._cluster or source._keys.root == self._keys.root:
-            return False  # the same keys are nothing to be filled: ``begin`` says so
+            return False  # ``begin`` refuses a target with the same keys
         one, two = self._keys.root, source._keys.root
         return one.startswith(two) or two.startswith(one)
 
@@ -160,7 +161,7 @@ class EtcdPlace:
         return refused
 
     def _write(self, ops: list[pb.RequestOp], note: Note) -> None:
-        """One transaction, with the note, unless somebody else has moved it."""
+        """Commits a transaction with the note, unless another process has changed the note."""
         compare = pb.Compare(target=pb.Compare.MOD, key=self._note_key, mod_revision=self._noted)
         noted = pb.RequestOp(request_put=pb.PutRequest(key=self._note_key, value=note.to_json()))
         answer = self._client.call(TXN, pb.TxnRequest(compare=[compare], success=[*ops, noted]), CALL_S)
@@ -169,7 +170,7 @@ class EtcdPlace:
         self._noted = answer.header.revision
 
     def _lease(self, seconds: int) -> int:
-        """A lease that ends in so many seconds, or a twentieth later; shared."""
+        """Returns a lease that ends in ``seconds``, or up to a twentieth later; shared."""
         seconds = math.ceil(seconds / (step := max(1, seconds // 20))) * step
         lease, keys, until = self._granted.get(seconds, (0, LEASE_KEYS, 0.0))
         if keys >= LEASE_KEYS or time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""A snapshot file of etcd's as a source (``places.py``), and what its values share with those of a cluster."""
+"""An etcd snapshot file as a source (``places.py``), and the handling of values that it shares with clusters."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
 
 SEALED = b"k8s:enc:"
-OBJECTS = b"/"  # what keys begin with that servers keep objects at, whatever their prefix is; what is beside those does not
+OBJECTS = b"/"  # first byte of the keys of objects, under any prefix; servers keep other data elsewhere
 
 
 class KeyLike(Protocol):
-    """etcd's KeyValue, whoever read it."""
+    """etcd's KeyValue, from either reader."""
 
     @property
     def key(self) -> bytes:
-        """With the prefix."""
+        """Including the prefix."""
 
     @property
     def value(self) -> bytes:
-        """As stored."""
+        """In its stored form."""
 
     @property
     def mod_revision(self) -> int:
-        """Of the last write."""
+        """Revision of the last write."""
 
     @property
     def create_revision(self) -> int:
-        """Of the first."""
+        """Revision of the create."""
 
     @property
     def version(self) -> int:
-        """1 after the first."""
+        """1 after the create."""
 
 
 def name_of(keys: Keys, key: bytes) -> str:
-    """The store's key; of one that is no text, which stands for no object here, what shows it; "" for what is no object at all."""
+    """Returns the store's key; for a key that is no text, and so of no object here, a printable form; "" for a key that is of
+    no object at all."""
     if key == keys.fence:
         return ""
     try:
@@ -51,21 +52,20 @@ def name_of(keys: Keys, key: bytes) -> str:
 
 
 def only_elsewhere(name: str, keys: Keys) -> Refused:
-    """What is told of a place that holds objects, but none below the prefix: to do with nothing what was asked for would look like
-    success."""
+    """Returns the error for a place that has objects, but none below the prefix: doing nothing would look like success."""
     prefix = keys.prefix or "/"
     return Refused(f"{name} holds nothing below {prefix}, but keys elsewhere: say by --etcd-prefix where its servers keep their objects")
 
 
 class Values:
-    """Opens what is sealed and seals what is to be: kube-apiserver's encryption of etcd's values, bound to their keys."""
+    """Opens and seals values: kube-apiserver's encryption of etcd's values, bound to their keys."""
 
     def __init__(self, transformers: Transformers | None, stays: bool = True) -> None:
-        """Without ``transformers`` values stay sealed, unless their keys become others: ``stays`` says whether they do not."""
+        """Without ``transformers`` values stay sealed, which is possible only if their keys stay the same (``stays``)."""
         self._transformers, self._stays = transformers, stays
 
     def entry(self, kv: KeyLike, key: str, lease_s: int) -> Entry:
-        """What stands at the store's key, opened."""
+        """Returns the opened entry of the store's key."""
         out = Entry(key, kv.mod_revision, kv.create_revision, kv.version, lease_s)
         try:
             kv.key.decode()
@@ -79,7 +79,7 @@ class Values:
         return out
 
     def _open(self, key: str, at: bytes, value: bytes) -> bytes:
-        """The plain value. Raises ``TransformError``."""
+        """Returns the plain value. Raises ``TransformError``."""
         if not value.startswith(SEALED):
             return value
         if self._transformers is None:
@@ -95,13 +95,13 @@ class Values:
             raise TransformError(key, str(e)) from None
 
     def seal(self, key: str, at: bytes, value: bytes) -> bytes:
-        """What is written."""
+        """Returns the value to be written."""
         transformer = self._transformers(key) if self._transformers is not None else None
         return value if transformer is None or transformer.plain else transformer.seal(value, at)
 
 
 class ImageSource:
-    """One file; what it holds is of one moment."""
+    """A snapshot file; its content is of one revision."""
 
     def __init__(self, path: Path, keys: Keys, transformers: Transformers | None = None, stays: bool = True) -> None:
         """``stays``: see ``Values``. Raises ``BadSnapshot`` and ``OSError``; reads the whole index."""
@@ -117,7 +117,7 @@ class ImageSource:
         self.identity = f"snapshot:{self.sha256}{keys.prefix}"
 
     def look(self) -> None:
-        """Raises ``Refused`` for a file of other prefixes' objects only."""
+        """Raises ``Refused`` for a file that only has objects of other prefixes."""
         if not self._found and self._bolt.newest(OBJECTS)[2]:
             raise only_elsewhere(self.name, self._keys)
 
@@ -130,7 +130,7 @@ class ImageSource:
         return sum(1 for _ in self.keys(self.revision))
 
     def scan(self, revision: int, prefix: str = ROOT, *, start: str = "", end: str = "", after: int = 0) -> Iterator[list[Entry]]:
-        """See ``Source``. Leases begin anew, as in etcd when it is restored."""
+        """See ``Source``. Leases start anew, as in a restored etcd."""
         page: list[Entry] = []
         first, last = start.encode(), end.encode()
         for key, mod_revision, at, size in self._found:

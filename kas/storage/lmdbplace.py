@@ -1,6 +1,7 @@
 """The store in a server's ``--data-dir`` as a place (``places.py``).
 
-A target is filled in ``store.copying`` beside the place of the store, which it takes when it is complete: a server never meets half a copy.
+A target is filled in ``store.copying`` beside the store's final place, to which it is moved when it is complete: a server
+never finds half a copy.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from kas.store.transform import Transformers
 from kas.store.unfinished import COPYING
 
 NOTE = "copied.json"
-COMPARED = 470  # bytes of a key that its place in the order follows (see the engine's key_bytes)
+COMPARED = 470  # bytes of a key that determine its position in the order (see the engine's key_bytes)
 REMOVED = 1000
 
 
 def claim(data_dir: Path) -> IO[str]:
-    """Makes a directory a data directory, or finds that it is one, and holds it as a server does. Raises ``Refused``."""
+    """Makes a directory a data directory unless it is one, and locks it as a server does. Raises ``Refused``."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         check_data_dir(data_dir)
@@ -45,7 +46,7 @@ def claim(data_dir: Path) -> IO[str]:
 
 
 def lock(data_dir: Path) -> IO[str]:
-    """Holds a data directory as a server does. Raises ``Refused``."""
+    """Locks a data directory as a server does. Raises ``Refused``."""
     held = open(data_dir / "lock", "a+", opener=private)  # noqa: SIM115
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,7 +81,7 @@ class LMDBSource:
             try:
                 page = self.store.range(prefix, key, limit, revision)
             except TransformError as e:
-                # A page with one that cannot be opened is read one by one, up to that one.
+                # A page that contains an unreadable record is read record by record up to that one.
                 if limit == 1:
                     yield [Entry(e.key, 0, 0, 0, 0, why=f"cannot be opened: {e.why}")]
                     key, limit = e.key + "\0", PAGE
@@ -106,15 +107,15 @@ class LMDBSource:
 
 
 def entry(record: Record) -> Entry:
-    """A record as it would be written again."""
+    """Returns a record as an entry that can be written again."""
     now_s = int(time.time())
     left = max(1, record.lease_expiry - now_s) if record.lease_expiry else 0
     return Entry(record.key, record.revision, record.create_revision, record.version, left, draft=redraft(record, now_s))
 
 
 def move_on(store: LMDBStore, revision: int) -> None:
-    """Moves a store on to a revision and forgets its history, so that clients who saw later ones than it has list anew instead of going on
-    at numbers that mean something else now."""
+    """Advances a store to a revision and drops its history, so that clients that saw later revisions than the store had list
+    again instead of continuing at numbers with another meaning."""
     store.start()
     if store.revision < revision:
         store.apply(revision, [])
@@ -123,26 +124,26 @@ def move_on(store: LMDBStore, revision: int) -> None:
 
 
 class LMDBTarget:
-    """A store that is to be made, or one that the same copy made and nobody used since."""
+    """A store to be created, or one that the same copy created and that was not used since."""
 
     def __init__(self, data_dir: Path, max_size: int, transformers: Transformers | None = None, bump: int = 0) -> None:
-        """``bump``: by how much the store goes on further than the source was."""
+        """``bump``: how far above the source's revision the store continues."""
         self.name, self.data_dir, self._bump = f"lmdb:{data_dir}", data_dir, bump
         self._max_size, self._transformers = max_size, transformers
         self._at, self._final = data_dir / COPYING, data_dir / "store"
         self._lock: IO[str] | None = None
         self._store: LMDBStore | None = None
         self._forms: Forms
-        self._further: int  # the revision that it goes on at, where that is not the source's
+        self._further: int  # the revision at which it continues, if not the source's
 
     @property
     def store(self) -> LMDBStore:
-        """Once it was begun."""
+        """The store; available after ``begin``."""
         assert self._store is not None
         return self._store
 
     def overlaps(self, source: Source) -> bool:
-        """See ``Target``: never, as no source is read from a store that is being made."""
+        """See ``Target``: never, because a source is never a store that is being created."""
         return False
 
     def begin(self, forms: Forms) -> Note | None:
@@ -189,7 +190,8 @@ class LMDBTarget:
             self.store.commit_now(*(Op(key, None) for key in chunk), one_revision=True)
 
     def _own(self, note: Note) -> None:
-        """Says whose copy it is, before there is anything of it: one that is ended then goes on, and is not taken for a stranger's."""
+        """Records the origin of the copy before it has any content: an interrupted copy can then be continued, and is not
+        taken for a foreign store."""
         if not (self._at / NOTE).exists():
             self._take(replace(note, at="", complete=False))
 
@@ -204,7 +206,7 @@ class LMDBTarget:
             yield found.key
 
     def complete(self, note: Note) -> None:
-        """See ``Target``. Deletes counted on from what the store had; it goes on where the source is."""
+        """See ``Target``. Deletes have advanced the store's revision; it continues at that of the source."""
         self._own(note)
         self._further = note.revision + self._bump
         if self.store.revision < note.revision:
@@ -229,7 +231,8 @@ class LMDBTarget:
         return self._forms.draft(entry).json
 
     def finish(self) -> str:
-        """See ``Target``. Before the store takes its place: who is ended then leaves none that goes on too early."""
+        """See ``Target``. Advances the revision before the store is moved to its place: an interrupt never leaves a store
+        that continues too early."""
         if self._bump:
             move_on(self.store, self._further)
         revision = self.store.revision

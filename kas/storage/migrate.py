@@ -1,7 +1,7 @@
-"""``kas storage migrate``: writes objects again, with today's encryption keys: of a server on LMDB that is stopped, and all else is
-forgotten; of a cluster of etcd while it is used.
+"""``kas storage migrate``: rewrites objects with today's encryption keys. On LMDB the server must be stopped, and the history
+is dropped; an etcd cluster may be in use.
 
-For a server that runs, an update that changes nothing does the same to one object.
+While a server runs, an update without changes does the same for one object.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ a write would store; servers may run. What was there before is left in etcd's hi
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the command; returns the exit code. Everything wrong is told on standard error."""
+    """Runs the command; returns the exit code. All errors are reported on standard error."""
     if set(args) & {"-h", "--help"}:
         print(USAGE, end="")
         return 0
@@ -61,8 +61,8 @@ def _run(args: list[str]) -> int:
 
 
 def migrate(o: Completed) -> Rewritten:
-    """Does it. Raises ValueError for a configuration that is wrong, a plug-in that does not answer, or a directory that is in use;
-    StoreError and OSError for what the store and the system refuse."""
+    """Migrates a store on LMDB. Raises ValueError for an invalid configuration, a plug-in that does not answer, or a
+    directory in use; StoreError and OSError for errors of the store and the system."""
     if not (o.data_dir / "store").is_dir():
         raise ValueError(f"--data-dir: {o.data_dir} holds no store")
     with open(o.data_dir / "lock", "a+", opener=private) as lock:
@@ -89,7 +89,7 @@ def migrate(o: Completed) -> Rewritten:
 
 
 def migrate_etcd(o: Completed) -> Rewritten:
-    """The same on etcd, but for the history. Raises ValueError and StoreError as ``migrate``."""
+    """Migrates an etcd cluster, but keeps its history. Raises ValueError and StoreError as ``migrate``."""
     try:
         from kas.replicator import clusters
         from kas.storage.migrate_etcd import EtcdMigration
@@ -105,7 +105,7 @@ def migrate_etcd(o: Completed) -> Rewritten:
             with contextlib.closing(
                 EtcdMigration(config, Keys(o.raw.etcd_prefix), values, encryption.transformer if encryption else None)
             ) as migration:
-                if not i:  # what others keep may be none
+                if not i:  # clusters of overrides may be empty
                     migration.look()
                 done += migration.run()
     finally:
@@ -120,7 +120,7 @@ def _forget(store: LMDBStore) -> None:
 
 
 def _write_anew(path: Path) -> None:
-    """The same data in a new file: pages that are free still hold what stood in them."""
+    """Writes the same data to a new file: free pages still contain old data."""
     copy = path / "migrated"
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""``kas storage migrate`` on etcd: the values of a cluster written again as a server would write them today, while servers use it."""
+"""``kas storage migrate`` on etcd: rewrites the values of a cluster in the form of today's writes, while servers use it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from kas.store.rewrite import Rewritten
 from kas.store.transform import Transformers
 
 CALL_S = 60.0
-TOGETHER = 16  # writes under way at a time: etcd syncs its disk once for all that have come. Each is a revision of its own, for watches
+TOGETHER = 16  # concurrent writes: etcd syncs once for all that have arrived. Each has a revision of its own, for watches
 
 
 class EtcdMigration:
     """One pass over the keys of a cluster."""
 
     def __init__(self, config: Config, keys: Keys, values: StoredValues, transformers: Transformers | None) -> None:
-        """``values`` say how objects are stored."""
+        """``values`` encodes objects in their stored form."""
         self._client, self._keys, self._values, self._transformers = Client(config), keys, values, transformers
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections."""
         self._client.close()
 
     def look(self) -> None:
-        """Raises ``Refused`` for a cluster that holds objects of other prefixes only: somebody would give up the old keys of encryption."""
-        with contextlib.suppress(Denied):  # whom etcd does not let look
+        """Raises ``Refused`` for a cluster that only has objects of other prefixes: old encryption keys might be given up by
+        mistake."""
+        with contextlib.suppress(Denied):  # if etcd does not permit the read
             if holds_only_others(self._client, self._keys):
                 raise only_elsewhere("etcd", self._keys)
 
     def run(self) -> Rewritten:
-        """Writes each object again that is sealed, or stored, otherwise than it would be today. One that somebody else writes meanwhile
-        is as of today. Raises ``StoreError``."""
+        """Rewrites each object that is sealed, or stored, in another form than today's. An object that another client writes
+        meanwhile is up to date. Raises ``StoreError``."""
         done = Rewritten()
         with ThreadPoolExecutor(TOGETHER, "kas-migrate") as pool:
             for kvs in self._pages():
@@ -60,13 +61,13 @@ class EtcdMigration:
         return done
 
     def _pages(self) -> Iterator[Sequence[pb.KeyValue]]:
-        """All keys in order, each page as of its own moment: one revision for all would be forgotten by who compacts meanwhile."""
+        """Yields all keys in order, each page at its own revision: a single revision for all might be compacted meanwhile."""
         for page in pages(self._client, self._keys.to_etcd(ROOT), most=PAGE, within_s=CALL_S, moving=True):
             yield page.kvs
 
     def _today(self, kv: pb.KeyValue) -> pb.TxnRequest | None:
-        """What writes it as it would be today; None for what stands so already. Raises ``TransformError`` for what cannot be read or
-        sealed."""
+        """Returns the transaction that rewrites the object; None if it is up to date. Raises ``TransformError`` for a value
+        that cannot be read or sealed."""
         try:
             key = self._keys.from_etcd(kv.key)
         except UnicodeDecodeError as e:
@@ -91,5 +92,5 @@ class EtcdMigration:
         return pb.TxnRequest(compare=[compare], success=[pb.RequestOp(request_put=put)])
 
     def _carry_out(self, txn: pb.TxnRequest) -> bool:
-        """Whether nobody else has written it meanwhile. For any thread."""
+        """Commits; returns False if another client has written the object meanwhile. For any thread."""
         return bool(self._client.call(TXN, txn).succeeded)

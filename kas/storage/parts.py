@@ -1,4 +1,4 @@
-"""Clusters of etcd that are one server's store together (``--etcd-servers-overrides``): several sources as one, and a part of a source for
+"""Several etcd clusters of one server (``--etcd-servers-overrides``): several sources as one, and the part of a source for
 each of several targets."""
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from kas.storage.places import PAGE, ROOT, Entry, Source
 from kas.store.errors import Compacted
 
-# The prefixes of the keys that another cluster keeps, with "/" at their ends.
+# Prefixes of keys held by another cluster, with "/" at their ends.
 Prefixes = tuple[str, ...]
 
 
 class Part:
-    """The objects of a source that stand below some prefixes, or below none of them."""
+    """The objects of a source below some prefixes, or those below none of them."""
 
     def __init__(self, source: Source, prefixes: Prefixes, below: bool) -> None:
         self._source, self._prefixes, self._below = source, prefixes, below
@@ -29,11 +29,11 @@ class Part:
         return self._source.newest()
 
     def count(self) -> int:
-        """See ``Source``; of the whole."""
+        """See ``Source``; of the whole source."""
         return self._source.count()
 
     def scan(self, revision: int, prefix: str = ROOT, *, start: str = "", end: str = "", after: int = 0) -> Iterator[list[Entry]]:
-        """See ``Source``. What is asked for by a prefix of its own, as what others are understood by, is not divided."""
+        """See ``Source``. A scan of a given prefix, such as that of the definitions, is not divided."""
         for page in self._source.scan(revision, prefix, start=start, end=end, after=after):
             found = page if prefix != ROOT else [entry for entry in page if self._ours(entry.key)]
             if found:
@@ -44,14 +44,15 @@ class Part:
         return filter(self._ours, self._source.keys(revision))
 
     def close(self) -> None:
-        """The whole is its owner's."""
+        """Does nothing: the source belongs to its owner."""
 
 
 class Joined:
-    """A cluster, and others that keep what stands below their prefixes. What the first one has there nobody reads, so it is left out.
+    """A main cluster, and others that hold the keys below their prefixes. Keys of the main cluster there are unused, and left out.
 
-    Its revision is the sum of theirs: it grows with each of them, and none is ahead of it. What each of them was at is known for the
-    revisions that ``newest`` has told; another one is as good as forgotten."""
+    Its revision is the sum of theirs: it grows with each of them, and none is ahead of it. The individual revisions are known
+    for those that ``newest`` has returned; any other one counts as compacted.
+    """
 
     def __init__(self, main: Source, others: Sequence[tuple[Source, Prefixes]]) -> None:
         kept = tuple(prefix for _, prefixes in others for prefix in prefixes)
@@ -71,7 +72,7 @@ class Joined:
         return sum(part.count() for part in self._parts)
 
     def scan(self, revision: int, prefix: str = ROOT, *, start: str = "", end: str = "", after: int = 0) -> Iterator[list[Entry]]:
-        """See ``Source``. What was written after a revision that is not known is everything."""
+        """See ``Source``. After an unknown revision everything counts as written."""
         since = self._told.get(after) or [0] * len(self._parts)
         scans = [
             self._entries(part.scan(at, prefix, start=start, end=end, after=then))

@@ -1,7 +1,8 @@
-"""Where objects are kept, as the commands that move and look after them see it: something to read at one revision, or to fill.
+"""Places where objects are stored: sources to read at one revision, and targets to fill.
 
-A *place* is named ``lmdb:DIR`` (the ``--data-dir`` of a server) or ``etcd:URL,URL``. All keys are the store's own (``/registry/…``). What
-is read comes as ``Entry``; in which form is the place's, and ``Forms`` makes the other one. Sources may be in use by servers meanwhile.
+A *place* is named ``lmdb:DIR`` (the ``--data-dir`` of a server) or ``etcd:URL,URL``. All keys are the store's own
+(``/registry/…``). Objects are read as ``Entry``; its form depends on the place, and ``Forms`` converts to the other one.
+Sources may be in use by servers.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from kas.store.etcd.layout import Undecodable
 from kas.types.scheme import Scheme
 
 ROOT = "/registry/"
-LAST = ROOT + "\U0010ffff"  # behind every key
+LAST = ROOT + "\U0010ffff"  # after every key
 PAGE = 500
 
 
 class Refused(StoreError):
-    """What was asked is not done; the text says why, in one line."""
+    """The request is refused; the message says why, in one line."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One object: a draft (LMDB) or etcd's value, opened, or ``why`` it cannot be. ``lease_s`` is what is left of its life in seconds, 0
-    for ever."""
+    """One object: a draft (LMDB), or etcd's value in plain form, or ``why`` it cannot be opened. ``lease_s`` is its remaining
+    lifetime in seconds, 0 if unlimited."""
 
     key: str
     revision: int
@@ -44,7 +45,7 @@ class Entry:
 
 
 class Forms:
-    """From each form to the other."""
+    """Converts between the two forms."""
 
     def __init__(self, as_json: bool = False) -> None:
         """``as_json``: see ``StoredValues``."""
@@ -54,7 +55,7 @@ class Forms:
         self.values, self._as_json = StoredValues(registries, as_json), as_json
 
     def draft(self, entry: Entry) -> Draft:
-        """Raises ``Undecodable``."""
+        """Returns the draft. Raises ``Undecodable``."""
         if entry.draft is not None:
             return entry.draft
         if entry.value is None:
@@ -62,18 +63,19 @@ class Forms:
         return leased(self.values.decode(entry.key, entry.value), entry.lease_s)
 
     def value(self, entry: Entry) -> bytes:
-        """As kube-apiserver stores it; what etcd gave stays as it is, unless it is to be JSON. Raises ``Undecodable``."""
+        """Returns the value as kube-apiserver stores it; a value of etcd is not changed, unless JSON is requested. Raises
+        ``Undecodable``."""
         if entry.value is not None:
             return self.values.today(entry.key, entry.value) if self._as_json and entry.value.startswith(MAGIC) else entry.value
         if entry.draft is None:
             raise Undecodable(entry.why)
-        # Without the message that was stored, whose resourceVersion etcd's has not.
+        # Without the stored message: it has a resourceVersion, which values of etcd do not have.
         plain = build_record(entry.draft.head, entry.draft.tail, type_prefix_len=entry.draft.type_prefix_len)
         return self.values.encode(entry.key, plain)
 
 
 def leased(draft: Draft, lease_s: int) -> Draft:
-    """The same object, ending after so many seconds."""
+    """Returns the same object with a lease of ``lease_s`` seconds."""
     if draft.lease_s == lease_s:
         return draft
     return build_record(
@@ -83,8 +85,8 @@ def leased(draft: Draft, lease_s: int) -> Draft:
 
 @dataclass(frozen=True)
 class Note:
-    """How far a copy is, kept in its target: what it is of, the revision it reads, the last key it wrote (unless it is ``complete``), and
-    the revision of the target itself then."""
+    """The progress of a copy, stored in its target: the source, the revision being read, the last key written (unless it is
+    ``complete``), and the revision of the target itself at that time."""
 
     source: str
     revision: int
@@ -93,12 +95,12 @@ class Note:
     own: int = 0
 
     def to_json(self) -> bytes:
-        """What is kept."""
+        """Returns the stored form."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def from_json(raw: bytes) -> Note:
-        """Raises ``Refused`` for what is no note."""
+        """Parses a note. Raises ``Refused`` for an invalid one."""
         try:
             return Note(**json.loads(raw))
         except (ValueError, TypeError):
@@ -106,23 +108,23 @@ class Note:
 
     @property
     def caught_up(self) -> bool:
-        """Whether there was a time when all had been copied: it is only of what happened since that something may be missing."""
+        """Whether the copy was complete at some time: only later changes may be missing."""
         return self.complete or self.at == LAST
 
     def moved(self, at: str) -> Note:
-        """The same, up to a further key."""
+        """Returns the note with a later key."""
         return replace(self, at=at)
 
 
 class Digest:
-    """Of keys and forms, whatever order they come in: the sum of their SHA-256s. What has a lease is counted only: it may end while one
-    looks."""
+    """A digest of keys and forms, independent of their order: the sum of their SHA-256s. Objects with a lease are only
+    counted: they may expire during the comparison."""
 
     def __init__(self) -> None:
         self._sum = self.count = self.leased = self.bytes = 0
 
     def add(self, entry: Entry, form: bytes) -> None:
-        """Takes in one object."""
+        """Adds an object."""
         if entry.lease_s:
             self.leased += 1
             return
@@ -132,53 +134,54 @@ class Digest:
         self.bytes += len(form)
 
     def hex(self) -> str:
-        """64 digits."""
+        """Returns 64 hexadecimal digits."""
         return f"{self._sum:064x}"
 
 
 class Source(Protocol):
-    """What can be read at one revision."""
+    """A place that can be read at one revision."""
 
     name: str
-    identity: str  # the same for the same objects, whenever they are read
+    identity: str  # the same for the same content, at any time
 
     def newest(self) -> int:
-        """The newest revision."""
+        """Returns the newest revision."""
         ...
 
     def count(self) -> int:
-        """About how many objects there are."""
+        """Returns the approximate number of objects."""
         ...
 
     def scan(self, revision: int, prefix: str = ROOT, *, start: str = "", end: str = "", after: int = 0) -> Iterator[list[Entry]]:
-        """Everything under a prefix as of a revision, page by page: keys behind ``start`` up to ``end``, written after a revision. Raises
-        ``Compacted`` when that state is forgotten."""
+        """Yields everything under a prefix at a revision, in pages: keys after ``start`` up to ``end``, written after the
+        revision ``after``. Raises ``Compacted`` if that state is gone."""
         ...
 
     def keys(self, revision: int) -> Iterator[str]:
-        """All keys as of a revision."""
+        """Yields all keys at a revision."""
         ...
 
     def close(self) -> None:
-        """Lets go of it. Idempotent."""
+        """Releases the source. Idempotent."""
         ...
 
 
 class Target(Protocol):
-    """What can be filled. Everything is written with the note that tells so, or before it."""
+    """A place that can be filled. Every write is made together with the note that records it, or before that."""
 
     name: str
 
     def overlaps(self, source: Source) -> bool:
-        """Whether the source would show what is written here."""
+        """Returns whether the source contains what is written here."""
         ...
 
     def begin(self, forms: Forms) -> Note | None:
-        """The note of the copy that was begun here; None for an empty place. Raises ``Refused`` for one that is not ours to fill."""
+        """Returns the note of a copy that was begun here; None for an empty place. Raises ``Refused`` for a place that must
+        not be filled."""
         ...
 
     def put(self, entries: list[Entry], note: Note) -> list[tuple[str, str]]:
-        """Writes a page; returns (key, why) of what cannot be kept here."""
+        """Writes a page; returns (key, why) of objects that cannot be stored here."""
         ...
 
     def remove(self, keys: list[str], note: Note) -> None:
@@ -186,32 +189,32 @@ class Target(Protocol):
         ...
 
     def stored(self) -> Iterator[str]:
-        """All keys."""
+        """Yields all keys."""
         ...
 
     def complete(self, note: Note) -> None:
-        """Everything as of the note's revision is here."""
+        """Records that everything at the note's revision is here."""
         ...
 
     def read(self) -> Iterator[tuple[Entry, bytes]]:
-        """All entries, each with what the digest looks at."""
+        """Yields all entries, each with the form for the digest."""
         ...
 
     def form(self, entry: Entry) -> bytes:
-        """What the digest is to find of a source's entry. Raises ``Undecodable``."""
+        """Returns the form that the digest expects for a source's entry. Raises ``Undecodable``."""
         ...
 
     def finish(self) -> str:
-        """Makes it a place that servers may use; a sentence about revisions for who moves."""
+        """Makes the place usable by servers; returns a sentence about revisions for the user."""
         ...
 
     def close(self) -> None:
-        """Lets go of it. Idempotent."""
+        """Releases the target. Idempotent."""
         ...
 
 
 def chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    """In lists of at most ``size``."""
+    """Yields lists of at most ``size`` items."""
     chunk: list[str] = []
     for item in items:
         chunk.append(item)

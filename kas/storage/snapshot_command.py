@@ -1,4 +1,4 @@
-"""``kas snapshot``: files that hold everything stored at one revision."""
+"""``kas snapshot``: files with everything stored, at one revision."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from kas.storage.places import Refused
 from kas.storage.snapshots import ETCD, LMDB, Status, kind_of, lmdb_pieces, lmdb_status, restore_lmdb, save, unpacked
 from kas.store.etcd.layout import Keys
 
-BUMP = 1_000_000_000  # what etcd's guide to disaster recovery adds for Kubernetes
-# After an interrupt. A store that was begun as another kind's file is gone on with; one of LMDB's own file is not there before it is whole.
+BUMP = 1_000_000_000  # the bump that etcd's guide to disaster recovery recommends for Kubernetes
+# After an interrupt. A store begun from an etcd file is continued; one from an LMDB file does not exist before it is complete.
 LEFT = {"save": "no file was written", "restore": "the same command again brings what is missing"}
 USAGE = """usage: kas snapshot <command>
 
@@ -62,7 +62,7 @@ A file is of one cluster: what --etcd-servers-overrides keeps in another one is 
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the command; returns the exit code. Everything wrong is told on standard error."""
+    """Runs the command; returns the exit code. All errors are reported on standard error."""
     commands: dict[str, Callable[[list[str]], int]] = {"save": _save, "restore": _restore, "status": _status, "verify": _verify}
     if {"-h", "--help"} & set(args):
         print(USAGE, end="")
@@ -116,7 +116,7 @@ def _restore(args: list[str]) -> int:
 
 
 def _opened(path: Path, a: Arguments) -> AbstractContextManager[Any]:
-    """A snapshot as a source, checked."""
+    """Returns a checked snapshot as a source."""
     transformers = a.transformers()
     if kind_of(path) == LMDB:
         return unpacked(path, path.absolute().parent, transformers)

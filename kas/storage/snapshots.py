@@ -1,8 +1,9 @@
-"""Snapshots: one file, streamed while servers write, that ends with the SHA-256 (32 bytes) of all before it.
+"""Snapshots: a file, streamed while servers write, that ends with the SHA-256 (32 bytes) of everything before it.
 
-Of etcd it is etcd's own file, as ``etcdctl snapshot save`` writes it and ``etcdctl`` and ``etcdutl`` read it. Of LMDB it is a compact
-copy of the data file at one revision (``mdb_env_copy``), so it is a store of the format of ``kas/store/_engine.pxd`` once the last 32 bytes
-are taken off. Both are whole pages, so their length tells that the checksum is there, and the first page which of them it is.
+For etcd it is etcd's own file, as ``etcdctl snapshot save`` writes it and ``etcdctl`` and ``etcdutl`` read it. For LMDB it is
+a compact copy of the data file at one revision (``mdb_env_copy``), so it is a store in the format of
+``kas/store/_engine.pxd`` without the last 32 bytes. Both consist of whole pages, so their length shows whether there is a
+checksum, and the first page identifies the database.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kas.store.etcd.bolt import READ, SHA, SHA_BLOCK, BadSnapshot, sha256
 from kas.store.transform import Transformers
 from kas.store.unfinished import RESTORING
 
-LMDB_MAGIC = 0xBEEFC0DE  # at byte 16, behind the header of the first page
+LMDB_MAGIC = 0xBEEFC0DE  # at byte 16, after the header of the first page
 LMDB, ETCD = "lmdb", "etcd"
 MOST = 1 << 40
 
@@ -35,7 +36,7 @@ Told = Callable[[int], None]  # bytes so far
 
 @dataclass(frozen=True)
 class Status:
-    """What a snapshot holds. ``keys`` are objects below the prefix, ``revisions`` what etcd keeps of all keys."""
+    """The content of a snapshot. ``keys`` are objects below the prefix, ``revisions`` what etcd keeps of all keys."""
 
     form: str
     sha256: str
@@ -45,7 +46,7 @@ class Status:
 
 
 def kind_of(path: Path) -> str:
-    """``LMDB`` or ``ETCD``. Raises ``BadSnapshot`` for what is neither, ``OSError``."""
+    """Returns ``LMDB`` or ``ETCD``. Raises ``BadSnapshot`` for any other file, ``OSError``."""
     size = path.stat().st_size
     with open(path, "rb") as f:
         head = f.read(64)
@@ -59,8 +60,8 @@ def kind_of(path: Path) -> str:
 
 
 def save(pieces: Iterator[bytes], to: Path, told: Told, sealed: bool) -> str:
-    """Writes a stream to a new file; returns its SHA-256 in hexadecimal. ``sealed``: the stream ends with it already, and it is compared.
-    Raises ``Refused`` for a file that is there, ``BadSnapshot`` for a stream that was damaged."""
+    """Writes a stream to a new file; returns its SHA-256 in hexadecimal. ``sealed``: the stream already ends with its digest,
+    which is verified. Raises ``Refused`` for an existing file, ``BadSnapshot`` for a damaged stream."""
     if to.exists():
         raise Refused(f"{to} is there already: name a new file")
     partial = to.with_name(to.name + ".part")
@@ -88,14 +89,14 @@ def save(pieces: Iterator[bytes], to: Path, told: Told, sealed: bool) -> str:
         os.replace(partial, to)
     except BaseException as e:
         partial.unlink(missing_ok=True)
-        if isinstance(e, OSError) and e.filename is None:  # what writing raises does not say where
+        if isinstance(e, OSError) and e.filename is None:  # errors of writing do not name the file
             e.filename = str(to)
         raise
     return digest.hexdigest()
 
 
 def lmdb_pieces(store_dir: Path) -> Iterator[bytes]:
-    """The compact copy of a store that may be in use, as a stream."""
+    """Yields the compact copy of a store that may be in use."""
     if not (store_dir / "data.mdb").is_file():
         raise Refused(f"{store_dir.parent} holds no store")
     r, w = os.pipe()
@@ -121,7 +122,7 @@ def lmdb_pieces(store_dir: Path) -> Iterator[bytes]:
 
 
 def check_sum(path: Path) -> str:
-    """The checksum of an LMDB snapshot, compared. Raises ``BadSnapshot``."""
+    """Verifies and returns the checksum of an LMDB snapshot. Raises ``BadSnapshot``."""
     size = path.stat().st_size - SHA
     digest = sha256(path, size)
     with open(path, "rb") as f:
@@ -132,7 +133,7 @@ def check_sum(path: Path) -> str:
 
 
 def unpack(path: Path, store_dir: Path) -> None:
-    """The data file of a checked LMDB snapshot, in a new directory."""
+    """Writes the data file of a checked LMDB snapshot to a new directory."""
     store_dir.mkdir(mode=0o700, parents=True)
     left = path.stat().st_size - SHA
     with open(path, "rb") as f, open(store_dir / "data.mdb", "wb") as out:
@@ -155,7 +156,7 @@ def unpack(path: Path, store_dir: Path) -> None:
 
 @contextmanager
 def unpacked(path: Path, beside: Path, transformers: Transformers | None = None) -> Iterator[LMDBSource]:
-    """An LMDB snapshot as a source, from a copy that is removed again."""
+    """Returns an LMDB snapshot as a source, from a temporary copy."""
     digest = check_sum(path)
     at = beside / f".{path.name}.{os.getpid()}"
     try:
@@ -171,7 +172,7 @@ def unpacked(path: Path, beside: Path, transformers: Transformers | None = None)
 
 
 def restore_lmdb(path: Path, data_dir: Path, bump: int, max_size: int) -> int:
-    """Makes the store of a data directory that has none; returns its revision, which is ``bump`` higher than the snapshot's. Raises
+    """Creates the store of a data directory without one; returns its revision, which is ``bump`` above the snapshot's. Raises
     ``BadSnapshot``, ``Refused``."""
     with claim(data_dir):
         final, at = data_dir / "store", data_dir / RESTORING
@@ -189,7 +190,7 @@ def restore_lmdb(path: Path, data_dir: Path, bump: int, max_size: int) -> int:
 
 
 def bumped(store_dir: Path, bump: int, max_size: int) -> int:
-    """Moves a store's revision on; returns it."""
+    """Advances a store's revision; returns it."""
     store = open_store(str(store_dir), max_size=max_size)
     try:
         if bump:
@@ -200,7 +201,7 @@ def bumped(store_dir: Path, bump: int, max_size: int) -> int:
 
 
 def lmdb_status(path: Path, beside: Path) -> Status:
-    """Raises ``BadSnapshot``."""
+    """Returns the status of an LMDB snapshot. Raises ``BadSnapshot``."""
     with unpacked(path, beside) as source:
         revision, keys = source.newest(), source.store.count(ROOT)
     size = path.stat().st_size

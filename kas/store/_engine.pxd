@@ -1,27 +1,29 @@
-# The storage engine's design page: what lies on disk, who owns what in memory, which functions carry the weight.
+# The storage engine's design page: the layout on disk, the ownership of memory, and the main functions.
 #
-# Parts, in the order of inclusion (each says at its top what it trusts and where it is measured):
+# Parts, in the order of inclusion (each names at its top what it trusts and its benchmark):
 #   lmdb      the functions of LMDB, keys, errors            scan      a range as records or as the bytes of a list
 #   block     labels and fields as bytes                     history   the log: events, and states at older revisions
 #   splice    a resourceVersion inside a protobuf message    watching  from an event to who watches
 #   record    one stored object                              upkeep    compaction, expiry
+#   record    one stored object                              upkeep    compaction, expiry
 #   draft     an object before its revision is known         write     one transaction of a group commit
-#   seal      what is stored of a sealed object              commit    operations, from Python to that transaction and back
-#   match     selectors on heads                             shared    memory that the workers share
+#   seal      the stored form of a sealed object             commit    operations, from Python to that transaction and back
+#   match     selectors on heads                             shared    memory shared by the workers
 #   frame     lines of a watch
 #   env, gather: the environment and its transactions; walking a range
 #
 # Tables of the environment, one LMDB file:
-#   (unnamed)  "kas.format" "kas.revision" "kas.compacted"   its page is written by every commit anyway
+#   (unnamed)  "kas.format" "kas.revision" "kas.compacted"   every commit writes its page anyway
 #   current    key → Head, key, label block, field block     small and dense: selectors read nothing else
 #   body       key → JSON as served, protobuf message        of a sealed object: the sealed payload
 #   log        LogKey → LogHead, key, head and body of the record *before* the write
 #   expiry     deadline (8 bytes, big endian), key → revision, full key
-# Keys beyond 470 bytes are cut and digested (key_bytes). Integers are little endian where not said otherwise.
+# Keys beyond 470 bytes are cut and digested (key_bytes). Integers are little endian unless stated otherwise.
 #
-# Ownership: pointers into the map are good until their transaction ends or writes; nothing of them leaves a function that began
-# the transaction. What leaves are bytes objects: a Record's `head` and `body`, a scan's answer. A batch of writes points into the
-# bytes of its operations, which the caller's list keeps alive, and owns (malloc, free) the previous records that it copies.
+# Ownership: pointers into the map are valid until their transaction ends or writes; none of them leaves the function that
+# began the transaction. Results are bytes objects: a Record's `head` and `body`, the answer of a scan. A batch of writes
+# points into the bytes of its operations, which the caller's list keeps alive, and owns (malloc, free) the previous records
+# that it copies.
 
 cimport cython
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
@@ -31,41 +33,41 @@ cdef extern from "<pthread.h>":
         pass
 
 cdef extern from *:
-    ctypedef struct kas_val:  # MDB_val: bytes, somewhere
+    ctypedef struct kas_val:  # MDB_val: a pointer to bytes
         size_t size
         void *data
 
 
 # -- on disk ------------------------------------------------------------------------------------------------------------
 
-cdef packed struct Head:         # in front of each value of `current`; 72 bytes
+cdef packed struct Head:         # before each value of `current`; 72 bytes
     uint32_t magic               # HEAD_MAGIC
     uint32_t flags               # HEAD_SEALED
     uint64_t create_revision
     uint64_t mod_revision        # the resourceVersion
     uint64_t lease_expiry        # Unix seconds, 0 for never
     uint64_t version             # 1 after the create, one more with each update
-    uint32_t json_len            # of the body; all of it when sealed
+    uint32_t json_len            # of the body; all of it if sealed
     uint32_t proto_len           # 0: no message
-    uint32_t rv_off              # where the digits of the resourceVersion stand in the JSON
-    uint32_t meta_end            # end of the "metadata" member in the JSON, 0: not known
+    uint32_t rv_off              # offset of the resourceVersion's digits in the JSON
+    uint32_t meta_end            # end of the "metadata" member in the JSON, 0: unknown
     uint16_t rv_len
     uint16_t type_prefix_len     # {"kind":…,"apiVersion":…,
     uint32_t key_len
-    uint32_t labels_len          # 0 when sealed, as fields_len
+    uint32_t labels_len          # 0 if sealed, like fields_len
     uint32_t fields_len
 
-cdef packed struct LogKey:       # key of `log`; both big endian. Format 1 had no index: such keys mean index 0
+cdef packed struct LogKey:       # key of `log`; both fields big endian. Format 1 had no index: its keys mean index 0
     uint64_t revision
     uint32_t index               # position among the writes of one revision
 
-cdef packed struct LogHead:      # in front of each value of `log`
+cdef packed struct LogHead:      # before each value of `log`
     uint32_t op                  # 1 create, 2 update, 3 delete
     uint32_t key_len
-    uint32_t head_len            # 0: there was no record before
+    uint32_t head_len            # 0: there was no previous record
     uint32_t body_len            # without protobuf: the history keeps JSON, or the sealed payload
 
-cdef packed struct Payload:      # in front of what a transformer seals: a draft, which has no revision yet
+cdef packed struct Payload:      # before the data that a transformer seals: a draft, which has no revision yet
     uint32_t magic               # PAYLOAD_MAGIC
     uint32_t head_len            # then head, tail, labels, fields and proto, in this order
     uint32_t tail_len
@@ -79,13 +81,13 @@ cdef packed struct Payload:      # in front of what a transformer seals: a draft
 
 # -- in memory ----------------------------------------------------------------------------------------------------------
 
-cdef struct Splice:              # where a protobuf message has its resourceVersion
-    size_t meta                  # where the content of the metadata begins
+cdef struct Splice:              # the position of the resourceVersion in a protobuf message
+    size_t meta                  # offset of the content of the metadata
     size_t meta_len
     size_t at                    # the length byte of metadata.resourceVersion
     size_t digits                # its value
 
-cdef struct Parts:               # what compose() makes a record of; points into a Draft or an opened payload
+cdef struct Parts:               # input of compose(); points into a Draft or an opened payload
     const char *head
     size_t head_len
     const char *tail
@@ -104,15 +106,15 @@ cdef struct Value:
     const char *p
     size_t n
 
-cdef struct Requirement:         # one of a selector; all must hold
+cdef struct Requirement:         # one requirement of a selector; all must hold
     int op                       # R_…
-    bint needs                   # fails where its key is absent
+    bint needs                   # fails if its key is absent
     bint exact                   # holds for its first value and no other
     const char *key
     size_t key_len
     Value *values                # sorted
     size_t n_values
-    int64_t bound                # of gt and lt
+    int64_t bound                # for gt and lt
 
 cdef struct Item:                # a record found by a walk, in the map or in an opened record that Gather.opened keeps
     const char *head
@@ -125,7 +127,7 @@ cdef enum:
     GIVES_JSON = 1
     GIVES_PROTO = 2
 
-cdef struct Gather:              # what a walk is asked and what it found
+cdef struct Gather:              # the parameters and results of a walk
     Item *items                  # malloc'd, freed by scan()
     size_t n, cap, looked        # looked: records of the range up to the end of the page, selected or not
     const char *prefix
@@ -133,20 +135,20 @@ cdef struct Gather:              # what a walk is asked and what it found
     const char *start            # full start key
     size_t start_len
     size_t limit                 # 0: none
-    size_t max_bytes, held       # what ends a page besides, 0 for nothing: bytes, those of the record that reaches it included
-    int gives                    # what is given of a record and so counted: GIVES_JSON, GIVES_PROTO, or all that is stored
-    int count                    # whether to count what is left
+    size_t max_bytes, held       # size at which a page ends, 0 for none, and the size so far; the record that reaches it is included
+    int gives                    # the part of a record to return, and to count: GIVES_JSON, GIVES_PROTO, or everything stored
+    int count                    # whether to count the remaining keys
     int want_body
-    bint refuses_plain           # what is stored as it is is not to be read
+    bint refuses_plain           # records stored in plain form may not be read
     uint64_t revision
     int64_t remaining
     bint more
-    void *opened                 # scan()'s list of opened records; the error last, when one could not be opened
+    void *opened                 # scan()'s list of opened records; its last element is the error if one could not be opened
 
 cdef struct Prepared:            # one operation of a batch
-    int kind                     # PUT, DEL, CHECK (its precondition only) or NOTHING (its revision only)
-    int group                    # operations with the same number stand together; all or nothing
-    int64_t at                   # EACH, ONE or the revision given from outside
+    int kind                     # PUT, DEL, CHECK (a precondition only) or NOTHING (a revision only)
+    int group                    # operations with the same number are adjacent, and are applied together or not at all
+    int64_t at                   # EACH, ONE or an externally assigned revision
     uint32_t index               # position among the writes of its revision
     const char *key
     size_t key_len
@@ -154,7 +156,7 @@ cdef struct Prepared:            # one operation of a batch
     size_t full_len
     int64_t expected             # -1: no precondition
     Parts parts
-    const char *sealed           # what is stored instead of the body; NULL: not sealed
+    const char *sealed           # stored instead of the body; NULL: not sealed
     size_t sealed_len
     int64_t lease_s
     # results
@@ -172,18 +174,18 @@ cdef struct Slot:                # a worker's counters in the shared memory; its
     int64_t pid
     int64_t mutating
     int64_t readonly
-    int64_t beats               # turns of its loop's clock
+    int64_t beats               # ticks of its event loop's clock
     int64_t unused[12]
 
 
 cdef class Env:                          # one data directory, open
     cdef void *env                       # MDB_env, NULL once closed
     cdef void *spare                     # one read transaction, reset, kept for the next reader
-    cdef pthread_rwlock_t lock           # read: around every transaction; write: around remapping and closing
+    cdef pthread_rwlock_t lock           # read: held by every transaction; write: held for remapping and closing
     cdef unsigned int main, current, body, log, expiry
-    cdef readonly size_t limit           # bytes the operator allows; the map may grow a little above it so that deletes go on
+    cdef readonly size_t limit           # bytes that the operator allows; the map may grow a little above it so that deletes still work
     cdef readonly str path
-    cdef public object transformer_for   # key → Transformer or None; None when nothing is ever sealed
+    cdef public object transformer_for   # key → Transformer or None; None if nothing is ever sealed
 
     cdef int _open_table(self, void *txn, str name, bint write) except? -1
     cdef int begin_read(self, void **txn) noexcept nogil   # end_read must follow
@@ -198,8 +200,8 @@ cdef class Env:                          # one data directory, open
 cdef class Record:               # one stored object at one revision; immutable
     cdef readonly bytes head     # Head, key, labels, fields: checked by head_ok
     cdef readonly bytes body     # JSON, protobuf: checked by body_ok
-    cdef readonly bint sealed    # it was stored sealed (and has been opened)
-    cdef readonly bint stale     # with a key or a form that is no longer the one to write
+    cdef readonly bint sealed    # the record is stored sealed (and was opened)
+    cdef readonly bint stale     # sealed with an outdated key or form
     cdef object spliced(self, uint64_t revision, bint partial)
 
 cdef class Draft:                # an object before its revision is known; immutable
@@ -212,10 +214,10 @@ cdef class Draft:                # an object before its revision is known; immut
 
 @cython.final
 cdef class Matcher:              # a compiled selector; immutable
-    cdef Requirement *reqs       # of labels, then of fields; each sorted by key
+    cdef Requirement *reqs       # for labels, then for fields; each sorted by key
     cdef Value *values
     cdef size_t n, n_labels
-    cdef size_t needed_labels, needed_fields  # how many need their key
+    cdef size_t needed_labels, needed_fields  # numbers of requirements that need their key
     cdef bytes keep              # owns every byte the requirements point to
 
 cdef class RangeResult:          # one page of a range
@@ -235,22 +237,22 @@ cdef class Event:                # one write, with the states before and after
     cdef readonly str key
     cdef readonly Record record
     cdef readonly Record previous
-    cdef readonly object error   # what kept a sealed state from being opened
+    cdef readonly object error   # why a sealed state could not be opened
     cdef dict _frames
 
-cdef class Queued:               # what waits for one watcher
+cdef class Queued:               # the events queued for one watcher
     cdef readonly object _queue  # a deque of Events
     cdef public object on_ready
     cdef public Py_ssize_t limit, _bytes
     cdef public object _taken, _joined  # revisions
     cdef public bint _live
 
-cdef class Sent:                 # events, until the turn of the loop is over
+cdef class Sent:                 # events sent in the current turn of the loop
     cdef object _soon, _told, __weakref__
     cdef Py_ssize_t _n
     cdef int add(self, Py_ssize_t n) except -1
 
-cdef class Forward:              # from a watcher's events to a stream's connection
+cdef class Forward:              # passes a watcher's events to a stream's connection
     cdef public object wake, begin, unsent, failed
     cdef public Queued queued
     cdef Matcher _matcher
@@ -264,7 +266,7 @@ cdef class Forward:              # from a watcher's events to a stream's connect
     cdef bytes _seen(self, Event event)
     cdef bytes _made(self, Event event, str kind)
 
-cdef class Op:                   # one write: asked, then answered
+cdef class Op:                   # one write: the request, later the result
     cdef readonly str key
     cdef readonly bint check     # writes nothing
     cdef readonly object expected
@@ -274,11 +276,11 @@ cdef class Op:                   # one write: asked, then answered
     cdef readonly Record record
     cdef readonly Record previous
     cdef readonly Event event
-    cdef readonly object error   # what kept the previous record from being opened
-    cdef bytes raw, full         # the engine's key and the whole one
+    cdef readonly object error   # why the previous record could not be opened
+    cdef bytes raw, full         # the engine's key and the whole key
     cdef bytes sealed
 
-cdef class SharedMemory:         # a worker's view on the memory of all
+cdef class SharedMemory:         # a worker's view of the memory shared by all
     cdef object map
     cdef char *base              # one page: the revision at 64; then the slots
     cdef Slot *own
@@ -291,10 +293,10 @@ cdef class SharedMemory:         # a worker's view on the memory of all
 cdef bytes key_bytes(str key)                                  # the engine's key of a path
 cdef Record stored_record(Env env, const char *head, size_t head_len, const char *body, size_t body_len)  # checked, copied, opened
 cdef size_t compose(const Parts *s, const char *key, size_t key_len, uint64_t revision, char *head, char *body) noexcept nogil  # Parts → head, body
-cdef bytes payload_of(Draft d)                                 # what a transformer is given to seal
-cdef object refused_plain(Env env, str key)                    # why what is stored as it is may not be read, or None
-cdef Record open_record(Env env, const char *head, const char *body, size_t body_len)  # a sealed record, as if it had never been
-cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil           # a range as it is now
-cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) except? -2  # a range as it was
-cdef dict undo_since(Env env, void *txn, uint64_t revision, bytes prefix)                # key → where the log has its state of then
+cdef bytes payload_of(Draft d)                                 # the input of a transformer's seal
+cdef object refused_plain(Env env, str key)                    # why a record stored in plain form may not be read, or None
+cdef Record open_record(Env env, const char *head, const char *body, size_t body_len)  # a sealed record as if it were plain
+cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil           # a range in its current state
+cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) except? -2  # a range at an older revision
+cdef dict undo_since(Env env, void *txn, uint64_t revision, bytes prefix)                # key → position of its state in the log
 cdef int write_batch(Env env, Prepared *ops, size_t n, uint64_t now_s, uint64_t *before, uint64_t *newest) noexcept nogil  # one transaction

@@ -1,4 +1,4 @@
-"""Types of the compiled engine. What a name means stands with its definition in ``engine/*.pxi``, the layout in ``_engine.pxd``."""
+"""Types of the compiled engine. The definitions in ``engine/*.pxi`` document the names, ``_engine.pxd`` the layout."""
 
 from asyncio import Future
 from collections import deque

@@ -1,7 +1,7 @@
 """The compiled core of the store: records, selectors, frames, the engine, scans, history, the group commit, shared memory.
 
-The design page is ``_engine.pxd``; types for Python callers stand in ``_engine.pyi``. Functions over bytes: no event loop, no
-logging. May import nothing of kas.
+The design page is ``_engine.pxd``; ``_engine.pyi`` has the types for Python callers. Only functions on bytes: no event loop,
+no logging. Must not import anything of kas.
 """
 
 include "engine/lmdb.pxi"

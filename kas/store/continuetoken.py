@@ -1,7 +1,7 @@
 """The ``continue`` token of a chunked list: apiserver's ``storage/continue.go``.
 
-A token names the next key below the list's prefix and the revision the list is consistent at (-1: no matter which). It
-is not secret and not signed; ``decode`` refuses whatever would leave the prefix.
+A token names the next key below the list's prefix and the revision at which the list is consistent (-1: any). It is neither
+secret nor signed; ``decode`` refuses keys outside the prefix.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _ESCAPED = {**{i: f"\\u{i:04x}" for i in range(32)}, **{ord(c): text for c, text
 
 
 class ContinueError(ValueError):
-    """A token or key that does not fit; ``str()`` is upstream's message."""
+    """An invalid token or key; ``str()`` is upstream's message."""
 
 
 def encode(key: str, prefix: str, resource_version: int) -> str:
-    """The token to go on at ``key``. Raises ContinueError when ``key`` is not below ``prefix``."""
+    """Returns the token to continue at ``key``. Raises ContinueError when ``key`` is not below ``prefix``."""
     start = key.removeprefix(prefix)
     if start == key:
         raise ContinueError("unable to encode next field: the key and key prefix do not match")
@@ -35,7 +35,7 @@ def encode(key: str, prefix: str, resource_version: int) -> str:
 
 
 def decode(token: str, prefix: str) -> tuple[str, int]:
-    """(key to start at, revision) of ``token``; the key always lies below ``prefix``. Raises ContinueError."""
+    """Returns (key to start at, revision) of ``token``; the key is always below ``prefix``. Raises ContinueError."""
     try:
         data = gojson.loads(_decode_base64(token))
         value = _fields(data)
@@ -76,7 +76,8 @@ _TYPES: dict[str, tuple[type, str]] = {"v": (str, "string"), "rv": (int, "int64"
 
 
 def _fields(data: Any) -> dict[str, Any]:
-    """The three fields by Go's rules: keys in any case, null and unknown keys passed over, zero values for the rest."""
+    """Returns the three fields by Go's rules: keys are case-insensitive, null and unknown keys are ignored, missing ones are
+    zero values."""
     out: dict[str, Any] = {"v": "", "rv": 0, "start": ""}
     if data is None:
         return out
@@ -95,7 +96,7 @@ def _fields(data: Any) -> dict[str, Any]:
 
 
 def _json_string(text: str) -> str:
-    """``text`` as encoding/json writes it, which escapes more than JSON asks for."""
+    """Returns ``text`` as encoding/json writes it, which escapes more than JSON requires."""
     if text.isalnum() and text.isascii():
         return f'"{text}"'
     return f'"{text.translate(_ESCAPED)}"'

@@ -1,4 +1,4 @@
-"""What a store may answer instead of what was asked. Mapped to API errors in one place, ``kas/endpoints/__init__.py``."""
+"""The errors of a store. They are mapped to API errors in one place, ``kas/endpoints/__init__.py``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from kas.store._engine import Record
 
 
 class StoreError(Exception):
-    """Base of all errors of a store."""
+    """Base class of all store errors."""
 
 
 class Conflict(StoreError):
-    """The precondition on the mod revision failed. ``current`` is the record now, or None when the key is absent; ``key``
-    says which operation of a transaction it was."""
+    """The precondition on the mod revision failed. ``current`` is the current record, or None when the key is absent; ``key``
+    names the operation of a transaction that failed."""
 
     def __init__(self, current: Record | None, key: str = "") -> None:
         super().__init__("precondition failed")
@@ -19,7 +19,7 @@ class Conflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is older than the history. ``compacted`` is the oldest that can still be read."""
+    """The requested revision is older than the history. ``compacted`` is the oldest that can still be read."""
 
     def __init__(self, requested: int, compacted: int) -> None:
         super().__init__(f"revision {requested} has been compacted (oldest: {compacted})")
@@ -27,7 +27,7 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The revision asked for has not happened yet."""
+    """The requested revision has not happened yet."""
 
     def __init__(self, requested: int, current: int) -> None:
         super().__init__(f"revision {requested} is in the future (current: {current})")
@@ -35,36 +35,36 @@ class FutureRevision(StoreError):
 
 
 class Full(StoreError):
-    """The map or the disk is full. Nothing of the write was kept; reads go on."""
+    """The map or the disk is full. Nothing of the write was kept; reads still work."""
 
 
 class Failed(StoreError):
-    """The disk failed at a write. Nothing of it was kept; what is there is read on."""
+    """The disk failed during a write. Nothing of the write was kept; reads still work."""
 
 
 class Damaged(StoreError):
-    """The system that decides has found its own data damaged, and takes no writes. Nothing was written."""
+    """The external store (etcd) has found its own data damaged, and accepts no writes. Nothing was written."""
 
 
 class Busy(StoreError):
-    """The write queue is at its bound. Nothing was written; try again a little later."""
+    """The write queue is at its bound. Nothing was written; retry a little later."""
 
 
 class Unknown(StoreError):
-    """What another system was asked to do may have happened or not: it did not answer, or lost its leader meanwhile. Who asks again must
-    be ready to find it done."""
+    """The outcome of a write is unknown: the external store did not answer, or lost its leader meanwhile. A caller that
+    retries must expect to find the write done."""
 
 
 class Unavailable(StoreError):
-    """The system that decides could not be asked; nothing was written."""
+    """The external store (etcd) could not be reached; nothing was written."""
 
 
 class Behind(Unavailable):
-    """What is here is older than what the system that decides has told of; that one could be asked."""
+    """The local data are older than what the external store has reported, though that store could be reached."""
 
 
 class Corrupt(StoreError):
-    """The data file cannot be read. The text says which file and what to do."""
+    """The data file cannot be read. The message says which file, and what to do."""
 
 
 class Closed(StoreError):
@@ -76,10 +76,11 @@ class KeyTooLong(StoreError):
 
 
 class TransformError(StoreError):
-    """The value of ``key`` could not be sealed, or a sealed one not be opened: no transformer knows it, or it was tampered with.
+    """The value of ``key`` could not be sealed, or a sealed value could not be opened: no transformer recognizes it, or it
+    was tampered with.
 
-    ``why`` is what the transformer said; ``listed``: it stood in a range; ``sealing``: it was to be written. With a ``revision`` the value,
-    written then, can be opened, or was never sealed, and is no object.
+    ``why`` is the transformer's message; ``listed``: the value was met in a range; ``sealing``: it was to be written. With a
+    ``revision``, the value written then can be opened, or was never sealed, but is not a valid object.
     """
 
     def __init__(self, key: str, why: str, done: str = "opened", revision: int = 0) -> None:

@@ -1,23 +1,26 @@
-"""The watch hub: one per worker, on its event loop; brings every write of every worker to those who watch it.
+"""The watch hub: delivers the writes of all workers to the watchers and listeners of one worker, on its event loop.
 
-It follows the log. The own committer hands over its events directly when they continue what the hub has seen; anything else
-(another worker wrote, a wake-up came) is read from the log. ``revision`` says up to where everything was dispatched: always the end
-of a revision, never inside one, though a revision may have several events and many revisions have none here.
+The hub follows the log. The worker's own committer hands its events over directly if they continue what the hub has
+dispatched; everything else (another worker wrote, a wake-up arrived) is read from the log. ``revision`` is the revision up to
+which everything was dispatched. It is always the end of a revision, never inside one, though a revision may have several
+events, and many revisions have none here.
 
-Two kinds of followers:
+There are two kinds of followers:
 
-- ``listen(prefix, callback)``: derived state (RBAC index, CRD table). The callback gets each batch of events synchronously while
-  the hub dispatches, so after ``catch_up()`` all derived state is as new as the shared revision. One that raises takes nothing from the
-  others: it is told to build its state anew, and again until it can; ``failing`` counts who has not. So is one that had to be told of a
-  sealed state which cannot be opened now: what is derived from it must not stay as it was once it can.
-- ``watch(...)``: a client's stream. A ``Watcher`` has a bounded queue and is *pulled*: ``on_ready()`` is called when there is something
-  after there was nothing, ``take()`` gives what has come. What arrives between two takes leaves together. A watcher that does not
-  take falls behind: its queue is dropped and later refilled from the log in bounded chunks, so a stalled client costs no memory and
-  loses nothing; only when the history has passed it by does ``take()`` raise ``Compacted``.
+- ``listen(prefix, callback)`` is for derived state (RBAC index, CRD table). The callback gets each batch of events
+  synchronously during the dispatch, so after ``catch_up()`` all derived state is as new as the shared revision. An exception
+  in one callback does not affect the others: that listener's ``reset`` is called to rebuild its state, and again until it
+  succeeds; ``failing`` counts the listeners for which it has not. A listener is reset in the same way when one of its events
+  has a sealed state that cannot be decrypted now: its derived state must not stay outdated once it can.
+- ``watch(...)`` is for a client's stream. A ``Watcher`` has a bounded queue and is *pulled*: ``on_ready()`` is called when
+  the queue becomes non-empty, ``take()`` returns what has arrived. What arrives between two takes leaves together. A watcher
+  that does not take falls behind: its queue is dropped and later refilled from the log in bounded chunks. So a stalled client
+  costs no memory and loses nothing; ``take()`` raises ``Compacted`` only when the history it needs has been compacted.
 
-Promises to a watcher: events come in revision order, each once, none missing, from ``after`` on; those of one revision leave in one
-``take()``, whatever its limit. ``progress`` is a revision up to which it has taken everything: the resourceVersion of a bookmark.
-When a sealed state cannot be opened, the watcher gets what came before that revision, then ``take()`` raises ``TransformError``.
+Guarantees to a watcher: events come in revision order, each once, none missing, starting after ``after``. All events of one
+revision leave in one ``take()``, whatever its limit. ``progress`` is a revision up to which it has taken everything: the
+resourceVersion of a bookmark. When a sealed state cannot be decrypted, the watcher gets the events before that revision, then
+``take()`` raises ``TransformError``.
 """
 
 from __future__ import annotations
@@ -37,21 +40,21 @@ if TYPE_CHECKING:
 RING_EVENTS = 1024
 RING_BYTES = 4 << 20
 CHUNK = 512
-# A watcher that does not take is let fall behind at its number of events, or at so many bytes.
+# A watcher that does not take falls behind when its queue reaches its number of events, or this many bytes.
 QUEUE_BYTES = 4 << 20
 
-# Watchers that are told in one turn of the loop; what each then writes takes some 10 µs, 50 where it is converted. The others wait for the
-# next turns, so that an event that thousands watch does not keep everybody else waiting.
+# Watchers notified in one turn of the loop; what each then writes takes about 10 µs, or 50 µs with conversion. The others
+# wait for later turns, so that an event with thousands of watchers does not delay other requests.
 TOLD_AT_ONCE = 32
 
-# In ``Hub.received``: there were events that nobody saw.
+# The key in ``Hub.received`` that says that events were lost unseen.
 LOST = ""
 
-# Directories whose listeners are remembered.
+# Directories whose listeners are cached.
 ROUTES = 4096
 
-# A listener that has built its state anew, or could not, is asked again so much later, and not before so many times what it took have
-# passed: the loop waits for it, and it may have to read all of a kind, or to wait for a plug-in.
+# Minimum pause before a listener's ``reset`` is called again: AGAIN_S seconds, and RESTS times the duration of the last call.
+# The loop waits for ``reset``, which may have to read all objects of a kind, or wait for a plug-in.
 AGAIN_S, RESTS = 1.0, 20
 
 
@@ -61,13 +64,13 @@ Callback = Callable[[list[Event]], None]
 
 
 def _log() -> logging.Logger:
-    import logging  # here, because the supervisor loads this module, and writes no logs
+    import logging  # not at the top: the supervisor loads this module, and writes no logs
 
     return logging.getLogger("kas.store")
 
 
 class Watcher(Queued):
-    """One stream's place in the sequence of events. Made by ``Hub.watch``; used on the loop's thread only."""
+    """One stream's position in the sequence of events. Created by ``Hub.watch``; used on the loop's thread only."""
 
     __slots__ = ("_failed", "_hub", "closed", "key", "prefix", "trigger")
 
@@ -76,13 +79,13 @@ class Watcher(Queued):
     ) -> None:
         super().__init__(on_ready, limit, after)
         self._hub, self.prefix, self.key = hub, prefix, key
-        self.trigger = trigger if key is None else None  # a key tells more
+        self.trigger = trigger if key is None else None  # a key is more specific
         self._failed: TransformError | None = None
         self.closed = False
 
     @property
     def ready(self) -> bool:
-        """Whether another ``take()`` may give something now."""
+        """Whether another ``take()`` may return events now."""
         return bool(self._queue) or not (self._live or self.closed)
 
     @property
@@ -91,11 +94,11 @@ class Watcher(Queued):
         return self._hub.revision if self._live and not self._queue else self._taken
 
     def take(self, limit: int = CHUNK) -> list[Event]:
-        """The next events, about ``limit`` (a revision is not split); an empty list when there are none. While ``ready`` stays True,
-        call it again.
+        """Returns the next events, about ``limit`` (a revision is not split); an empty list if there are none. Call it again
+        while ``ready`` is True.
 
-        Raises ``Compacted`` when the watcher fell behind the history, ``TransformError`` when the next event cannot be opened; it
-        is closed then.
+        Raises ``Compacted`` when the watcher fell behind the history, ``TransformError`` when the next event cannot be
+        decrypted; the watcher is closed then.
         """
         if not self._queue and not self._live and not self.closed:
             if self._failed is not None:
@@ -125,7 +128,7 @@ class Watcher(Queued):
             self._hub._leave(self)
 
     def _fall_behind(self) -> None:
-        """Drops the queue: the log has it all."""
+        """Drops the queue; its events are read from the log later."""
         self._queue.clear()
         self._bytes = 0
         self._live = False
@@ -133,7 +136,7 @@ class Watcher(Queued):
         self._hub.fallen_behind += 1
 
     def _fail(self, event: Event) -> bool:
-        """Ends the watcher before the revision of an event that cannot be opened."""
+        """Ends the watcher before the revision of an event that cannot be decrypted. Returns whether it must be notified."""
         if not self._live or event.revision <= self._joined:
             return False
         first = not self._queue
@@ -148,7 +151,7 @@ Watchers = dict[Watcher, None]
 
 
 def _push(event: Event, watchers: Iterable[Watcher], woken: list[Watcher]) -> None:
-    """Queues an event for those of the watchers that are live; notes in ``woken`` who had nothing before."""
+    """Queues an event for the live ones of the watchers; appends to ``woken`` those whose queue was empty."""
     if event.error is not None:
         woken += [watcher for watcher in tuple(watchers) if watcher._fail(event)]
         return
@@ -157,7 +160,7 @@ def _push(event: Event, watchers: Iterable[Watcher], woken: list[Watcher]) -> No
 
 
 def _push_all(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> None:
-    """``_push`` of several that can be opened."""
+    """As ``_push``, for several events that could all be decrypted."""
     behind, joined = push_events(events, watchers, woken, QUEUE_BYTES)
     for watcher in behind:
         watcher._fall_behind()
@@ -166,7 +169,7 @@ def _push_all(events: list[Event], watchers: Watchers, woken: list[Watcher]) -> 
 
 
 class _Listener:
-    """``due``: when it may be asked again to begin anew; ``why`` it could not."""
+    """A listener. ``due``: when its ``reset`` may be called again; ``why``: the error of the last call."""
 
     __slots__ = ("callback", "due", "prefix", "reset", "why")
 
@@ -176,21 +179,21 @@ class _Listener:
 
 
 class Timer(Protocol):
-    """What was put off."""
+    """A delayed call."""
 
     def cancel(self) -> object:
-        """It does not come."""
+        """Prevents the call."""
 
 
 class Hub:
-    """Dispatches events in revision order. Not thread-safe: everything runs on the loop's thread."""
+    """Dispatches events in revision order. Not thread-safe: everything but ``land`` runs on the loop's thread."""
 
     def __init__(self, read_events: ReadEvents, shared_revision: Callable[[], int], revision: int) -> None:
         self._read_events = read_events
         self._shared_revision = shared_revision
         self._by_prefix: dict[str, Watchers] = {}
         self._by_key: dict[str, Watchers] = {}
-        self._by_field: dict[str, dict[str, dict[str, Watchers]]] = {}  # by prefix, field and its value
+        self._by_field: dict[str, dict[str, dict[str, Watchers]]] = {}  # by prefix, field and field value
         self._listeners: tuple[_Listener, ...] = ()
         self._routes: dict[str, tuple[_Listener, ...]] = {}
         self._failing: dict[_Listener, None] = {}
@@ -199,24 +202,25 @@ class Hub:
         self._ring_bytes = 0
         self._ring_after = revision  # the ring holds every event with a revision greater than this
         self._dispatching = False
-        self._untold: OrderedDict[Watcher, None] = OrderedDict()
-        self.later: Callable[[Callable[[], None]], object] = lambda tell: tell()  # begins it in a turn of its own, where there is a loop
+        self._unnotified: OrderedDict[Watcher, None] = OrderedDict()
+        self.later: Callable[[Callable[[], None]], object] = lambda call: call()  # calls it in a later turn of the loop, if there is one
         self.put_off: Callable[[float, Callable[[], None]], Timer] | None = None  # the same after some seconds
-        self._mending: Timer | None = None
+        self._reset_timer: Timer | None = None
         self.revision = revision
         self.watchers = 0
         self.fallen_behind = 0
-        self.received: dict[str, int] = {}  # events by the directory of their keys, since somebody took them
+        self.received: dict[str, int] = {}  # number of events by directory of their keys, since it was last read
 
     # -- coming in ----------------------------------------------------------------------------------------------------
 
     def land(self, events: Sequence[Event], after: int, reached: int) -> None:
-        """The events of an own commit, all there are of the revisions greater than ``after`` up to ``reached``; right after it, from any
-        thread: whoever catches up before they are published need not read them from the log."""
+        """Takes the events of a commit of this worker: all events of the revisions greater than ``after`` up to ``reached``.
+        May be called from any thread, directly after the commit: ``catch_up`` then need not read these events from the log
+        before they are published."""
         self._landed.append((events, after, reached))
 
     def publish(self, events: Sequence[Event], after: int, reached: int) -> None:
-        """Takes the events of an own commit, as ``land`` is given them."""
+        """Dispatches the events of a commit of this worker; the arguments are those of ``land``."""
         if reached > self.revision:
             if after == self.revision and not self._dispatching:
                 self._dispatch(events, reached)
@@ -226,17 +230,17 @@ class Hub:
             self._next_landed()
 
     def _next_landed(self) -> tuple[Sequence[Event], int] | None:
-        """The landed events that continue what was dispatched, if they are there; lets go of those that were dispatched."""
+        """Returns the landed events that continue what was dispatched, or None; discards those that were already dispatched."""
         landed = self._landed
         while landed and landed[0][2] <= self.revision:
             landed.popleft()
         return (landed[0][0], landed[0][2]) if landed and landed[0][1] == self.revision else None
 
     def catch_up(self, revision: int = 0) -> None:
-        """Dispatches everything up to the shared revision (and up to ``revision``, which must have happened). One atomic load when
-        there is nothing to do.
+        """Dispatches everything up to the shared revision (and up to ``revision``, which must have happened). Costs one
+        atomic load when there is nothing to do.
 
-        Call it before using derived state. Inside a listener it does nothing: the dispatch that runs is the one to wait for.
+        Call it before using derived state. Inside a listener it does nothing: the dispatch in progress is the one to wait for.
         """
         while max(self._shared_revision(), revision) > self.revision and not self._dispatching:
             own = self._next_landed()
@@ -251,7 +255,8 @@ class Hub:
             self._dispatch(events, reached)
 
     def _lost(self, compacted: int) -> None:
-        """The worker slept longer than the history lasts. Watchers meet ``Compacted`` at their next take; listeners rebuild."""
+        """Handles a worker that slept longer than the history lasts. Watchers get ``Compacted`` from their next take;
+        listeners rebuild."""
         by_value = [watchers for fields in self._by_field.values() for values in fields.values() for watchers in values.values()]
         for watcher in [w for watchers in (*self._by_prefix.values(), *self._by_key.values(), *by_value) for w in watchers]:
             watcher._queue.clear()
@@ -264,11 +269,11 @@ class Hub:
         self.revision = self._ring_after = compacted
         for listener in self._listeners:
             self._reset(listener)
-        self._mend_later()
+        self._schedule_reset()
 
     @property
     def failing(self) -> int:
-        """How many listeners have missed something and could not build their state anew."""
+        """The number of listeners that have missed something and could not rebuild their state."""
         return len(self._failing)
 
     def _reset(self, listener: _Listener) -> None:
@@ -278,53 +283,53 @@ class Hub:
         began, why = monotonic(), ""
         try:
             listener.reset()
-        except Exception as e:  # whatever it is: the others' state is built all the same
+        except Exception as e:  # of any kind: the other listeners are reset all the same
             if listener not in self._listeners:
                 return
             self._failing[listener] = None
             why = f"{type(e).__name__}: {e}"
-            if why != listener.why:  # not again with each attempt
+            if why != listener.why:  # log an error once, not with each attempt
                 _log().error("what is derived from %s could not be built anew: %s", listener.prefix, why)
         listener.why = why
         if self.put_off is not None:
             now = monotonic()
             listener.due = now + max(AGAIN_S, RESTS * (now - began))
 
-    def _mend(self) -> None:
-        """Those who are failing, and due, build their state anew."""
+    def _reset_due(self) -> None:
+        """Resets the failing listeners that are due."""
         now = monotonic()
         for listener in [one for one in self._failing if one.due <= now]:
             self._reset(listener)
-        self._mend_later()
+        self._schedule_reset()
 
-    def _mend_later(self) -> None:
-        """The others by and by. Where there is no loop they do with the next dispatch."""
-        if self._mending is not None:
-            self._mending.cancel()
-            self._mending = None
+    def _schedule_reset(self) -> None:
+        """Schedules the next reset of failing listeners. Without a loop they are reset with the next dispatch."""
+        if self._reset_timer is not None:
+            self._reset_timer.cancel()
+            self._reset_timer = None
         if self._failing and self.put_off is not None:
             soonest = min(listener.due for listener in self._failing)
-            self._mending = self.put_off(max(0.0, soonest - monotonic()), self._mend_now)
+            self._reset_timer = self.put_off(max(0.0, soonest - monotonic()), self._reset_now)
 
-    def _mend_now(self) -> None:
-        self._mending, self._dispatching = None, True
+    def _reset_now(self) -> None:
+        self._reset_timer, self._dispatching = None, True
         try:
-            self._mend()
+            self._reset_due()
         finally:
             self._dispatching = False
 
     def close(self) -> None:
-        """Nobody is asked again. Idempotent."""
+        """Stops the resets of failing listeners. Idempotent."""
         self.put_off = None
-        if self._mending is not None:
-            self._mending.cancel()
-            self._mending = None
+        if self._reset_timer is not None:
+            self._reset_timer.cancel()
+            self._reset_timer = None
 
     def _dispatch(self, events: Sequence[Event], reached: int) -> None:
         self._dispatching = True
         broken = False
         try:
-            mine: dict[_Listener, list[Event]] = {}
+            batches: dict[_Listener, list[Event]] = {}
             ring, routes, received, size = self._ring, self._routes, self.received, 0
             for event in events:
                 ring.append(event)
@@ -339,10 +344,10 @@ class Hub:
                     self._failing.update(dict.fromkeys(to))
                     continue
                 for listener in to:
-                    if listener in mine:
-                        mine[listener].append(event)
+                    if listener in batches:
+                        batches[listener].append(event)
                     else:
-                        mine[listener] = [event]
+                        batches[listener] = [event]
             self._ring_bytes += size
             self.revision = reached
             while len(ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
@@ -350,48 +355,49 @@ class Hub:
                 self._ring_bytes -= len(oldest)
                 self._ring_after = oldest.revision
             if broken:
-                # Who resumes from here on reads the log: a key may have come back meanwhile.
+                # Watches that resume from here read the log: a decryption key may be available again by then.
                 ring.clear()
                 self._ring_bytes, self._ring_after = 0, reached
-            for listener in self._listeners if len(mine) > 1 else tuple(mine):  # in their order; mostly there is one, among dozens
-                if listener in mine:
+            for listener in self._listeners if len(batches) > 1 else tuple(batches):  # in order of registration; mostly one of dozens
+                if listener in batches:
                     try:
-                        listener.callback(mine[listener])
-                    except Exception:  # a bug of its own
+                        listener.callback(batches[listener])
+                    except Exception:  # a bug in the callback
                         _log().exception("what is derived from %s is built anew", listener.prefix)
                         self._failing[listener] = None
             if self._failing:
-                self._mend()
+                self._reset_due()
         finally:
             self._dispatching = False
         if not self.watchers:
             return
-        # Readers are told when all is queued: who takes at once must not get half of a revision.
+        # Watchers are notified after everything is queued: one that takes at once must not get half of a revision.
         woken: list[Watcher] = []
         if len(events) == 1 or broken:
             for event in events:
-                for watchers in self._places(event):
+                for watchers in self._watchers_of(event):
                     _push(event, watchers, woken)
         else:
             gathered: dict[int, tuple[Watchers, list[Event]]] = {}
             for event in events:
-                for watchers in self._places(event):
+                for watchers in self._watchers_of(event):
                     gathered.setdefault(id(watchers), (watchers, []))[1].append(event)
-            for watchers, theirs in gathered.values():
-                _push_all(theirs, watchers, woken)
-        if len(woken) <= TOLD_AT_ONCE and not self._untold:
+            for watchers, batch in gathered.values():
+                _push_all(batch, watchers, woken)
+        if len(woken) <= TOLD_AT_ONCE and not self._unnotified:
             for watcher in woken:
                 if not watcher.closed:
                     watcher.on_ready()
             return
-        waiting = bool(self._untold)
-        self._untold.update(dict.fromkeys(woken))
+        waiting = bool(self._unnotified)
+        self._unnotified.update(dict.fromkeys(woken))
         if not waiting:
-            self._tell()
+            self._notify()
 
-    def _places(self, event: Event) -> list[Watchers]:
-        """Who is to be told of an event: who watches its key, a prefix of it, or one whose field has their value, before or after. Who
-        waits for others is not looked at: each of ten thousand kubelets watches the pods of its node."""
+    def _watchers_of(self, event: Event) -> list[Watchers]:
+        """Returns the sets of watchers that an event is for: those of its key, of a prefix of it, and those whose trigger
+        field has its value, before or after. Watchers of other values are not visited: each of ten thousand kubelets watches
+        the pods of its node."""
         by_prefix, by_field = self._by_prefix, self._by_field
         key = event.key
         places = [self._by_key[key]] if key in self._by_key else []
@@ -406,22 +412,23 @@ class Hub:
             at = key.find("/", at + 1)
         return places
 
-    def _tell(self) -> None:
-        """Tells the next of those who have something to take, and the rest of them in later turns."""
-        for _ in range(min(TOLD_AT_ONCE, len(self._untold))):
-            watcher, _ = self._untold.popitem(last=False)
+    def _notify(self) -> None:
+        """Notifies the next watchers that have something to take; the rest follow in later turns of the loop."""
+        for _ in range(min(TOLD_AT_ONCE, len(self._unnotified))):
+            watcher, _ = self._unnotified.popitem(last=False)
             if not watcher.closed:
                 watcher.on_ready()
-        if self._untold:
-            self.later(self._tell)
+        if self._unnotified:
+            self.later(self._notify)
 
     # -- followers ----------------------------------------------------------------------------------------------------
 
     def listen(self, prefix: str, callback: Callback, reset: Callable[[], None] | None = None) -> Callable[[], None]:
-        """Calls back with every later batch of events under ``prefix`` (empty, or ending with "/"); returns the function that ends it.
+        """Calls ``callback`` with every later batch of events under ``prefix`` (empty, or ending with "/"); returns a
+        function that ends this.
 
-        ``reset`` is called when events were lost to compaction while the worker slept, or could not be opened: build the state anew from
-        a range. It is called again when it raises.
+        ``reset`` is called when events were lost to compaction while the worker slept, or could not be decrypted: it must
+        rebuild the state from a range. It is called again when it raises.
         """
         listener = _Listener(prefix, callback, reset)
         self._listeners = (*self._listeners, listener)
@@ -435,7 +442,7 @@ class Hub:
         return end
 
     def _route(self, directory: str) -> tuple[_Listener, ...]:
-        """The listeners of the keys of a directory (which is named without the slash at its end)."""
+        """Returns the listeners for the keys of a directory (named without the slash at its end)."""
         path = directory + "/"
         if len(self._routes) >= ROUTES:
             self._routes.clear()
@@ -445,10 +452,11 @@ class Hub:
     def watch(
         self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None, limit: int, trigger: Trigger | None = None
     ) -> Watcher:
-        """A watcher of all keys under ``prefix``, or of exactly ``key``, from the revision ``after`` on. With a ``trigger`` what comes by
-        dispatch is only what has that value in that field, before or after; what is read from history may be more.
+        """Returns a watcher of all keys under ``prefix``, or of exactly ``key``, for events after the revision ``after``.
+        With a ``trigger``, dispatched events are only those with that value in that field, before or after; events read from
+        the history may be more.
 
-        ``on_ready`` is not called before this returns: look at ``ready`` first. Raises ``Compacted`` or ``FutureRevision``.
+        ``on_ready`` is not called before this returns: check ``ready`` first. Raises ``Compacted`` or ``FutureRevision``.
         """
         watcher = Watcher(self, prefix, key, trigger, after, on_ready, limit)
         if after > self.revision:
@@ -462,11 +470,12 @@ class Hub:
                 watcher._bytes = sum(map(len, backlog))
                 self._join(watcher)
                 return watcher
-        self._read_events(key if key is not None else prefix, after, 0)  # refuses revisions that cannot be served
+        self._read_events(key if key is not None else prefix, after, 0)  # raises for revisions that cannot be served
         return watcher
 
     def _newer(self, after: int, prefix: str, key: str | None) -> list[Event]:
-        """What is newer of the ring, from its end: most begin at the newest, and thousands begin anew at once."""
+        """Returns the events of the ring after ``after``. It searches from the newest: most watches begin there, and
+        thousands may begin at once."""
         found = []
         for e in reversed(self._ring):
             if e.revision <= after:
@@ -477,14 +486,14 @@ class Hub:
         return found
 
     def _join(self, watcher: Watcher) -> None:
-        index, at = self._place(watcher)
+        index, at = self._index_of(watcher)
         index.setdefault(at, {})[watcher] = None
         watcher._live = True
         watcher._joined = self.revision
         self.watchers += 1
 
-    def _place(self, watcher: Watcher) -> tuple[dict[str, Watchers], str]:
-        """Where it is to be found while it is live: an index, and its place there."""
+    def _index_of(self, watcher: Watcher) -> tuple[dict[str, Watchers], str]:
+        """Returns where a live watcher is registered: an index, and the key in it."""
         if watcher.key is not None:
             return self._by_key, watcher.key
         if watcher.trigger is None:
@@ -493,7 +502,7 @@ class Hub:
         return self._by_field.setdefault(watcher.prefix, {}).setdefault(field, {}), value
 
     def _leave(self, watcher: Watcher) -> None:
-        index, at = self._place(watcher)
+        index, at = self._index_of(watcher)
         watchers = index.get(at)
         if watchers is not None and watchers.pop(watcher, self) is None:
             self.watchers -= 1
@@ -506,7 +515,7 @@ class Hub:
                 del self._by_field[watcher.prefix]
 
     def _refill(self, watcher: Watcher, limit: int) -> list[Event]:
-        """The next chunk from the log for a watcher that is behind; it joins the live ones when it has reached them."""
+        """Returns the next chunk from the log for a watcher that is behind; makes it live once it has caught up."""
         self.catch_up()
         where = watcher.key if watcher.key is not None else watcher.prefix
         try:
@@ -521,7 +530,7 @@ class Hub:
             watcher._failed, watcher._taken = failed.error, failed.revision - 1
             return [e for e in events if e.revision < failed.revision] or watcher.take()
         if reached >= self.revision:
-            # What is newer than the hub comes by dispatch.
+            # Events newer than the hub's revision will be dispatched.
             while events and events[-1].revision > self.revision:
                 events.pop()
             reached = self.revision

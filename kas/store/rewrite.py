@@ -1,4 +1,4 @@
-"""Writes stored objects again, as a write would store them today: after a change of the keys they are sealed with."""
+"""Rewrites stored objects in the form a write would use today, after a change of encryption keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ PAGE = 200
 
 
 def redraft(record: Record, now_s: int) -> Draft:
-    """The draft that gives the same object under the next revision. ``now_s`` (Unix seconds) is for what is left of a lease."""
+    """Returns a draft that stores the same object under the next revision. ``now_s`` (Unix seconds) is used to compute the
+    rest of a lease."""
     text, member = record.json, b'"resourceVersion":"%d"' % record.revision
-    # Quotes stand in texts escaped, and nothing before metadata has such a member: the first one is the object's.
+    # Quotes inside strings are escaped, and no earlier member than metadata contains this text: the first match is the
+    # object's own.
     at = text.index(member)
     end = at + len(member)
     comma = text[end : end + 1] == b","
@@ -27,7 +29,7 @@ def redraft(record: Record, now_s: int) -> Draft:
 
 
 class Rewritten:
-    """What ``rewrite_stale`` did: objects looked at and written, and the errors of those that could not be read."""
+    """The result of ``rewrite_stale``: the numbers of objects seen and written, and the errors of those that could not be read."""
 
     def __init__(self) -> None:
         self.seen = self.written = 0
@@ -39,8 +41,8 @@ class Rewritten:
 
 
 def rewrite_stale(store: Store, prefix: str, now_s: int) -> Rewritten:
-    """Writes every object under ``prefix`` again that is stored otherwise than it would be today, each under a new revision. An object that
-    cannot be opened is left as it is. Blocks; nobody else writes meanwhile (``Conflict``)."""
+    """Rewrites every stale object under ``prefix`` (``Store.stale``), each under a new revision. Objects that cannot be
+    opened are left as they are. Blocks; raises ``Conflict`` if anything else writes these objects meanwhile."""
     out = Rewritten()
     for records in _pages(store, prefix, out.failed):
         out.seen += len(records)
@@ -57,7 +59,7 @@ def _pages(store: Store, prefix: str, failed: list[TransformError]) -> Iterator[
         try:
             page = store.range(prefix, start, limit)
         except TransformError as e:
-            # A page with one that cannot be opened is read one by one, up to that one.
+            # A page that contains an unreadable record is read record by record up to that one.
             if limit == 1:
                 failed.append(e)
                 start, limit = e.key + "\0", PAGE

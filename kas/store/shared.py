@@ -1,12 +1,12 @@
-"""What the workers of one supervisor share besides the database: the revision, in-flight counters, wake-ups, the clock of leases.
+"""State shared by the workers of one supervisor besides the database: the revision, in-flight counters, wake-ups, the lease clock.
 
-Where several clusters are one store (``kas.store.etcd.partitioned``) each has a page of its own.
+Where several clusters form one store (``kas.store.etcd.partitioned``), each has its own page.
 
-The supervisor calls ``Shared.create(workers)`` before it starts workers, and hands each of them the descriptors
-(``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is
-the whole thing for a single process. The clock of leases shows the time of day as it was when the server started, and what has passed
-since, asleep or awake: whoever sets the machine's clock meanwhile ends no lease and makes none last. Wake-ups are eventfds, one per
-worker, that everyone may write; where the system has none, pipes.
+The supervisor calls ``Shared.create(workers)`` before it starts workers, and passes each of them the descriptors
+(``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()``
+does all of it for a single process. The lease clock shows the time of day at the start of the server plus the time that has
+passed since, including suspend: setting the system clock meanwhile neither ends nor prolongs a lease. Wake-ups are eventfds,
+one per worker, that every process may write; pipes where the system has no eventfds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from struct import Struct
 
 from kas.store._engine import SharedMemory, shared_size
 
-_REFUSED_AT = Struct("d")  # behind the counters
-_MISSED = Struct("Q")  # behind that
+_REFUSED_AT = Struct("d")  # its offset: after the counters
+_MISSED = Struct("Q")  # its offset: after _REFUSED_AT
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def _uptime() -> float:
-    """Seconds since the machine started. Linux' monotonic clock stands still while it sleeps: leases would lag behind the time of day, and
-    all of them have ended when the server starts anew."""
+    """Seconds since boot, including suspend. Linux' CLOCK_MONOTONIC stops during suspend: leases would lag behind the time of
+    day, and would all have ended when the server restarts."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -35,12 +35,13 @@ def _size(workers: int) -> int:
 
 
 class Shared:
-    """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
+    """The handle of one worker, or of the supervisor. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``,
+    ``reap``)."""
 
     __slots__ = ("_began", "_end", "_map", "_pipes", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
 
     def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int, began: float | None = None) -> None:
-        # The time of day when the machine's clock that nobody sets, and all processes see, was at 0.
+        # The time of day at boot: the zero of a clock that cannot be set and that all processes share.
         self._began = time.time() - _uptime() if began is None else began
         workers = max(1, len(wake))
         self._end = shared_size(workers)
@@ -51,15 +52,15 @@ class Shared:
         self.fds: tuple[int, ...] = tuple({fd for fd in (memory_fd, *(fd for pair in wake for fd in pair)) if fd >= 0})
         self.spec = f"{memory_fd}:{self._began!r}:" + ",".join(f"{r}/{w}" for r, w in wake)
         self.wake_fd = wake[index][0] if wake else -1
-        self.woken: list[Callable[[], None]] = []  # what else there is to look at after a wake-up
+        self.woken: list[Callable[[], None]] = []  # further callbacks after a wake-up
 
     @classmethod
     def create(cls, workers: int) -> Shared:
-        """Makes the memory and the wake-ups; for the supervisor, whose own handle counts as worker 0's."""
+        """Creates the memory and the wake-ups. For the supervisor, whose own handle counts as worker 0's."""
         if hasattr(os, "memfd_create"):
             memory_fd = os.memfd_create("kas-shared")
         else:
-            import tempfile  # with the third of a MiB that it needs
+            import tempfile  # imported here: it costs a third of a MiB
 
             memory_fd, name = tempfile.mkstemp(prefix="kas-shared-")
             os.unlink(name)
@@ -78,7 +79,7 @@ class Shared:
 
     @classmethod
     def attach(cls, spec: str, index: int) -> Shared:
-        """A worker's handle from the inherited descriptors; takes the worker's slot."""
+        """Returns a worker's handle from the inherited descriptors, and claims the worker's slot."""
         memory, began, rest = spec.split(":")
         wake = [(int(r), int(w)) for r, _, w in (pair.partition("/") for pair in rest.split(","))]
         shared = cls(int(memory), wake, index, float(began))
@@ -87,34 +88,34 @@ class Shared:
 
     @classmethod
     def private(cls) -> Shared:
-        """For one process without supervisor: no wake-ups."""
+        """Returns a handle for one process without a supervisor; it has no wake-ups."""
         shared = cls(-1, [], 0)
         shared.memory.claim(os.getpid())
         return shared
 
     def lease_clock(self) -> float:
-        """Seconds since the epoch, by the clock of leases."""
+        """Seconds since the epoch by the lease clock."""
         return self._began + _uptime()
 
     @property
     def refused_at(self) -> float:
-        """When any worker refused a write for want of room, by ``time.monotonic``; 0.0 where one has found room since."""
+        """When any worker last refused a write for lack of space, by ``time.monotonic``; 0.0 if a later write found space."""
         return float(_REFUSED_AT.unpack_from(self._map, self._end)[0])
 
     @refused_at.setter
     def refused_at(self, when: float) -> None:
-        """All workers see it."""
+        """Sets it for all workers."""
         _REFUSED_AT.pack_into(self._map, self._end, when)
 
     @property
     def missed(self) -> int:
-        """The newest revision of etcd's that any worker waited for in vain; 0 for none. Workers that write it at once may keep the older
-        one, until the next who waits."""
+        """The newest etcd revision that any worker waited for in vain; 0 for none. If workers set it at the same time, the
+        older value may remain until it is set again."""
         return int(_MISSED.unpack_from(self._map, self._end + _REFUSED_AT.size)[0])
 
     @missed.setter
     def missed(self, revision: int) -> None:
-        """All workers see it."""
+        """Sets it for all workers."""
         _MISSED.pack_into(self._map, self._end + _REFUSED_AT.size, revision)
 
     @property
@@ -128,25 +129,25 @@ class Shared:
         self.wake_others()
 
     def wake_others(self) -> None:
-        """Makes the ``wake_fd`` of every other worker readable. Never blocks; wake-ups of a busy worker melt into one."""
+        """Makes the ``wake_fd`` of every other worker readable. Never blocks; several wake-ups of a busy worker merge into one."""
         own = self.memory.index
         for index, (_, writer) in enumerate(self._wake):
             if index != own:
                 self._write(writer)
 
     def wake(self, index: int) -> None:
-        """As ``wake_others``, one of them."""
+        """As ``wake_others``, for one worker."""
         self._write(self._wake[index][1])
 
     @staticmethod
     def _write(writer: int) -> None:
-        try:  # no ``suppress``: each commit comes here
+        try:  # no ``suppress``: this runs with each commit
             os.write(writer, b"\1\0\0\0\0\0\0\0")
-        except BlockingIOError:  # already full of wake-ups
+        except BlockingIOError:  # the worker already has wake-ups pending
             return
 
     def drain(self) -> None:
-        """Takes the wake-ups that have come in; call it before looking at the revision."""
+        """Consumes the pending wake-ups. Call it before reading the revision."""
         try:
             os.read(self.wake_fd, 8)
             while self._pipes:  # one read empties an eventfd, a pipe may hold more
@@ -155,7 +156,7 @@ class Shared:
             return
 
     def close(self) -> None:
-        """Closes the descriptors. The counters must not be used any more."""
+        """Closes the descriptors. The counters must not be used afterwards."""
         for fd in self.fds:
             os.close(fd)
         self.fds = ()

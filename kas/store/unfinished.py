@@ -1,4 +1,4 @@
-"""Stores that are being made beside the place that they take when they are whole (``kas.storage``)."""
+"""Detects stores that are still being made beside their final place (``kas.storage``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ MADE_BY = {COPYING: "kas storage copy, or kas snapshot restore,", RESTORING: "ka
 
 
 def unfinished(data_dir: Path) -> str:
-    """Why a server must not begin an empty store in this directory; "" where it may. One that was copied goes back to where it was made
-    for what happened since, so that its whole content may be there."""
+    """Returns why a server must not begin an empty store in this directory; "" where it may. A repeated copy moves
+    the finished store back to the place where it was made while it catches up, so that directory may hold the whole content."""
     if (data_dir / "store").exists():
         return ""
     left = next((name for name in MADE_BY if (data_dir / name).exists()), "")

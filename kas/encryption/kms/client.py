@@ -9,22 +9,22 @@ from typing import Any
 from kas.encryption.ciphers import SealError
 from kas.encryption.configuration import parse_endpoint
 
-# An answer carries one key and its annotations; more is no answer.
+# An answer contains one key and its annotations; a larger one is invalid.
 MAX_ANSWER_BYTES = 256 << 10
-# A plug-in that comes back is found by the next question.
+# A restarted plug-in is found by the next call.
 RECONNECT_MS = 500
 # (method, name of the status) -> seconds
 Measure = Callable[[str, str, float], None]
 
 
 def target(endpoint: str) -> str:
-    """gRPC's name of an endpoint ``unix:///path``; ``unix:///@name`` is a socket without a file."""
+    """Returns gRPC's name for an endpoint ``unix:///path``; ``unix:///@name`` is a socket without a file."""
     _, path = parse_endpoint(endpoint)
-    return f"unix-abstract:{path[2:]}" if path.startswith("/@") else f"unix:/{path.lstrip('/')}"  # after two it would be a host
+    return f"unix-abstract:{path[2:]}" if path.startswith("/@") else f"unix:/{path.lstrip('/')}"  # after two slashes it would be a host
 
 
 class KMSClient:
-    """One plug-in. Any thread may call; the connection is made by the first question."""
+    """The connection to one plug-in. Any thread may call; the first call opens it."""
 
     def __init__(self, endpoint: str, timeout_s: float, service: str, measure: Measure | None = None) -> None:
         self._target, self.timeout_s, self._service, self.measure = target(endpoint), timeout_s, service, measure
@@ -32,7 +32,7 @@ class KMSClient:
         self._calls: dict[str, Any] = {}
 
     def call(self, method: str, request: bytes, timeout_s: float = 0.0) -> bytes:
-        """The answer to a request, both as messages. Raises SealError with gRPC's code and reason."""
+        """Returns the answer to a request, both as encoded messages. Raises SealError with gRPC's code and reason."""
         import grpc  # an extra, and large
 
         began, code = time.monotonic(), "OK"
@@ -60,7 +60,7 @@ class KMSClient:
         return call
 
     def close(self) -> None:
-        """Ends the connection; what is on its way fails."""
+        """Closes the connection; calls in progress fail."""
         channel, self._channel, self._calls = self._channel, None, {}
         if channel is not None:
             channel.close()

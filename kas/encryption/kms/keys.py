@@ -1,4 +1,4 @@
-"""Keys for data: how values are sealed with one, and those that plug-ins have opened."""
+"""Data keys: sealing values with a key, and the cache of keys that plug-ins have opened."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from kas.observe import caches
 
 SEED_BYTES, INFO_BYTES = 32, 32
 CACHE_BYTES = 4 << 20
-# The loop waits so long for a plug-in that is asked for a key nobody has asked for before, and so does who is in a hurry, but neither while
-# the plug-in owes an answer for longer; others wait for its whole timeout.
+# How long the loop, or a hurrying thread, waits for a plug-in that opens an unknown key; it does not wait at all while an
+# earlier answer is overdue. Other threads wait for the plug-in's whole timeout.
 LOOP_WAIT_S = 1.0
-# A plug-in that could not open a key is not asked for the same one again for so long.
+# How long a plug-in is not asked again for a key that it could not open.
 REFUSED_S = 1.0
 THREADS = 16
-# Keys that somebody opens before a request reads (``opening``) are there for so long at least, however few are remembered.
+# Keys opened in advance of a request (``opening``) are cached for at least this long, even if the cache is small.
 AHEAD_S, AHEAD_MOST = 60.0, 8192
 
 
 class _This(threading.local):
-    """``ahead``: this thread opens values before somebody else reads them. ``hurries``: see ``hurry``."""
+    """``ahead``: this thread opens values before they are read. ``hurries``: see ``hurry``."""
 
     ahead = hurries = False
 
@@ -39,15 +39,15 @@ _this = _This()
 
 
 def hurry() -> None:
-    """From now on this thread waits for plug-ins no longer than the loop does: much else waits for it, and what it cannot open is opened
-    later by who reads it."""
+    """From now on this thread waits for plug-ins no longer than the loop does: other work waits for it, and values that it
+    cannot open are opened later by their readers."""
     _this.hurries = True
 
 
 @contextlib.contextmanager
 def opening() -> Iterator[None]:
-    """In this thread: what is opened stays opened for ``AHEAD_S``, also where a plug-in's ``cachesize`` is smaller. Waits as long as a
-    plug-in may take, so not for the loop's thread."""
+    """Within this context, in this thread, opened keys are cached for at least ``AHEAD_S``, even if a plug-in's ``cachesize``
+    is smaller. Waits as long as a plug-in may take, so not for the loop's thread."""
     _this.ahead = True
     try:
         yield
@@ -56,7 +56,8 @@ def opening() -> Iterator[None]:
 
 
 class HKDFSealer:
-    """AES-GCM with a key of its own for each value, expanded from a seed: a nonce of 44 bytes in effect (``aes.extendedNonceGCM``)."""
+    """AES-GCM with a separate key for each value, expanded from a seed: in effect a nonce of 44 bytes
+    (``aes.extendedNonceGCM``)."""
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) < SEED_BYTES:
@@ -64,22 +65,22 @@ class HKDFSealer:
         self._seed = seed
 
     def _cipher(self, info: bytes) -> AESGCM:
-        return AESGCM(hmac.digest(self._seed, info + b"\x01", "sha256"))  # HKDF-Expand, whose first block is all that is wanted
+        return AESGCM(hmac.digest(self._seed, info + b"\x01", "sha256"))  # HKDF-Expand, of which only the first block is needed
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """What the key was expanded with, then nonce, text and tag."""
+        """Returns the info that the key was expanded with, then nonce, ciphertext and tag."""
         info = os.urandom(INFO_BYTES)
         return info + self._cipher(info).seal(plain, key)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The text. Raises SealError."""
+        """Returns the plaintext. Raises SealError."""
         if len(sealed) < INFO_BYTES:
             raise SealError(TOO_SHORT)
         return self._cipher(sealed[:INFO_BYTES]).open(sealed[INFO_BYTES:], key)
 
 
 def sealer(source: DEKSource, key: bytes) -> Opener:
-    """What seals with an opened key, as its source says. Raises SealError."""
+    """Returns the sealer for an opened key, of the type that its source names. Raises SealError."""
     if source.type != AES_GCM_KEY:
         return HKDFSealer(key)
     if len(key) not in (16, 24, 32):
@@ -88,9 +89,9 @@ def sealer(source: DEKSource, key: bytes) -> Opener:
 
 
 class Opened:
-    """The keys that a plug-in has opened. ``ask(source, timeout_s)`` asks it: the key, or SealError; 0 is its own timeout. ``made`` is what
-    seals with one, ``said`` what errors begin with, ``most`` how many are remembered, if that is said. ``kept(count)`` is called when
-    there is another one remembered."""
+    """The cache of keys that a plug-in has opened. ``ask(source, timeout_s)`` makes the plug-in open one: returns the key, or
+    raises SealError; a timeout of 0 is its own. ``made`` creates the sealer for a key, ``said`` is the beginning of errors,
+    ``most`` the size of the cache, if limited. ``kept(count)`` is called when a key is added."""
 
     def __init__(
         self, ask: Callable[[DEKSource, float], bytes], made: Callable[[DEKSource, bytes], Opener] = sealer,
@@ -102,13 +103,13 @@ class Opened:
         )
         self._lock = threading.Lock()
         self._asked: dict[bytes, Future[Opener]] = {}
-        self._late: Future[Opener] | None = None  # what the plug-in was asked, and the loop has not waited for any longer
+        self._late: Future[Opener] | None = None  # a request to the plug-in for which the loop has stopped waiting
         self._opened_ahead: dict[bytes, tuple[float, Opener]] = {}  # the oldest first
         self._refused: dict[bytes, tuple[float, SealError]] = {}
         self._threads = Threads(THREADS, "kas-kms")
 
     def put(self, source: DEKSource, opened: Opener) -> None:
-        """Remembers a key that was made here."""
+        """Adds a key that was created here."""
         with self._lock:
             self._keep(source.digest(), opened)
 
@@ -120,13 +121,13 @@ class Opened:
             self._told(len(self._kept.entries))
 
     def has(self, source: DEKSource) -> bool:
-        """Whether the key is known."""
+        """Returns whether the key is cached."""
         return source.digest() in self._kept.entries
 
     def get(self, source: DEKSource) -> Opener:
-        """The sealer of a source, asked for when it is not known. Waits for the plug-in, on the loop's thread and where one hurries for
-        ``LOOP_WAIT_S`` only, and not at all while an earlier answer is owed; whoever wants the same key waits for the same answer. Raises
-        SealError."""
+        """Returns the sealer of a source, which the plug-in opens if it is not cached. On the loop's thread, and in a
+        hurrying one, waits for the plug-in for ``LOOP_WAIT_S`` only, and not at all while an earlier answer is overdue;
+        callers for the same key share one request. Raises SealError."""
         found = self._get(source.digest(), source)
         if _this.ahead:
             self._keep_ahead(source.digest(), found)
@@ -157,7 +158,7 @@ class Opened:
             raise self._unanswered()
         with self._lock:
             found = self._known(digest)
-            if found is not None:  # it came in the meantime
+            if found is not None:  # it was added in the meantime
                 return found
             refused = self._refused.get(digest)
             if refused is not None:
@@ -177,10 +178,10 @@ class Opened:
         return SealError(f"{self._said}the plug-in has not answered yet")
 
     def _open(self, source: DEKSource, digest: bytes) -> Opener:
-        """In a thread: asks, and remembers how it ended."""
+        """In a thread: asks the plug-in, and records the outcome."""
         try:
             opened = self._made(source, self._ask(source, 0.0))
-        except Exception as e:  # whatever it is, somebody waits for it
+        except Exception as e:  # of any kind: a caller waits for it
             error = SealError(f"{self._said}{e}")
             with self._lock:
                 if len(self._refused) >= 1024:
@@ -194,12 +195,12 @@ class Opened:
         return opened
 
     def close(self) -> None:
-        """Asks no more."""
+        """Stops using the plug-in."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def on_loop() -> bool:
-    """Whether this is a loop's thread."""
+    """Returns whether this is the thread of an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,5 @@
-"""What is said to a KMS plug-in, and what is stored of its answers: the messages of ``k8s.io/kms/apis/v2`` and of ``kmsv2/apis/v2``."""
+"""Messages to and from a KMS plug-in, and the stored form of its answers: those of ``k8s.io/kms/apis/v2`` and of
+``kmsv2/apis/v2``."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ ANNOTATIONS_MAX = 32 * 1024
 
 
 class DEKSource(NamedTuple):
-    """A key for data as the plug-in sealed it: what it takes to get it back. ``type`` says how values are sealed with it."""
+    """A data key as encrypted by the plug-in, with everything needed to decrypt it. ``type`` says how values are sealed with it."""
 
     sealed: bytes
     key_id: str
@@ -25,16 +26,16 @@ class DEKSource(NamedTuple):
     type: int = HKDF_SEED
 
     def digest(self) -> bytes:
-        """By what it is remembered."""
+        """The key in caches."""
         return hashlib.sha256(self.fields()).digest()
 
     def fields(self) -> bytes:
-        """Its part of the stored message."""
+        """Returns its part of the stored message."""
         notes = b"".join(put_bytes(4, put_text(1, k) + put_bytes(2, v)) for k, v in sorted(self.annotations))
         return put_text(2, self.key_id) + put_bytes(3, self.sealed) + notes + put_int(5, self.type)
 
     def check(self) -> None:
-        """Raises SealError for what a plug-in may not answer (``ValidateEncryptedObject``)."""
+        """Raises SealError for an invalid answer of a plug-in (``ValidateEncryptedObject``)."""
         if self.type not in (AES_GCM_KEY, HKDF_SEED):
             raise SealError(f"unknown encryptedDEKSourceType: {self.type}")
         if not self.sealed:
@@ -54,7 +55,7 @@ class DEKSource(NamedTuple):
 
 
 def key_id_problem(key_id: str) -> str:
-    """What is wrong with a key's id, or ""."""
+    """Returns what is wrong with a key's id, or ""."""
     size = len(key_id.encode())
     if not size:
         return "keyID is empty"
@@ -62,12 +63,12 @@ def key_id_problem(key_id: str) -> str:
 
 
 def stored(data: bytes, source: DEKSource) -> bytes:
-    """An EncryptedObject: what is stored behind the prefix."""
+    """Returns an EncryptedObject: the stored value after the prefix."""
     return put_bytes(1, data) + source.fields()
 
 
 def read_stored(message: bytes) -> tuple[bytes, DEKSource]:
-    """(sealed data, the key it was sealed with) of an EncryptedObject. Raises SealError."""
+    """Returns (sealed data, its data key) of an EncryptedObject. Raises SealError."""
     try:
         data, source = _source(message, data=1, key_id=2, sealed=3, notes=4, type_=5)
     except ValueError as e:
@@ -94,7 +95,7 @@ def _source(message: bytes, *, data: int, key_id: int, sealed: int, notes: int, 
     return found[data], DEKSource(found[sealed], protowire.text(found[key_id]), tuple(sorted(annotations.items())), kind)
 
 
-# --- the plug-in's
+# --- messages of the plug-in
 
 
 class Status(NamedTuple):
@@ -106,7 +107,7 @@ class Status(NamedTuple):
 
 
 def read_status(message: bytes) -> Status:
-    """Raises ValueError for what is none."""
+    """Parses a StatusResponse. Raises ValueError for an invalid one."""
     found = {n: protowire.text(v) for n, wire, v in protowire.fields(message) if n in (1, 2, 3) and wire == BYTES}
     return Status(found.get(1, ""), found.get(2, ""), found.get(3, ""))
 
@@ -117,7 +118,7 @@ def encrypt_request(plain: bytes, uid: str) -> bytes:
 
 
 def read_encrypt_response(message: bytes) -> DEKSource:
-    """What an EncryptResponse says of the seed that was sent. Raises ValueError."""
+    """Returns the encrypted seed of an EncryptResponse. Raises ValueError."""
     return _source(message, data=-1, key_id=2, sealed=1, notes=3, type_=-1)[1]._replace(type=HKDF_SEED)
 
 
@@ -128,7 +129,7 @@ def decrypt_request(source: DEKSource, uid: str) -> bytes:
 
 
 def read_plaintext(message: bytes) -> bytes:
-    """Field 1 of a DecryptResponse. Raises ValueError."""
+    """Returns field 1 of a DecryptResponse. Raises ValueError."""
     found = b""
     for number, wire, value in protowire.fields(message):
         if number == 1 and wire == BYTES and isinstance(value, bytes):

@@ -1,8 +1,10 @@
-"""The KMS plug-ins of a worker: one provider for each configured name, asked regularly in a thread, and what workers tell one another.
+"""The KMS plug-ins of a worker: one provider for each configured name, checked periodically in a thread, and the keys that
+workers share.
 
-Each worker writes with seeds of its own. Before it uses a new one it leaves the sealed form in the run directory, where the others find it
-within a second and have their plug-in open it, in a thread: so nobody's event loop waits for a plug-in when it meets a value of another
-worker. A value that was sealed with a key nobody has met since the start (``Opened``) still makes who reads it wait, a second at most.
+Each worker writes with seeds of its own. Before it uses a new one it writes the encrypted seed to the run directory, where
+the other workers find it within a second and let their plug-in open it, in a thread: so no event loop waits for a plug-in
+when it reads a value of another worker. Reading a value whose key is unknown since the start (``Opened``) still waits, for at
+most a second.
 """
 
 from __future__ import annotations
@@ -32,19 +34,19 @@ log = logging.getLogger("kas.encryption")
 Obj = dict[str, Any]
 
 LOOK_S, HEALTHY_S, UNHEALTHY_S = 1.0, 10.0, 2.0
-MAX_TOLD = 1024  # of files in the run directory that are looked at
-MAX_OWN = 64  # that a worker leaves there for one plug-in: who has seen the others needs them no more
+MAX_TOLD = 1024  # maximum of files in the run directory that are read
+MAX_OWN = 64  # maximum of files of a worker for one plug-in: workers that have read the older ones do not need them any more
 
 
 def problem(kms: Obj) -> str:
-    """Why a plug-in that is configured cannot be asked by this program, or ""."""
+    """Returns why this program cannot use a configured plug-in, or ""."""
     if importlib.util.find_spec("grpc") is None:
         return f"the KMS provider {go_quote(kms['name'])} needs gRPC: install kas[kms]"
     return ""
 
 
 class KMSPlugins:
-    """``directory``: where the workers leave what they tell each other, None for who is alone; ``own`` tells this one's files apart."""
+    """``directory``: where workers share their keys, None for a single worker; ``own`` distinguishes this worker's files."""
 
     def __init__(self, directory: Path | None = None, own: str = "0", observed: Observed | None = None) -> None:
         self._directory, self._own, self._observed = directory, own, observed or Observed()
@@ -59,7 +61,7 @@ class KMSPlugins:
         if why:
             raise ConfigurationError(f"error while building transformers: {why}")
         name, first = kms["name"], kms["apiVersion"] == V1
-        known = f"{name} at {kms['endpoint']}" if first else name  # several of version 1 may have one name
+        known = f"{name} at {kms['endpoint']}" if first else name  # several of version 1 may have the same name
         found = self.providers.get(known)
         if found is None:
             measure = functools.partial(self._observed.call, name)
@@ -74,21 +76,21 @@ class KMSPlugins:
 
     @property
     def first_version(self) -> bool:
-        """Whether there is one of version 1."""
+        """Whether any plug-in has version 1."""
         return any(isinstance(provider, v1.KMSv1) for provider in self.providers.values())
 
     @property
     def problems(self) -> str:
-        """What the last checks found, of each plug-in by its number."""
+        """The results of the last checks, by the plug-in's number."""
         return aggregate([f"kms-provider-{i}: {p.problem}" for i, p in enumerate(self.providers.values()) if p.problem])
 
     def check_all(self) -> str:
-        """Asks every plug-in; the first problem, or "". Blocks."""
+        """Checks every plug-in; returns the first problem, or "". Blocks."""
         problems = [f"{name}: {why}" for name, p in self.providers.items() if (why := p.check())]
         return problems[0] if problems else ""
 
     def start(self) -> None:
-        """Asks every plug-in from now on, regularly."""
+        """Checks every plug-in periodically from now on."""
         if self.providers and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="kas-kms-check", daemon=True)
             self._thread.start()
@@ -105,7 +107,7 @@ class KMSPlugins:
                     log.error("KMS provider %s: %s", name, why)
                 due[name] = time.monotonic() + (UNHEALTHY_S if why else HEALTHY_S)
 
-    # --- among workers
+    # --- sharing keys among workers
 
     def _tell(self, name: str, source: DEKSource) -> None:
         if self._directory is None:
@@ -113,7 +115,7 @@ class KMSPlugins:
         self._directory.mkdir(mode=0o700, exist_ok=True)
         path = self._directory / f"{_digest(name)}.{source.digest().hex()[:16]}.{self._own}"
         new = path.with_suffix(".new")
-        # A message like a stored one, without data of its own.
+        # A message like a stored one, but without data.
         new.write_bytes(stored(b"-", source))
         os.replace(new, path)
         own = [p for p in self._directory.iterdir() if p.name.startswith(_digest(name) + ".") and p.suffix == f".{self._own}"]
@@ -125,7 +127,7 @@ class KMSPlugins:
             return
         try:
             names = sorted(os.listdir(self._directory))[:MAX_TOLD]
-        except OSError:  # nobody has told anything yet
+        except OSError:  # no worker has written anything yet
             return
         for provider_name, provider in self.providers.items():
             if isinstance(provider, v1.KMSv1):
@@ -141,7 +143,7 @@ class KMSPlugins:
                 self._seen.add(file)
 
     def close(self) -> None:
-        """Asks no more."""
+        """Stops using the plug-ins."""
         self._end.set()
         for provider in self.providers.values():
             provider.close()

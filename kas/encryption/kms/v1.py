@@ -1,10 +1,11 @@
-"""The provider of a KMS v1 plug-in (deprecated, ``--feature-gates=KMSv1=true``): a key of its own for each value, which the plug-in seals.
+"""The provider of a KMS v1 plug-in (deprecated, ``--feature-gates=KMSv1=true``): a separate key for each value, which the
+plug-in encrypts.
 
-A value is the length of the sealed key (two bytes, big-endian), the sealed key, and what AES-GCM made of the text; that of servers before
-Kubernetes 1.25 was AES-CBC's, and is read, too. Each write asks the plug-in, and each read of what is not in the cache: so the store seals
-in threads, and what a request is about is opened in threads before it is read (``waits``). What is sealed or opened on the loop all the
-same waits no longer than ``LOOP_WAIT_S``, and while the plug-in owes an answer for longer than that not at all. Upstream:
-``envelope/envelope.go`` and ``envelope/grpc_service.go``.
+A value consists of the length of the encrypted key (two bytes, big-endian), the encrypted key, and the AES-GCM ciphertext;
+servers before Kubernetes 1.25 used AES-CBC, which is read, too. Each write calls the plug-in, and so does each read of a key
+that is not cached: so the store seals in threads, and values that a request needs are opened in threads before they are read
+(``waits``). Sealing or opening on the loop all the same waits no longer than ``LOOP_WAIT_S``, and not at all while an answer
+of the plug-in is overdue. Upstream: ``envelope/envelope.go`` and ``envelope/grpc_service.go``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LENGTH_BYTES, LENGTH_MAX = 2, (1 << 16) - 1
 
 
 class Base:
-    """What a value's own key does."""
+    """The cipher of a value's own key."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) not in (16, 24, 32):
@@ -36,11 +37,11 @@ class Base:
         self._gcm, self._cbc = AESGCM(key), AESCBC(key)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """By AES-GCM."""
+        """Seals with AES-GCM."""
         return self._gcm.seal(plain, key)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The text; stale when it was AES-CBC that sealed it. Raises SealError."""
+        """Returns the plaintext; stale if it was sealed with AES-CBC. Raises SealError."""
         try:
             return self._gcm.open(sealed, key)
         except SealError as e:
@@ -52,7 +53,7 @@ class Base:
 
 
 class KMSv1:
-    """Seals and opens. ``cache_size`` is how many keys are remembered, none if it is negative."""
+    """Seals and opens. ``cache_size`` is the number of cached keys, none if it is negative."""
 
     waits = True
 
@@ -68,7 +69,7 @@ class KMSv1:
     # --- values
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """The value with a new key. Raises SealError when the plug-in does not seal that."""
+        """Returns the value sealed with a new key. Raises SealError if the plug-in does not encrypt that key."""
         own = counted.data_key(KEY_BYTES)
         sealed = self._encrypted(own)
         if len(sealed) > LENGTH_MAX:
@@ -78,7 +79,7 @@ class KMSv1:
         return len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed + base.seal(plain, key)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The value. Raises SealError."""
+        """Returns the plaintext. Raises SealError."""
         end = LENGTH_BYTES + int.from_bytes(sealed[:LENGTH_BYTES], "big")
         if len(sealed) < max(end, LENGTH_BYTES):
             raise SealError("invalid data encountered by envelope transformer: failed to read uint16 length prefixed data")
@@ -125,24 +126,24 @@ class KMSv1:
     # --- the plug-in
 
     def check(self) -> str:
-        """Has the plug-in seal and open something; why it could not, or "". Blocks."""
+        """Lets the plug-in encrypt and decrypt a sample; returns why it could not, or "". Blocks."""
         section = "encrypt"
         try:
             sealed = self._encrypt(b"ping")
             section = "decrypt"
             self._asked("Decrypt", sealed)
             self._problem = ""
-        except Exception as e:  # whatever it is: who asks again and again must not end, and say that all is well
+        except Exception as e:  # of any kind: periodic checks must not end, and report a healthy plug-in
             self._problem = f"failed to perform {section} section of the healthz check for KMS Provider {self._name}, error: {e}"
         return self._problem
 
     @property
     def problem(self) -> str:
-        """What the last check found."""
+        """The result of the last check."""
         return self._problem
 
     def close(self) -> None:
-        """Asks no more."""
+        """Stops using the plug-in."""
         self.opened.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()

@@ -1,8 +1,8 @@
-"""The provider of a KMS v2 plug-in: one seed for many writes, which the plug-in has sealed; asked after its health and its key's id.
+"""The provider of a KMS v2 plug-in: one seed for many writes, encrypted by the plug-in; checks its health and its key's id.
 
-``check`` is called now and then, in a thread. It has the plug-in say which key it uses; when that is another one, a new seed is made, and
-written with. What the plug-in does not confirm for three minutes is not written with any more, because the key may have gone. Upstream:
-``encryptionconfig/config.go`` (``kmsv2PluginProbe``) and ``envelope/kmsv2/envelope.go``.
+``check`` is called periodically, in a thread. The plug-in reports the key that it uses; if that has changed, a new seed is
+created and used for writes. A seed that the plug-in has not confirmed for three minutes is no longer used for writes, because
+the key may be gone. Upstream: ``encryptionconfig/config.go`` (``kmsv2PluginProbe``) and ``envelope/kmsv2/envelope.go``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from kas.observe import counted
 
 SERVICE = "v2.KeyManagementService"
 WRITE_MAX_S = 180.0  # kmsv2PluginWriteDEKSourceMaxTTL
-# Told the other workers, who have opened a new seed's key by then: they look every second.
+# Time for the other workers to open a new seed's key: they look for it every second.
 SPREAD_S = 2.5
 
 
 class State(NamedTuple):
-    """What is written with until ``until``, in seconds of the monotonic clock."""
+    """The seed for writes until ``until``, in seconds of the monotonic clock."""
 
     sealer: Opener
     source: DEKSource
@@ -48,7 +48,7 @@ class State(NamedTuple):
 
 
 class KMSv2:
-    """Seals and opens; ``tell(source)`` is called with what others will have to open, before it is used."""
+    """Seals and opens; ``tell(source)`` is called with each new encrypted seed before it is used, for the other workers."""
 
     def __init__(
         self, client: KMSClient, tell: Callable[[DEKSource], None] = lambda source: None, spread_s: float = 0.0,
@@ -57,7 +57,7 @@ class KMSv2:
         self._client, self._tell, self._spread_s, self._clock = client, tell, spread_s, clock
         self._name, self._observed = name, observed or Observed()
         self._state: State | None = None
-        self._version = ""  # of the first answer
+        self._version = ""  # from the first answer
         self._lock = threading.Lock()  # one check at a time
         self._problem = "the plug-in has not been asked yet"
         self.opened = Opened(self._decrypt, kept=lambda count: self._observed.sources_kept(name, count))
@@ -65,7 +65,7 @@ class KMSv2:
     # --- values
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """An EncryptedObject. Raises SealError when the plug-in has not confirmed its key for too long."""
+        """Returns an EncryptedObject. Raises SealError if the plug-in has not confirmed its key for too long."""
         state = self._current()
         if self._clock() > state.until:
             raise SealError(f"encrypted DEK source with keyID hash {go_quote(key_id_hash(state.source.key_id))} expired")
@@ -74,7 +74,7 @@ class KMSv2:
         return stored(sealed, state.source)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """The value; stale when it was sealed with another key of the plug-in than the one it uses now."""
+        """Returns the plaintext; stale if it was sealed with another key of the plug-in than the current one."""
         data, source = read_stored(sealed)
         state = self._state
         opener = state.sealer if state is not None and source == state.source else self.opened.get(source)
@@ -98,18 +98,18 @@ class KMSv2:
     # --- the plug-in
 
     def check(self) -> str:
-        """Asks the plug-in; why it cannot be used, or "". Blocks."""
+        """Checks the plug-in; returns why it cannot be used, or "". Blocks."""
         with self._lock:
             try:
                 self._confirm()
                 self._problem = ""
-            except Exception as e:  # whatever it is: who asks again and again must not end, and say that all is well
+            except Exception as e:  # of any kind: periodic checks must not end, and report a healthy plug-in
                 self._problem = str(e) if isinstance(e, SealError) else f"failed to ask the KMS plug-in: {type(e).__name__}: {e}"
             return self._problem
 
     @property
     def problem(self) -> str:
-        """What the last check found."""
+        """The result of the last check."""
         return self._problem
 
     def _confirm(self) -> None:
@@ -135,14 +135,14 @@ class KMSv2:
         else:
             self._observed.key_said(self._name, status.key_id)
             try:
-                self._hold(status.key_id)  # the key is one to write with, however the plug-in feels
+                self._hold(status.key_id)  # the key may be used for writes, whatever the plug-in's health
             except SealError as e:
                 wrong.append(str(e))
         if wrong:
             raise SealError(f"kmsv2 Provider {self._name} is not healthy, error: {aggregate(wrong)}")
 
     def _hold(self, key_id: str) -> None:
-        """Write with a seed of that key from now on. Raises SealError where there is none."""
+        """Uses a seed of that key for writes from now on. Raises SealError if there is none."""
         asked = self._clock()
         state = self._state
         if state is not None and state.source.key_id == key_id:
@@ -151,7 +151,7 @@ class KMSv2:
             self._rotate(key_id, asked)
 
     def _rotate(self, key_id: str, asked: float) -> None:
-        """A new seed, sealed by the plug-in with the key it says it uses."""
+        """Creates a new seed, encrypted by the plug-in with the key that it reports."""
         seed = counted.data_key(SEED_BYTES)
         answer = self._client.call("Encrypt", encrypt_request(seed, str(uuid.uuid4())))
         try:
@@ -170,6 +170,6 @@ class KMSv2:
         self._state = State(made, source, asked + WRITE_MAX_S)
 
     def close(self) -> None:
-        """Asks no more."""
+        """Stops using the plug-in."""
         self.opened.close()
         self._client.close()

@@ -1,8 +1,8 @@
 """Server-side printing: objects as rows of a ``meta.k8s.io`` Table.
 
-Pure functions over decoded objects; the caller negotiates, lists and encodes. Columns come from ``printers.json``
-(written by tools/gen_printers.py), cells from one function per kind in the modules beside this one. Kinds without
-columns of their own, and the few whose storage never asked for them, get name and creation time.
+Pure functions on decoded objects; the caller negotiates, lists and encodes. Columns come from ``printers.json`` (written by
+tools/gen_printers.py), cells from one function per kind. Kinds without columns of their own, and the few for which upstream's
+storage has no table convertor, get name and creation time.
 Source of the behaviour: pkg/printers/internalversion/printers.go, apiserver ``rest/table.go`` and ``handlers/response.go``.
 """
 
@@ -21,14 +21,14 @@ from kas.registry.printing.rows import CONDITIONS, ROWS, Row
 from kas.types import rooms
 from kas.types.scheme import TypeDesc, builtin_type
 
-if TYPE_CHECKING:  # wanted by custom resources only
+if TYPE_CHECKING:  # needed only for custom resources
     from kas.apiextensions.columns import Printer
 
 Columns = list[dict[str, Any]]
 
 
 def _row(group: str, kind: str) -> Row:
-    """The row function of a kind; the group's room registers it when it is loaded."""
+    """Returns the row function of a kind, which registers when its group's modules are loaded."""
     found = ROWS.get((group, kind))
     if found is None:
         rooms.load(group)
@@ -49,19 +49,20 @@ def _definition(column: list[Any]) -> dict[str, Any]:
 
 @functools.cache
 def registered_columns(group: str, kind: str) -> Columns | None:
-    """The column definitions of a built-in kind's own printer, None when it has none. The list is shared: do not change it."""
+    """Returns the column definitions of a built-in kind's own printer, None if it has none. The list is shared: do not change
+    it."""
     found = _tables()["kinds"].get(f"{group}/{kind}")
     return None if found is None else [_definition(c) for c in found]
 
 
 @functools.cache
 def default_columns() -> Columns:
-    """The columns of kinds without a printer. The list is shared: do not change it."""
+    """Returns the columns of kinds without a printer. The list is shared: do not change it."""
     return [_definition(c) for c in _tables()["default"]]
 
 
 def _matching_order(schema: dict[str, Any]) -> tuple[int, str]:
-    """Flow schemas are listed in the order in which requests meet them."""
+    """The sort key of flow schemas: they are listed in the order in which requests are matched."""
     return (schema.get("spec") or {}).get("matchingPrecedence", 0), schema["metadata"].get("name", "")
 
 
@@ -81,14 +82,14 @@ def table(
     headers: bool = True,
     custom_columns: Printer | None = None,
 ) -> dict[str, Any]:
-    """Print ``objects`` of one kind as a Table of ``meta.k8s.io/<version>``.
+    """Returns ``objects`` of one kind as a Table of ``meta.k8s.io/<version>``.
 
-    ``objects`` are external, defaulted forms of ``gvk``; wide columns are always included (priority 1). ``include_object``
-    is the query parameter: "" and "Metadata" add PartialObjectMetadata, "Object" the whole object, "None" null.
-    ``list_metadata`` is the list's metadata; None stands for a single object, whose resource version is taken.
-    ``custom_columns`` are those of a custom resource; None means a built-in kind.
-    ``headers`` False leaves the columns null, as watches do after their first event. Bad ``include_object`` raises
-    ApiError 400. Objects in the table are shared with the input, never copied.
+    ``objects`` are external, defaulted forms of ``gvk``; wide columns are always included (priority 1). ``include_object`` is
+    the query parameter: "" and "Metadata" add PartialObjectMetadata, "Object" the whole object, "None" null.
+    ``list_metadata`` is the list's metadata; None means a single object, whose resource version is used. ``custom_columns``
+    are those of a custom resource; None means a built-in kind. With ``headers`` False the columns are null, as for watches
+    after their first event. An invalid ``include_object`` raises ApiError 400. Objects in the table are shared with the
+    input, never copied.
     """
     group, api_version, kind = gvk
     if include_object not in ("", "Metadata", "None", "Object"):
@@ -121,7 +122,7 @@ def table(
         if include_object == "None":
             made["object"] = None
         elif include_object == "Object":
-            # A custom object says first what sorts first.
+            # The fields of a custom object are sorted.
             made["object"] = obj if custom else {"kind": kind, "apiVersion": f"{group}/{api_version}" if group else api_version} | obj
         else:
             meta = obj.get("metadata") or {}
@@ -143,7 +144,7 @@ def _object_meta() -> TypeDesc:
 
 
 def _in_order(of: TypeDesc, value: dict[str, Any]) -> dict[str, Any]:
-    """A value with its fields in the order of its type, as Go writes a struct; a custom object has them sorted."""
+    """Returns a value with its fields in the order of its type, as Go writes a struct; those of a custom object are sorted."""
     out = {}
     for f in of.fields:
         found = value.get(f.name)
@@ -154,9 +155,9 @@ def _in_order(of: TypeDesc, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _printed_form(gvk: tuple[str, str, str], objects: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The form the row functions read; only autoscaling/v1 differs from it by more than unread fields."""
+    """Returns the version that the row functions read; only autoscaling/v1 differs from it in fields that are read."""
     if gvk != ("autoscaling", "v1", "HorizontalPodAutoscaler"):
         return objects
-    from kas.types.conversion import convert  # the types are needed for this one kind only
+    from kas.types.conversion import convert  # only this kind needs the types
 
     return [convert(obj, "autoscaling", "v1", "v2", "HorizontalPodAutoscaler") for obj in objects]

@@ -1,7 +1,7 @@
-"""Which function prints a kind's row.
+"""The registration of the functions that print rows.
 
-A row function takes the object (external form, defaulted) and ``now`` (seconds since the epoch) and returns the cells of
-its columns, in the order of the kind's column definitions. It reads the object and changes nothing.
+A row function takes the object (external form, defaulted) and ``now`` (seconds since the epoch) and returns the cells of its
+columns, in the order of the kind's column definitions. It does not change the object.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ Object = dict[str, Any]
 Row = Callable[[Object, float], list[Any]]
 
 ROWS: dict[tuple[str, str], Row] = {}
-# What a row of the kind says about its object beside the cells (``TableRowCondition``); None for nothing.
+# Returns the conditions of a row (``TableRowCondition``); None for no conditions.
 CONDITIONS: dict[tuple[str, str], Callable[[Object], list[Object] | None]] = {}
 
 
 def printer(group: str, kind: str) -> Callable[[Row], Row]:
-    """Register the decorated function for ``group`` and ``kind``; one function may serve several kinds."""
+    """Registers the decorated function for ``group`` and ``kind``; one function may serve several kinds."""
 
     def register(row: Row) -> Row:
         if (group, kind) in ROWS:

@@ -1,12 +1,12 @@
-# Blocks: labels and selectable fields as bytes, a row of pairs sorted by name: u16 name length, u32 value length, name, value.
+# Blocks: labels and selectable fields as bytes, a sequence of pairs sorted by name: u16 name length, u32 value length, name, value.
 #
-# Blocks are parts of a record's head and belong to it. Not trusted: next_pair() stops where lengths do not fit, so that a damaged
-# block has fewer pairs and nothing else. Benchmark: bench/test_store.py::test_list_by_label.
+# Blocks are parts of a record's head and belong to it. Not trusted: next_pair() stops at inconsistent lengths, so a damaged
+# block has fewer pairs and no other effect. Benchmark: bench/test_store.py::test_list_by_label.
 
 
 cdef inline int next_pair(const char **at, const char *end, const char **name, size_t *name_len,
                           const char **value, size_t *value_len) noexcept nogil:
-    """Steps over one pair of a block; 0 at its end or where it is damaged."""
+    """Steps over one pair of a block; returns 0 at its end or where it is damaged."""
     cdef uint16_t n
     cdef uint32_t v
     cdef const char *p = at[0]
@@ -36,7 +36,7 @@ cdef dict block_dict(const char *p, size_t n):
 
 
 cdef enum:
-    FEW_PAIRS = 32  # are put in order on the C stack
+    FEW_PAIRS = 32  # up to this number are sorted on the C stack
 
 
 cdef struct Pair:
@@ -52,7 +52,7 @@ cdef inline bint comes_before(const Pair *a, const Pair *b) noexcept:
 
 
 cdef int pair_of(Pair *pair, object name, object value) except -1:
-    """Points into the texts, which keep their bytes."""
+    """Points into the strings, which own the bytes."""
     pair.name = PyUnicode_AsUTF8AndSize(name, &pair.name_len)
     pair.value = PyUnicode_AsUTF8AndSize(value, &pair.value_len)
     if pair.name_len > 65535:
@@ -71,7 +71,7 @@ cdef char *put_pair(char *p, const Pair *pair) noexcept:
 
 
 cdef bytes block_bytes(dict pairs):
-    """The block of a str→str dict. Names are at most 65,535 bytes."""
+    """Returns the block of a str→str dict. Names are at most 65,535 bytes."""
     if not pairs:
         return b""
     cdef Pair few[FEW_PAIRS]
@@ -94,7 +94,7 @@ cdef bytes block_bytes(dict pairs):
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
     cdef char *p = PyBytes_AS_STRING(out)
     if many:
-        # The order of texts by their code points is that of their bytes.
+        # Strings sort by code points in the same order as their UTF-8 bytes.
         for key in sorted(pairs):
             pair_of(&one, key, pairs[key])
             p = put_pair(p, &one)

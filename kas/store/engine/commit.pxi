@@ -1,12 +1,13 @@
 # Operations, from Python to the transaction and back.
 #
-# apply_batch() prepares a C array (with the GIL), lets write_batch() run without it, and gives each operation its outcome. The array
-# points into the operations' drafts and into new bytes objects for heads and bodies, which the lists here keep alive until records are
-# made of them. Trusted: drafts and keys, checked when they were made. Benchmark: bench/test_store.py::test_create.
+# apply_batch() prepares a C array (with the GIL), runs write_batch() without it, and sets the result of each operation. The
+# array points into the operations' drafts and into new bytes objects for heads and bodies, which the lists here keep alive
+# until records are made of them. Trusted: drafts and keys, checked when they were created. Benchmark:
+# bench/test_store.py::test_create.
 
 
 cdef size_t used_bytes(Env env) noexcept nogil:
-    """Bytes of the file that hold something; the largest number when they cannot be told."""
+    """Returns the bytes of the file in use; the largest number if they cannot be determined."""
     cdef kas_info info
     cdef kas_stat st
     cdef void *txn
@@ -25,18 +26,18 @@ cdef inline size_t margin_of(size_t limit) noexcept nogil:
 
 
 def margin(size_t limit) -> int:
-    """How many bytes below the limit a store that was full has to be before writes other than deletes are let in again."""
+    """Returns how many bytes below the limit a store that was full must be before writes other than deletes are accepted again."""
     return margin_of(limit)
 
 
 cdef class Op:
-    """One write: a put (draft given) or a delete. ``expected``: the mod revision the current record must have, 0 for no record,
-    None for no precondition; a delete of an absent key is always a conflict. With ``check`` nothing is written: the transaction it
-    stands in happens only while the key is as expected.
+    """One write: a put (with a draft) or a delete. ``expected``: the mod revision that the current record must have, 0 for no
+    record, None for no precondition; a delete of an absent key always fails with a conflict. With ``check`` nothing is
+    written: the transaction is applied only if the key is as expected.
 
-    After the commit: ``revision`` (0 when it failed), ``record`` (None for a delete), ``previous``; ``status`` 0 done, 1 its precondition failed
-    (``previous`` is the current record), 2 another operation of its group failed, 3 its revision was given and is not newer than the
-    newest. ``error``: why ``previous`` could not be opened.
+    After the commit: ``revision`` (0 if it failed), ``record`` (None for a delete), ``previous``; ``status``: 0 done, 1 its
+    precondition failed (``previous`` is the current record), 2 another operation of its group failed, 3 its externally
+    assigned revision is not newer than the newest. ``error``: why ``previous`` could not be opened.
     """
 
     def __init__(self, str key not None, Draft draft=None, expected=None, bint check=False):
@@ -49,8 +50,8 @@ cdef class Op:
             raise ValueError("a check expects something, and writes nothing")
 
     def seal(self, transformer):
-        """Prepares what is stored instead of the draft; None: the draft is stored as it is. For the backend, before each commit.
-        Raises the store's TransformError."""
+        """Prepares the sealed form, which is stored instead of the draft; None: the draft is stored as it is. For the
+        backend, before each commit. Raises the store's TransformError."""
         self.sealed = None
         if transformer is not None and not transformer.plain and self.draft is not None:
             try:
@@ -59,13 +60,13 @@ cdef class Op:
                 raise TransformError(self.key, str(e), "sealed") from e
 
     def resolve(self, uint64_t revision, Record record, Record previous):
-        """Tells what became of an operation that another system committed; for backends where ``apply`` takes in the outcome."""
+        """Sets the result of an operation that another system committed; for backends that copy the outcome with ``apply``."""
         self.status, self.revision, self.record, self.previous = 0, revision, record, previous
         self.event = self.error = None
 
     @property
     def size(self) -> int:
-        """About how many bytes it writes; for bounds on batches and queues."""
+        """The approximate number of bytes it writes; for bounds on batches and queues."""
         return 256 if self.draft is None else self.draft.size
 
     def __repr__(self):
@@ -73,7 +74,7 @@ cdef class Op:
 
 
 cdef void prepare(Prepared *p, Op op, int group, int64_t at, list heads, list bodies):
-    """Fills in what one operation (None: a revision without writes) asks, with room for what it becomes."""
+    """Fills in the parameters of one operation (None: a revision without writes), and allocates room for its results."""
     cdef bytes head = None, body = None
     cdef Draft d
     p.group, p.at, p.index = group, at, 0
@@ -102,7 +103,7 @@ cdef void prepare(Prepared *p, Op op, int group, int64_t at, list heads, list bo
 
 
 cdef void conclude(Env env, Prepared *p, Op op, Py_ssize_t i, list heads, list bodies):
-    """Gives an operation its outcome."""
+    """Sets the result of an operation."""
     cdef object shrunk
     op.status = p.status
     op.record = op.previous = op.event = op.error = None
@@ -134,13 +135,14 @@ cdef list NO_WRITE = [None]
 
 
 def apply_batch(Env env not None, list units not None, list at not None, uint64_t now_s, bint only_deletes) -> tuple:
-    """Applies units (lists of Op) in order, one transaction; fills the operations in and returns ``(before, newest)``: the newest
-    revision before and after.
+    """Applies units (lists of Op) in order, in one transaction; sets the results of the operations and returns ``(before,
+    newest)``: the newest revision before and after.
 
-    ``at`` says for each unit which revisions it takes: 0 the next ones, one for each write; -1 the next one, for all; a number > 0 is
-    given from outside: that one, for all, and more than the newest (gaps are fine; of an empty unit it says that nothing happened up to
-    it). Raises the store's Full (nothing written) and other engine errors. With ``only_deletes`` a full map may grow a little
-    above its limit, so that space can be made; while it stands above, other batches are refused until there is room again.
+    ``at`` has the revisions for each unit: 0, the next ones, one for each write; -1, the next one, for all writes; a number >
+    0 is assigned externally: that one, for all, greater than the newest (gaps are allowed; for an empty unit it records that
+    nothing happened up to it). Raises the store's Full (nothing written) and other engine errors. With ``only_deletes`` a
+    full map may grow a little above its limit, so that space can be freed; while it is above, other batches are refused until
+    there is space again.
     """
     cdef size_t n = 0, i = 0, filled = 0
     cdef uint64_t newest = 0, before = 0
@@ -165,7 +167,7 @@ def apply_batch(Env env not None, list units not None, list at not None, uint64_
             group += 1
         with nogil:
             L.env_info(env.env, &info)
-            # Above the limit only deletes may use the room; used_bytes() walks the free list, so it is asked only then.
+            # Above the limit only deletes may use the space; used_bytes() walks the free list, so it is called only in this case.
             if not only_deletes and info.mapsize > env.limit and used_bytes(env) + margin_of(env.limit) > env.limit:
                 rc = ERR_MAP_FULL
             else:
@@ -188,9 +190,9 @@ def apply_batch(Env env not None, list units not None, list at not None, uint64_
 
 
 def load_batch(Env env not None, list ops not None, list states not None, uint64_t now_s):
-    """Puts records as they stand elsewhere, in one transaction: ``states`` has ``(mod_revision, create_revision, version)`` of each
-    operation's. No history, no event, and the newest revision stays: for filling an environment before anybody reads it. A record that
-    was loaded before is replaced. Leases count from ``now_s``."""
+    """Stores records with their states from elsewhere, in one transaction: ``states`` has ``(mod_revision, create_revision,
+    version)`` for each operation. It makes no history and no events, and the newest revision does not change: for filling an
+    environment before there are readers. A record loaded earlier is replaced. Leases count from ``now_s``."""
     cdef size_t n = len(ops), i
     cdef list heads = [], bodies = []
     cdef Prepared *given
@@ -220,7 +222,7 @@ def load_batch(Env env not None, list ops not None, list states not None, uint64
 
 
 cdef int grow_reserve(Env env) noexcept nogil:
-    """Lets the map grow above the operator's limit by a sixteenth (at least 1 MiB) each time, twice at most."""
+    """Lets the map grow above the operator's limit by a sixteenth (at least 1 MiB) each time, at most twice."""
     cdef kas_info info
     cdef size_t step = env.limit // 16 // 4096 * 4096
     if step < (1 << 20):

@@ -1,7 +1,7 @@
 # Drafts: an object before its revision is known, and the one function that makes a record of it.
 #
-# A Draft owns its bytes objects; Parts points into them (or into an opened payload) and must not outlive them. Trusted: the offsets,
-# which build_record() and opening a payload check. Benchmark: bench/test_store.py::test_build_record, test_create.
+# A Draft owns its bytes objects; Parts points into them (or into an opened payload) and must not outlive them. Trusted: the
+# offsets, which build_record() and parse_payload() check. Benchmark: bench/test_store.py::test_build_record, test_create.
 
 
 cdef class Draft:
@@ -26,24 +26,24 @@ cdef class Draft:
 
     @property
     def protobuf(self):
-        """The message without envelope, None when the writer gave none."""
+        """The message without envelope, None if the writer supplied none."""
         return self.proto
 
     @property
     def size(self) -> int:
-        """About how many bytes the record will have."""
+        """The approximate number of bytes of the record."""
         return len(self.head) + len(self.tail) + len(self.labels) + len(self.fields) + len(self.proto or b"") + 160
 
 
 def build_record(bytes head not None, bytes tail not None, dict labels=None, dict fields=None, int type_prefix_len=0,
                  int64_t lease_s=0, int metadata_tail=0, bytes protobuf=None) -> Draft:
-    """The draft of a record.
+    """Returns the draft of a record.
 
-    ``head`` + ``"resourceVersion":"<rev>"`` + ``tail`` is the JSON as served; a comma is put behind the revision unless
-    ``tail`` starts with ``}``. ``type_prefix_len`` counts ``{"kind":…,"apiVersion":…,``. ``lease_s`` > 0 lets the record
-    expire that many seconds after the commit. ``metadata_tail`` is how many bytes of ``tail`` still belong to the metadata
-    object, closing brace included (0: not told; then ``metadata_json`` is None). ``protobuf`` is the same
-    object as a message without envelope, as encode_protobuf() writes it; whatever resourceVersion it has is replaced at commit.
+    ``head`` + ``"resourceVersion":"<rev>"`` + ``tail`` is the JSON as served; a comma follows the revision unless ``tail``
+    starts with ``}``. ``type_prefix_len`` is the length of ``{"kind":…,"apiVersion":…,``. With ``lease_s`` > 0 the record
+    expires that many seconds after the commit. ``metadata_tail`` is the number of bytes of ``tail`` that belong to the
+    metadata object, including its closing brace (0: unknown; then ``metadata_json`` is None). ``protobuf`` is the same object
+    as a message without envelope, as encode_protobuf() writes it; its resourceVersion, if any, is replaced at commit.
     """
     cdef Draft d = Draft.__new__(Draft)
     if len(head) + len(tail) > 0x7FFF0000:
@@ -78,18 +78,18 @@ cdef void parts_of(Draft d, Parts *s) noexcept:
 
 
 cdef inline size_t head_room(const Parts *s, size_t key_len) noexcept nogil:
-    """The exact size of the head that compose() writes."""
+    """Returns the exact size of the head that compose() writes."""
     return HEAD_SIZE + key_len + s.labels_len + s.fields_len
 
 
 cdef inline size_t body_room(const Parts *s) noexcept nogil:
-    """The most that compose() writes as the body: 19 + 1 + 1 for the member, 20 digits."""
+    """Returns the maximum size of the body that compose() writes: 19 + 1 + 1 for the member, 20 digits."""
     return s.head_len + s.tail_len + s.proto_len + 41 + SPLICE_ROOM
 
 
 cdef size_t compose(const Parts *s, const char *key, size_t key_len, uint64_t revision, char *head, char *body) noexcept nogil:
-    """Writes the record of a draft at a revision; returns the length of its body. create_revision, version and lease_expiry of the
-    head are the caller's to set. The body: head "resourceVersion":"<digits>" [,] tail [protobuf]."""
+    """Writes the record of a draft at a revision; returns the length of its body. The caller sets create_revision, version
+    and lease_expiry in the head. The body: head "resourceVersion":"<digits>" [,] tail [protobuf]."""
     cdef Head *h = <Head *>head
     cdef char *q = body
     cdef size_t n

@@ -1,7 +1,8 @@
 # One LMDB environment: opening, transactions, single reads, statistics.
 #
-# The tables stand in _engine.pxd. Env owns the environment and one spare read transaction. Lock order: env.lock (rwlock, held for
-# reading by every transaction) before LMDB's own. Trusted: nobody else opens the file in this process. Benchmark: bench/test_store.py::test_get.
+# _engine.pxd describes the tables. Env owns the environment and one spare read transaction. Lock order: env.lock (rwlock,
+# held for reading by every transaction) before LMDB's own. Trusted: nothing else opens the file in this process. Benchmark:
+# bench/test_store.py::test_get.
 
 cdef extern from "Python.h":
     ctypedef struct PyThreadState:
@@ -23,8 +24,8 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef char zeros[65536]
 
-# Format 2 put an index behind the revision in the keys of the log, and knows sealed records. What format 1 wrote can be read as it is,
-# so that its directories are upgraded by the number alone; older programs refuse them from then on.
+# Format 2 added an index to the revision in the keys of the log, and sealed records. Data of format 1 can be read as they
+# are, so its directories are upgraded by changing the number alone; older programs refuse them from then on.
 FORMAT = b"2"
 UPGRADED = (b"1",)
 
@@ -70,7 +71,7 @@ cdef class Env:
             if self.env != NULL:
                 L.env_close(self.env)
                 self.env = NULL
-            # The map is only address space; where a limit refuses it (ulimit -v, 32 bits), a smaller one will do.
+            # The map is only address space; if a limit refuses it (ulimit -v, 32 bits), a smaller one is sufficient.
             if rc == ENOMEM and map_size > (64 << 20):
                 map_size //= 2
                 continue
@@ -130,7 +131,7 @@ cdef class Env:
                         raise CorruptError(f"{self.path} has data format {found.decode('utf-8', 'replace')}, this program reads format "
                                            f"{FORMAT.decode()}: use the program version that wrote it, or another data directory")
                     if rc or found != FORMAT:
-                        rc = ERR_NOTFOUND  # to be written: in the next turn
+                        rc = ERR_NOTFOUND  # to be written: in the next iteration
                         if write:
                             v = val(PyBytes_AS_STRING(FORMAT), PyBytes_GET_SIZE(FORMAT))
                             rc = L.put(txn, self.main, &k, &v, 0)
@@ -151,8 +152,8 @@ cdef class Env:
             raise engine_error(rc, f"cannot read {self.path}")
 
     def _check_ends(self):
-        # Not the whole file, which would take as long as to read it: the way to the first and the last entry of each table. A copy that
-        # broke off, with the length of the whole, lacks one of them.
+        # Reads the path to the first and the last entry of each table, not the whole file, which would take too long. A copy
+        # that was interrupted but has the full length lacks one of them.
         cdef void *txn
         cdef void *cursor
         cdef kas_val k, v
@@ -188,7 +189,7 @@ cdef class Env:
         return L.dbi_open(txn, PyBytes_AS_STRING(raw), DBI_CREATE if write else 0, slot)
 
     def close(self):
-        """Closes the environment after the reads that run now. Idempotent; later calls raise the store's error."""
+        """Closes the environment after the current reads. Idempotent; later calls raise the store's error."""
         cdef void *env
         cdef void *txn
         with nogil:
@@ -249,7 +250,7 @@ cdef class Env:
         pthread_rwlock_unlock(&self.lock)
 
     cdef int begin_write(self, void **txn) noexcept nogil:
-        """Waits for the one writer of all processes; holds env.lock. end_write must follow when it returns 0."""
+        """Waits to become the only writer of all processes; holds env.lock. end_write must follow when it returns 0."""
         cdef int rc, attempt
         for attempt in range(4):
             pthread_rwlock_rdlock(&self.lock)
@@ -268,7 +269,7 @@ cdef class Env:
         return rc
 
     cdef int end_write(self, void *txn, int rc) noexcept nogil:
-        """Commits when rc is 0, else aborts; returns the outcome."""
+        """Commits when rc is 0, otherwise aborts; returns the result code."""
         if rc == 0:
             rc = L.txn_commit(txn)
         else:
@@ -277,10 +278,10 @@ cdef class Env:
         return rc
 
     cdef int adopt_size(self, size_t size) noexcept nogil:
-        """Remaps: to the size another process has given the map (0) or to a larger one. Waits for running reads.
+        """Remaps: to the size that another process has given the map (0), or to a larger size. Waits for running reads.
 
-        A read may be waiting for the GIL itself (to open a sealed record, to ask for what goes around a list): who waits for it here
-        must not have it.
+        A running read may wait for the GIL (to open a sealed record, or to call ``wrap``), so a thread that waits for reads
+        here must release it.
         """
         cdef int rc = EINVAL
         cdef void *txn
@@ -297,7 +298,7 @@ cdef class Env:
         return rc
 
     cdef int number(self, void *txn, const char *name, uint64_t *out) noexcept nogil:
-        """A number of the unnamed table; 0 when it was never written."""
+        """Reads a number of the unnamed table; 0 if it was never written."""
         cdef kas_val k, v
         cdef size_t n = 0
         cdef int rc
@@ -326,7 +327,7 @@ cdef class Env:
     # -- reads --------------------------------------------------------------------------------------------------------
 
     def revisions(self):
-        """``(newest revision, compacted revision)``, read from the store itself."""
+        """Returns ``(newest revision, compacted revision)``, read from the store itself."""
         cdef void *txn
         cdef uint64_t newest, compacted
         cdef int rc = self.begin_read(&txn)
@@ -340,7 +341,7 @@ cdef class Env:
         return newest, compacted
 
     def get(self, str key not None):
-        """The record of a key as it is now, or None. One transaction, two lookups, two copies."""
+        """Returns the current record of a key, or None. One transaction, two lookups, two copies."""
         cdef bytes raw = key_bytes(key)
         cdef void *txn
         cdef kas_val k, h, b
@@ -369,7 +370,7 @@ cdef class Env:
         return record
 
     def has(self, str key not None) -> bool:
-        """Whether there is a record of a key. One transaction, one lookup; nothing is opened."""
+        """Returns whether there is a record of a key. One transaction, one lookup; nothing is decrypted."""
         cdef bytes raw = key_bytes(key)
         cdef void *txn
         cdef kas_val k, h
@@ -384,7 +385,7 @@ cdef class Env:
         return rc == 0
 
     def check_readers(self) -> int:
-        """Frees reader slots of processes that died in a read; until then they pin old pages. Returns how many."""
+        """Frees the reader slots of processes that died in a read, which pin old pages until then; returns their number."""
         cdef int dead = 0, rc = EINVAL
         with nogil:
             pthread_rwlock_rdlock(&self.lock)
@@ -396,7 +397,7 @@ cdef class Env:
         return dead
 
     def nearly_full(self) -> bool:
-        """Whether the file has grown to seven eighths of the limit; what of it is free takes longer to tell."""
+        """Returns whether the file has grown to seven eighths of the limit; how much of it is free takes longer to find out."""
         cdef kas_info info
         cdef kas_stat st
         cdef void *txn
@@ -409,7 +410,7 @@ cdef class Env:
         return (info.last_pgno + 1) * st.psize > self.limit // 8 * 7
 
     def end(self) -> int:
-        """Where what the file holds ends; what lies behind was put there ahead."""
+        """Returns the end of the used part of the file; what follows was preallocated."""
         cdef kas_info info
         cdef kas_stat st
         cdef size_t end = 0
@@ -422,8 +423,9 @@ cdef class Env:
         return end
 
     def put_ahead(self, int fd, size_t step) -> int:
-        """Writes zeros behind what the data file holds, up to ``step`` bytes and not beyond the limit, while nobody else writes; ``fd`` is
-        the file. Returns its size. Raises ``OSError`` for what the system refuses, and for a store that is closed."""
+        """Writes up to ``step`` bytes of zeros after the used part of the data file, not beyond the limit, while nothing else
+        writes; ``fd`` is the file. Returns the file's size. Raises ``OSError`` for errors of the system, and the store's
+        error when it is closed."""
         cdef kas_info info
         cdef kas_stat st
         cdef void *txn
@@ -455,7 +457,7 @@ cdef class Env:
         return at
 
     def statistics(self):
-        """Sizes of the tables and the map, as a dict of ints."""
+        """Returns the sizes of the tables and the map, as a dict of ints."""
         cdef void *txn
         cdef kas_stat st
         cdef kas_info info
@@ -485,7 +487,7 @@ cdef class Env:
         return out
 
     cdef size_t free_pages(self, void *txn) noexcept nogil:
-        """Pages that later transactions can use again: the sum of LMDB's free list (table 0: txn id → page numbers)."""
+        """Counts the pages that later transactions can reuse: the sum of LMDB's free list (table 0: txn id → page numbers)."""
         cdef void *cursor
         cdef kas_val k, v
         cdef size_t total = 0

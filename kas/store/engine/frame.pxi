@@ -1,14 +1,14 @@
-# Watch frames: one JSON object a line, built once per event and shared by all its watchers.
+# Watch frames: one JSON object per line, built once per event and shared by all its watchers.
 #
-# Nothing is parsed: the object is copied, and where another resourceVersion is due (a deletion carries the revision of the
-# delete, and so does an object that left a selector) its digits are exchanged at the record's splice offset. A frame owns its bytes.
-# Trusted: records, whose offsets were checked when they were made. Benchmark: bench/test_store.py::test_frame.
+# Nothing is parsed: the object is copied, and if it needs another resourceVersion (a deletion carries the revision of the
+# delete, and so does an object that left a selector) its digits are replaced at the record's splice offset. A frame owns its
+# bytes. Trusted: records, whose offsets were checked when they were made. Benchmark: bench/test_store.py::test_frame.
 
 cdef bytes FRAME_MIDDLE = b'","object":'
 
 
 def frame_json(str type not None, bytes json not None) -> bytes:
-    """``{"type":"<type>","object":<json>}`` and a newline."""
+    """Returns ``{"type":"<type>","object":<json>}`` and a newline."""
     cdef bytes t = type.encode()
     cdef Py_ssize_t tn = PyBytes_GET_SIZE(t), n = PyBytes_GET_SIZE(json)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, 9 + tn + 11 + n + 2)
@@ -22,7 +22,7 @@ def frame_json(str type not None, bytes json not None) -> bytes:
 
 
 def frame_record(str type not None, Record record not None, uint64_t revision=0) -> bytes:
-    """The frame of a record; with ``revision`` its resourceVersion is replaced by that one."""
+    """Returns the frame of a record; with ``revision``, that replaces its resourceVersion."""
     cdef const Head *h = head_of(record)
     cdef bytes t = type.encode()
     cdef bytes digits

@@ -1,14 +1,15 @@
-# Walking a range: where its records lie, without copying them.
+# Walking a range: finds the positions of its records, without copying them.
 #
-# Walk `current`, test the matcher on the heads, note where heads and bodies lie in the map. For more than 512 records this runs
-# without the GIL; only to open a sealed record it is taken, and then the Item points into the opened one. A read at an older revision
-# lays the undo entries of newer revisions over the walk.
+# Walks `current`, tests the matcher on the heads, and records the positions of heads and bodies in the map. For more than 512
+# records this runs without the GIL; it is acquired only to open a sealed record, and then the Item points into the opened
+# one. A read at an older revision overlays the walk with the undo entries of newer revisions.
 #
-# Items belong to scan(), which frees them; what they point to is the map's (good until the transaction ends) or that of the records in
-# Gather.opened. Not trusted: heads and bodies (head_ok, body_ok). Benchmark: bench/test_store.py::test_list_5000, test_list_by_label.
+# Items belong to scan(), which frees them. They point into the map (valid until the transaction ends) or into the records in
+# Gather.opened. Not trusted: heads and bodies (head_ok, body_ok). Benchmark: bench/test_store.py::test_list_5000,
+# test_list_by_label.
 
 cdef inline size_t weight(const Gather *g, const char *head, size_t body_len) noexcept nogil:
-    """The bytes of a record that count against max_bytes: those that are given of it, not those of its other form."""
+    """Returns the bytes of a record that count against max_bytes: those to be returned, not those of its other form."""
     cdef const Head *h = <const Head *>head
     if g.gives == GIVES_JSON:
         return h.json_len
@@ -35,7 +36,7 @@ cdef inline int push(Gather *g, const char *head, size_t head_len, const char *b
 
 
 cdef inline bint page_full(const Gather *g) noexcept nogil:
-    """Whether the page is: only what belongs to the run of its last record is of interest still."""
+    """Whether the page is full: then only records in the run of its last record are still needed."""
     return (g.limit and g.n >= g.limit) or (g.max_bytes and g.held >= g.max_bytes)
 
 
@@ -64,7 +65,7 @@ cdef void sort_runs(Gather *g) noexcept nogil:
 
 
 cdef void cut(Gather *g) noexcept nogil:
-    """Sorts runs, then cuts a run that went beyond the limits."""
+    """Sorts runs, then cuts a run that exceeds the limits."""
     cdef size_t end = 0, held = 0
     sort_runs(g)
     while end < g.n and not (g.limit and end >= g.limit) and not (g.max_bytes and held >= g.max_bytes):
@@ -79,8 +80,8 @@ cdef void cut(Gather *g) noexcept nogil:
 cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g, Py_ssize_t most) noexcept nogil:
     """Adds the number of keys from `start` to the end of the prefix to g.remaining.
 
-    Both tables have the same keys; the one with fewer leaf pages is walked. Large bodies lie outside of the leaves, so for pods
-    that is `body`: 50,000 keys in 1.9 ms instead of 5.7.
+    Both tables have the same keys; the one with fewer leaf pages is walked. Large bodies are stored outside of the leaves, so
+    for pods that is `body`: 50,000 keys in 1.9 ms instead of 5.7.
     """
     cdef void *cursor
     cdef kas_val k = start[0], v
@@ -97,13 +98,13 @@ cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g, Py_ssize_t mo
         g.remaining += 1
         if g.remaining == most:
             break
-        rc = L.cursor_get(cursor, &k, NULL, OP_NEXT)  # without data the overflow pages stay untouched
+        rc = L.cursor_get(cursor, &k, NULL, OP_NEXT)  # without data, so overflow pages are not touched
     L.cursor_close(cursor)
     return 0 if rc == ERR_NOTFOUND else rc
 
 
 cdef int open_item(Env env, Gather *g, Item *item) noexcept with gil:
-    """Makes a sealed item point to the opened record, which g.opened keeps from now on. A plain one comes here to be refused."""
+    """Makes a sealed item point to its opened record, which g.opened keeps from then on. Called for a plain item to refuse it."""
     cdef Record record
     cdef list opened = <list>g.opened
     try:
@@ -120,12 +121,12 @@ cdef int open_item(Env env, Gather *g, Item *item) noexcept with gil:
 
 
 cdef void drop_opened(Gather *g) noexcept with gil:
-    """The record opened last did not match."""
+    """Removes the record opened last, which did not match."""
     (<list>g.opened).pop()
 
 
 cdef int take(Env env, Gather *g, Matcher matcher, Item item) noexcept nogil:
-    """Notes a record whose body is known: opens it when it is sealed, and asks the matcher then (of others it was asked before)."""
+    """Adds a record whose body is known. A sealed one is opened and matched here; others were matched before."""
     cdef int rc
     if (<const Head *>item.head).flags & HEAD_SEALED or g.refuses_plain:
         rc = open_item(env, g, &item)
@@ -177,7 +178,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
         sealed = ((<Head *>h.data).flags & HEAD_SEALED or g.refuses_plain) and (test or g.want_body)
         if sealed or not test or selected(matcher, <char *>h.data):
             if g.want_body or sealed:
-                # Bodies stand in the same order: the neighbour of the last match needs no search.
+                # Bodies are in the same order: the neighbour of the last match needs no search.
                 if last_match and last_match + 1 == step:
                     rc = L.cursor_get(bodies, &bk, &b, OP_NEXT)
                 else:
@@ -211,7 +212,8 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
 
 
 cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) except? -2:
-    """Fills g from the records as they were: `undo` maps each full key written since to its log entry's address, or 0."""
+    """Fills g from the records at an older revision: `undo` maps each full key written since to the address of its log entry,
+    or 0."""
     cdef void *cursor = NULL
     cdef kas_val k, h, b
     cdef list back = sorted([key for key, at in undo.items() if at])
@@ -243,7 +245,7 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
                 break
             full = head_key(<char *>h.data)[:(<Head *>h.data).key_len]
             if full < start or full in undo:
-                # Written since: its old state, if it had one, comes from `back`.
+                # Written since: its old state, if any, comes from `back`.
                 rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
                 continue
         elif at == n_back:
@@ -251,7 +253,7 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
         else:
             rc = ERR_NOTFOUND
         old = <bytes>back[at] if at < n_back else None
-        # In a run of hashed keys the walk is not in key order; old keys of the run join it somewhere and cut() sorts it.
+        # In a run of hashed keys the walk is not in key order; old keys of the run are inserted somewhere and cut() sorts it.
         take_old = old is not None and (not have or old < full)
         if take_old:
             at += 1

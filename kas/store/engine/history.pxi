@@ -1,12 +1,12 @@
-# History: the undo log, events from it, the state at an older revision.
+# History: the undo log, events from it, and states at older revisions.
 #
-# log[revision, index] = LogHead, key, head and body of the record *before* the write (nothing for a create). The record after the
-# write is the current one, or stands in the next entry of the same key; a key is written once in a revision. Compared with a log of new
-# records, a create costs some bytes instead of the object again, a delete keeps the last state for its event, and a trimmed log loses
-# nothing current.
+# log[revision, index] = LogHead, key, head and body of the record *before* the write (nothing for a create). The record after
+# the write is the current one, or is in the next entry of the same key; a key is written once per revision. Compared with a
+# log of new records, a create costs some bytes instead of a second copy of the object, a delete keeps the last state for its
+# event, and a trimmed log loses no current data.
 #
-# Entries are the map's: addresses of them are kept only while the transaction is open. Not trusted: entries (log_ok, log_key) and the
-# records in them. Benchmark: bench/test_store.py::test_read_events; the row `watch` of bench/end_to_end.py.
+# Entries are in the map: their addresses are used only while the transaction is open. Not trusted: entries (log_ok, log_key)
+# and the records in them. Benchmark: bench/test_store.py::test_read_events; the row `watch` of bench/end_to_end.py.
 
 cdef enum:
     LOG_SIZE = 16
@@ -19,13 +19,13 @@ cdef inline bint log_ok(const char *p, size_t n) noexcept nogil:
 
 
 cdef inline kas_val log_after(uint64_t revision, LogKey *buffer) noexcept nogil:
-    """The least key of the log whose revision is greater than this one."""
+    """Returns the smallest key of the log with a revision greater than this one."""
     buffer.revision = be64(revision + 1)
     return val(buffer, 8)
 
 
 cdef inline bint log_key(const kas_val *k, uint64_t *revision) noexcept nogil:
-    """Reads a key of the log; keys of format 1 have no index."""
+    """Parses a key of the log; keys of format 1 have no index."""
     if k.size != LOG_KEY and k.size != 8:
         return False
     memcpy(revision, k.data, 8)
@@ -34,7 +34,7 @@ cdef inline bint log_key(const kas_val *k, uint64_t *revision) noexcept nogil:
 
 
 cdef inline void log_state(const char *p, const char **head, size_t *head_len, const char **body, size_t *body_len) noexcept nogil:
-    """The record before the write of a log entry that log_ok() accepted."""
+    """Finds the record before the write in a log entry that log_ok() accepted."""
     cdef const LogHead *e = <const LogHead *>p
     head[0] = p + LOG_SIZE + e.key_len
     head_len[0] = e.head_len
@@ -43,7 +43,7 @@ cdef inline void log_state(const char *p, const char **head, size_t *head_len, c
 
 
 cdef dict undo_since(Env env, void *txn, uint64_t revision, bytes prefix):
-    """Full key → address of the log entry that holds its state at `revision` (0: it was absent), for keys under prefix."""
+    """Returns full key → address of the log entry with its state at `revision` (0: it was absent), for keys under prefix."""
     cdef void *cursor
     cdef kas_val k, v
     cdef LogKey first
@@ -72,8 +72,8 @@ cdef dict undo_since(Env env, void *txn, uint64_t revision, bytes prefix):
 
 
 cdef int64_t keys_now(Env env, void *txn, uint64_t since, int64_t keys, uint64_t revision, uint64_t compacted, Gather *g) except -2:
-    """How many keys of the range there are at `revision`, of which there were `keys` at the revision `since`; -1 where the log does not
-    reach back, or is as much to read as a quarter of the keys are to count."""
+    """Returns the number of keys of the range at `revision`, given that there were `keys` at the revision `since`; -1 if the
+    log does not reach back, or if reading it costs as much as counting a quarter of the keys."""
     cdef void *cursor
     cdef kas_val k, v
     cdef LogKey first
@@ -109,24 +109,24 @@ cdef int64_t keys_now(Env env, void *txn, uint64_t since, int64_t keys, uint64_t
 
 
 cdef class Event:
-    """One write. ``frames`` is for the reader: bytes built once per event, under any key the reader likes. ``error``: a sealed state
-    could not be opened; ``record`` and ``previous`` are None then.
-    """
+    """One write. ``frames`` is for the reader: bytes built once per event, under any key that the reader chooses. ``error``:
+    why a sealed state could not be opened; ``record`` and ``previous`` are None then."""
 
     @property
     def type(self) -> str:
-        """ADDED, MODIFIED or DELETED, for a watcher without selector."""
+        """ADDED, MODIFIED or DELETED, for a watcher without a selector."""
         return "ADDED" if self.op == 1 else "MODIFIED" if self.op == 2 else "DELETED"
 
     @property
     def frames(self) -> dict:
-        """Made at the first look."""
+        """The cache of encoded frames; created on first use."""
         if self._frames is None:
             self._frames = {}
         return self._frames
 
     def values(self, str field not None) -> tuple:
-        """The values of a selectable field before and after: one, or two that differ. "" where a state does not list it."""
+        """Returns the values of a selectable field before and after the write: one value, or two that differ. "" for a state
+        without the field."""
         cdef bytes name = field.encode()
         old = None if self.previous is None else field_value(self.previous, name)
         if self.record is None:
@@ -147,7 +147,7 @@ cdef class Event:
 
 
 cdef str field_value(Record record, bytes field):
-    """The value of a selectable field, "" where it is not listed."""
+    """Returns the value of a selectable field, "" if the record does not have it."""
     cdef const char *head = PyBytes_AS_STRING(record.head)
     cdef const char *at = head_fields(head)
     cdef const char *end = at + (<const Head *>head).fields_len
@@ -167,10 +167,10 @@ cdef Event make_event(uint64_t revision, int op, str key, Record record, Record 
 
 
 def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_t limit, uint64_t max_bytes):
-    """``(events, reached)``: the writes under prefix with revision > after, in order; at most ``limit`` of them, and no more
-    than fit into ``max_bytes`` (states before and after), but whole revisions, and always one. Every event up to the revision
-    ``reached`` has been given; ``reached`` is the newest revision when nothing is left.
-    Raises LookupError("compacted" | "future", requested, known)."""
+    """Returns ``(events, reached)``: the writes under prefix with revision > after, in order; at most ``limit`` of them, and
+    no more than fit into ``max_bytes`` (states before and after), but whole revisions, and at least one. Every event up to
+    the revision ``reached`` has been returned; ``reached`` is the newest revision when nothing is left. Raises
+    LookupError("compacted" | "future", requested, known)."""
     cdef bytes pre = prefix.encode()
     cdef void *txn
     cdef void *cursor = NULL
@@ -214,8 +214,8 @@ def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_
 
 
 cdef list find_entries(void *cursor, kas_val *k, kas_val *v, int *rc, bytes prefix, Py_ssize_t limit, uint64_t max_bytes):
-    """``[(revision, address)]`` of the entries under prefix, from the cursor's on. rc is 0 when it ended before the log did: the
-    cursor stands at the first entry that was not taken."""
+    """Returns ``[(revision, address)]`` of the entries under prefix, from the cursor's position on. rc is 0 if it stopped
+    before the end of the log: the cursor is then at the first entry that was not taken."""
     cdef Py_ssize_t n = PyBytes_GET_SIZE(prefix)
     cdef const LogHead *e
     cdef uint64_t revision, last = 0, held = 0
@@ -225,7 +225,7 @@ cdef list find_entries(void *cursor, kas_val *k, kas_val *v, int *rc, bytes pref
             raise engine_error(ERR_CORRUPTED, "reading the log")
         e = <LogHead *>v.data
         if e.key_len >= n and memcmp(<char *>v.data + LOG_SIZE, PyBytes_AS_STRING(prefix), n) == 0:
-            # Only a first bound: the states after are not known yet, nor how large a sealed one is once opened.
+            # Only a first bound: the states after the writes are not known yet, nor the size of a sealed state once opened.
             if found and revision != last and (len(found) >= limit or held > max_bytes):
                 break
             if e.head_len < HEAD_SIZE or not (<const Head *>(<char *>v.data + LOG_SIZE + e.key_len)).flags & HEAD_SEALED:
@@ -237,21 +237,23 @@ cdef list find_entries(void *cursor, kas_val *k, kas_val *v, int *rc, bytes pref
 
 
 cdef bint is_newest(Env env, void *txn, bytes key, uint64_t revision) except -1:
-    """Whether the current record of a key is of this revision."""
+    """Whether the current record of a key has this revision."""
     cdef bytes raw = key_bytes(key.decode())
     cdef kas_val h, k = val(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
     return L.get(txn, env.current, &k, &h) == 0 and head_ok(<char *>h.data, h.size) and (<Head *>h.data).mod_revision == revision
 
 
 cdef list states_after(Env env, void *txn, void *cursor, kas_val *k, kas_val *v, int rc, bytes prefix, list found):
-    """For each found entry, last first: the address of the entry that holds the state after it, None when that is the current record.
+    """Returns for each found entry, last first: the address of the entry that holds the state after it, None if that is the
+    current record.
 
-    The rest of the log, from the cursor's on, is read only for keys that were written again: there may be hundreds of thousands of entries
-    behind a page of a watch that comes from far back, and as many pages."""
+    The rest of the log, from the cursor's position on, is read only for keys that were written again: after a page of a watch
+    that starts far back there may be hundreds of thousands of entries, on as many pages.
+    """
     cdef const LogHead *e
     cdef bytes key
     cdef Py_ssize_t n = PyBytes_GET_SIZE(prefix)
-    cdef dict last = {}      # full key → revision of the last found entry, where that left a record
+    cdef dict last = {}      # full key → revision of the last found entry, if that left a record
     cdef dict next_at = {}   # full key → address of its next entry
     cdef set open_keys
     cdef list out = []
@@ -284,12 +286,12 @@ cdef list states_after(Env env, void *txn, void *cursor, kas_val *k, kas_val *v,
 
 
 cdef tuple build_events(Env env, void *txn, list found, list after_at, uint64_t max_bytes, uint64_t reached):
-    """The events of the found entries, cut at the end of a revision when they grow larger than max_bytes."""
+    """Returns the events of the found entries, cut at the end of a revision when they exceed max_bytes."""
     cdef const LogHead *e
     cdef uint64_t held = 0, revision, last = 0
-    cdef Py_ssize_t whole = 0  # how many events stand in revisions before this one
+    cdef Py_ssize_t whole = 0  # the number of events in earlier revisions
     cdef list out = []
-    cdef dict cache = {}       # address → Record, so that one state is copied once
+    cdef dict cache = {}       # address → Record, so that each state is copied once
     cdef str key
     cdef Event event
     cdef Record record, previous
@@ -324,7 +326,7 @@ cdef tuple build_events(Env env, void *txn, list found, list after_at, uint64_t 
 
 
 cdef Record logged_state(Env env, const char *entry):
-    """The record before the write of a log entry."""
+    """Returns the record before the write of a log entry."""
     cdef const char *head
     cdef const char *body
     cdef size_t head_len, body_len
@@ -345,7 +347,7 @@ cdef Record current_state(Env env, void *txn, str key):
 
 
 def record_at(Env env not None, str key not None, uint64_t revision):
-    """The record of a key as it was at a revision, or None. Raises LookupError as read_events does."""
+    """Returns the record of a key at a revision, or None. Raises LookupError as read_events does."""
     cdef bytes full = key.encode(), raw = key_bytes(key)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(full)
     cdef void *txn
@@ -375,7 +377,7 @@ def record_at(Env env not None, str key not None, uint64_t revision):
             return stored_record(env, <char *>h.data, h.size, <char *>b.data, b.size)
         if rc and rc != ERR_NOTFOUND:
             raise engine_error(rc, f"reading {key}")
-        # The first write after the revision knows what was before it.
+        # The first write after the revision has the state before it.
         k = log_after(revision, &first)
         rc = L.cursor_open(txn, env.log, &cursor)
         if rc == 0:

@@ -1,13 +1,13 @@
 # The LMDB engine, called directly.
 #
-# The engine is the patched one inside py-lmdb's extension module (never the system library): its C functions are looked
-# up once with dlsym. Why not the Python classes: they drop and retake the GIL around every put, get and cursor step, so a
-# batch of 64 writes beside a busy event loop took 264 ms (0.14 ms without contention), and a scan cost 0.6 µs an item.
-# Here a whole batch, or a whole scan, is one nogil region. The public ABI of lmdb.h 0.9 is all that is used.
+# The engine is the patched LMDB inside py-lmdb's extension module (never the system library): its C functions are looked up
+# once with dlsym. The Python classes are not used because they release and reacquire the GIL around every put, get and cursor
+# step: a batch of 64 writes beside a busy event loop took 264 ms (0.14 ms without contention), and a scan cost 0.6 µs per
+# item. Here a whole batch, or a whole scan, is one nogil region. Only the public ABI of lmdb.h 0.9 is used.
 #
-# Buffers: values point into the map and are valid until the transaction ends or writes; every read transaction runs inside
-# `env.lock` held for reading, so that nobody remaps or closes below it. Trusted: LMDB's own pages (a damaged one may cost this
-# process its life, which is why the length of the file is checked at the opening); what it holds is checked where it is read.
+# Buffers: values point into the map and are valid until the transaction ends or writes; every read transaction holds
+# `env.lock` for reading, so the map cannot be remapped or closed meanwhile. Trusted: LMDB's own pages (a damaged page may
+# crash this process, so the length of the file is checked when it is opened); their content is checked where it is read.
 # Benchmark: bench/test_store.py::test_get (one transaction, two lookups).
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -194,7 +194,7 @@ cdef enum:
     ERR_READERS_FULL = -30790
     ERR_TXN_FULL = -30788
     ERR_MAP_RESIZED = -30785
-    ERR_UNSEAL = -1  # ours: a sealed value could not be opened; the exception waits in Gather.opened
+    ERR_UNSEAL = -1  # our own: a sealed value could not be opened; the exception is in Gather.opened
 
 # The longest key kept verbatim; a longer one is cut here and followed by its 32-byte digest (see key_bytes). 470 + 32 + 8
 # bytes of deadline in the expiry table stay within LMDB's 511.
@@ -203,7 +203,7 @@ cdef enum:
     KEY_HASHED = 502
     KEY_MAX = 4096
 
-# Exception classes of the store; the store hands them in, because imports go one way.
+# Exception classes of the store; the store passes them in, because this module must not import it.
 cdef object FullError = OSError
 cdef object CorruptError = OSError
 cdef object FailedError = OSError
@@ -213,8 +213,8 @@ cdef object TransformError = ValueError
 
 
 def bind_errors(full, failed, corrupt, engine, key_too_long, transform):
-    """Sets the classes that this module raises for a full map or disk, a disk that failed, a damaged file, any other engine error, a long
-    key, a sealed value that cannot be opened."""
+    """Sets the classes that this module raises for a full map or disk, a failed disk, a damaged file, any other engine error,
+    a long key, and a sealed value that cannot be opened."""
     global FullError, FailedError, CorruptError, EngineError, KeyTooLongError, TransformError
     FullError, FailedError, CorruptError, EngineError, KeyTooLongError, TransformError = full, failed, corrupt, engine, key_too_long, transform
 
@@ -241,11 +241,11 @@ cdef bint is_full(int rc) noexcept nogil:
 
 
 cdef object engine_error(int rc, str what):
-    """The exception for an engine's return code."""
+    """Returns the exception for an engine's return code."""
     cdef str text = f"{what}: {L.strerror(rc).decode()}"
     if is_full(rc):
         return FullError(text)
-    if rc == EIO:  # also what the engine says of a write that the disk took only in part: who writes looks whether there is room
+    if rc == EIO:  # LMDB returns this also for a partial write: the caller checks whether there is space
         return FailedError(text)
     if rc in (ERR_CORRUPTED, ERR_PAGE_NOTFOUND, ERR_INVALID, ERR_VERSION):
         return CorruptError(f"{text}; it is damaged or was not written by this program: restore it from a backup, or serve another directory")
@@ -253,11 +253,10 @@ cdef object engine_error(int rc, str what):
 
 
 cdef bytes key_bytes(str key):
-    """The engine key of a path. Up to 470 bytes it is the path; else the first 470 bytes and a digest of the whole.
+    """Returns the engine's key of a path: the path itself up to 470 bytes, otherwise its first 470 bytes and a digest of the whole.
 
-    Every key longer than 470 bytes takes the second form, so keys that share their first 470 bytes are neighbours whatever
-    their length: order between neighbours is by digest, and a scan puts such a run into the order of the full keys, which
-    each record carries.
+    Every key longer than 470 bytes has the second form, so keys that share their first 470 bytes are neighbours whatever
+    their length. Neighbours are ordered by digest; a scan sorts such a run by the full keys, which each record contains.
     """
     cdef bytes raw = key.encode()
     if PyBytes_GET_SIZE(raw) <= KEY_INLINE:

@@ -1,8 +1,9 @@
 # Label and field selectors, matched on a record's head without parsing JSON.
 #
-# Semantics are those of upstream's labels.Requirement.Matches and fields.Selector: `!=` and `notin` also match when the key
-# is absent, `gt` and `lt` need the key and an integer value. A Matcher owns the bytes its requirements point to. Trusted: heads that
-# head_ok() accepted (a sealed one is opened first). Benchmark: bench/test_store.py::test_list_by_label, test_list_by_field.
+# The semantics are those of upstream's labels.Requirement.Matches and fields.Selector: `!=` and `notin` also match if the key
+# is absent, `gt` and `lt` need the key and an integer value. A Matcher owns the bytes its requirements point to. Trusted:
+# heads that head_ok() accepted (a sealed one is opened first). Benchmark: bench/test_store.py::test_list_by_label,
+# test_list_by_field.
 
 cdef enum:
     R_IN = 1
@@ -23,7 +24,7 @@ cdef inline int compare(const char *a, size_t an, const char *b, size_t bn) noex
 
 
 cdef inline bint among(const Requirement *r, const char *p, size_t n) noexcept nogil:
-    """Whether the value is one of the requirement's, which are sorted."""
+    """Whether the value is one of the requirement's values, which are sorted."""
     cdef size_t lo = 0, hi = r.n_values, mid
     cdef int c
     if hi == 1:
@@ -41,7 +42,7 @@ cdef inline bint among(const Requirement *r, const char *p, size_t n) noexcept n
 
 
 cdef inline bint parse_int(const char *p, size_t n, int64_t *out) noexcept nogil:
-    """An int64 as Go's strconv.ParseInt(s, 10, 64) reads it."""
+    """Parses an int64 as Go's strconv.ParseInt(s, 10, 64) does."""
     cdef size_t i = 0
     cdef bint negative = False
     cdef uint64_t v = 0, d
@@ -65,7 +66,7 @@ cdef inline bint parse_int(const char *p, size_t n, int64_t *out) noexcept nogil
 
 
 cdef inline bint holds(const Requirement *r, const char *v, size_t n) noexcept nogil:
-    """Whether a value of the requirement's key fulfils it."""
+    """Whether a value of the requirement's key satisfies it."""
     cdef int64_t number
     if r.op == R_IN:
         return among(r, v, n)
@@ -81,7 +82,7 @@ cdef inline bint holds(const Requirement *r, const char *v, size_t n) noexcept n
 
 
 cdef bint needs_key(const Requirement *r) noexcept nogil:
-    """Whether the requirement fails where its key is absent. A field that the writer did not list has the empty value, as in
+    """Whether the requirement fails if its key is absent. A field that the writer did not supply has the empty value, as in
     fields.Set.Get."""
     if r.op == R_FIELD_EQ:
         return r.values[0].n != 0
@@ -91,7 +92,8 @@ cdef bint needs_key(const Requirement *r) noexcept nogil:
 
 
 cdef inline size_t first_from(const Requirement *reqs, size_t i, size_t n, const char *key, size_t key_len) noexcept nogil:
-    """The first requirement from ``i`` on whose key is not below ``key``, in steps that double: who comes from far pays the logarithm."""
+    """Returns the index of the first requirement from ``i`` on whose key is not less than ``key``. Steps double in size, so
+    the cost is logarithmic in the distance."""
     cdef size_t hi = i + 1, step = 1, mid
     if compare(reqs[i].key, reqs[i].key_len, key, key_len) >= 0:
         return i
@@ -111,7 +113,8 @@ cdef inline size_t first_from(const Requirement *reqs, size_t i, size_t n, const
 
 
 cdef bint each_of(const Requirement *reqs, size_t n, const char *block, size_t size) noexcept nogil:
-    """``fulfil`` for a few requirements, each looked up by itself: no order to compare by, which is a third less."""
+    """``fulfil`` for a few requirements: each is looked up separately, without comparing the order, which takes a third less
+    time."""
     cdef size_t i
     cdef const char *at
     cdef const char *end = block + size
@@ -126,7 +129,7 @@ cdef bint each_of(const Requirement *reqs, size_t n, const char *block, size_t s
         if not there:
             if reqs[i].needs:
                 return False
-        elif reqs[i].exact:  # most are: no call for these
+        elif reqs[i].exact:  # most are: avoids a call for these
             if value_len != reqs[i].values[0].n or not kas_same(value, reqs[i].values[0].p, value_len):
                 return False
         elif not holds(&reqs[i], value, value_len):
@@ -135,8 +138,8 @@ cdef bint each_of(const Requirement *reqs, size_t n, const char *block, size_t s
 
 
 cdef bint all_of(const Requirement *reqs, size_t n, size_t needed, const char *block, size_t size) noexcept nogil:
-    """``fulfil`` for many: both are sorted by name and walked once, so that hundreds of terms that many watches ask about cost an event with
-    few labels little."""
+    """``fulfil`` for many requirements: both sides are sorted by name and walked once, so that hundreds of terms, which many
+    watches may have, cost little for an event with few labels."""
     cdef const char *at = block
     cdef const char *end = block + size
     cdef const char *name
@@ -153,7 +156,7 @@ cdef bint all_of(const Requirement *reqs, size_t n, size_t needed, const char *b
 
 
 cdef inline bint fulfil(const Requirement *reqs, size_t n, size_t needed, const char *block, size_t size) noexcept nogil:
-    """Whether the pairs of a block fulfil all requirements, ``needed`` of which need their key to be there."""
+    """Whether the pairs of a block satisfy all requirements, ``needed`` of which need their key to be present."""
     return each_of(reqs, n, block, size) if n <= FEW else all_of(reqs, n, needed, block, size)
 
 
@@ -164,7 +167,7 @@ cdef inline bint selects(Matcher m, const char *labels, size_t labels_len, const
 
 
 cdef inline bint selected(Matcher m, const char *head) noexcept nogil:
-    """On a head that head_ok() accepted and that is not sealed."""
+    """Matches a head that head_ok() accepted and that is not sealed."""
     cdef const Head *h = <const Head *>head
     return selects(m, head_labels(head), h.labels_len, head_fields(head), h.fields_len)
 
@@ -177,19 +180,19 @@ cdef class Matcher:
         free(self.values)
 
     def matches(self, Record record not None) -> bool:
-        """Whether the selector accepts the record."""
+        """Returns whether the selector accepts the record."""
         return selected(self, PyBytes_AS_STRING(record.head))
 
     def matches_maps(self, dict labels, dict fields) -> bool:
-        """Whether the selector accepts an object with these labels and selectable fields."""
+        """Returns whether the selector accepts an object with these labels and selectable fields."""
         cdef bytes lb = block_bytes(labels)
         cdef bytes fb = block_bytes(fields)
         return selects(self, PyBytes_AS_STRING(lb), PyBytes_GET_SIZE(lb), PyBytes_AS_STRING(fb), PyBytes_GET_SIZE(fb))
 
     @property
     def trigger(self):
-        """``(field, value)`` of a field that has this value in every record that the selector accepts, None where it names none. One
-        that tells more apart than the place of the record is preferred (upstream's cacher: indexed trigger)."""
+        """``(field, value)`` of the first selectable field that has this value in every record that the selector accepts; None if
+        there is no such field. metadata.namespace is not used (upstream's cacher: indexed trigger)."""
         cdef size_t i
         cdef const Requirement *r
         for i in range(self.n_labels, self.n):
@@ -234,8 +237,8 @@ def compile_matcher(label_requirements=(), field_requirements=()) -> Matcher:
 
 
 cdef Matcher arranged(list labels, list fields):
-    """A Matcher of rows (key, op, sorted values, bound), each kind sorted by key. Keys and values become one run of bytes: a watch keeps
-    its selector for as long as it lasts."""
+    """Returns a Matcher for rows (key, op, sorted values, bound), each kind sorted by key. Keys and values are stored in a
+    single bytes object, because a watch keeps its selector for as long as it lasts."""
     cdef Matcher m = Matcher.__new__(Matcher)
     cdef list rows = labels + fields
     cdef list texts = []

@@ -1,9 +1,10 @@
-# Records: what stands behind a key.
+# Records: the stored form of an object.
 #
 # A record is two byte strings. The *head* (table `current`) is a fixed header, the key, the label block and the
-# selectable-field block: small and dense, so that a selector over 5,000 objects reads 2 MB in order instead of touching
-# 5,000 pages. The *body* (table `body`, same key) is the JSON exactly as served, then, when the writer gave one, the
-# protobuf message as served (without envelope). Of a sealed record the map holds another form (seal.pxi); a Record is always open.
+# selectable-field block: small and dense, so that a selector over 5,000 objects reads 2 MB in order instead of touching 5,000
+# pages. The *body* (table `body`, same key) is the JSON exactly as served, followed, if the writer supplied one, by the
+# protobuf message as served (without envelope). The map holds sealed records in another form (seal.pxi); a Record is always
+# open.
 #
 # A Record owns its two bytes objects. Trusted: a head that passed head_ok() once. All integers little-endian (x86-64, arm64).
 # Benchmark: bench/test_store.py::test_get.
@@ -11,11 +12,11 @@
 cdef enum:
     HEAD_MAGIC = 0x3152534B  # "KSR1"
     HEAD_SIZE = 72
-    HEAD_SEALED = 1  # flags: the body is a sealed payload, labels and fields stand in it
+    HEAD_SEALED = 1  # flags: the body is a sealed payload, which contains labels and fields
 
 
 cdef inline bint head_ok(const char *p, size_t n) noexcept nogil:
-    """Whether the lengths of a head fit together; everything after relies on it."""
+    """Checks that the lengths in a head are consistent; everything else relies on it."""
     cdef const Head *h = <const Head *>p
     if n < HEAD_SIZE or h.magic != HEAD_MAGIC:
         return False
@@ -47,8 +48,8 @@ cdef inline const Head *head_of(Record r) noexcept:
 cdef class Record:
     """One stored object at one revision. Immutable; shared freely between requests and watchers.
 
-    ``head`` and ``body`` are the stored bytes (of a sealed record: what they would be if it were not). All other attributes are
-    read from them on demand. ``sealed``: it is stored sealed; ``stale``: with a key that is not the one to write with.
+    ``head`` and ``body`` are the stored bytes (for a sealed record: those of its plain form). All other attributes are read
+    from them on demand. ``sealed``: it is stored sealed; ``stale``: sealed with a key that writes no longer use.
     """
 
     @property
@@ -74,7 +75,7 @@ cdef class Record:
 
     @property
     def lease_expiry(self) -> int:
-        """Unix seconds at which the record expires, 0 for never."""
+        """The time in Unix seconds at which the record expires, 0 for never."""
         return head_of(self).lease_expiry
 
     @property
@@ -87,7 +88,7 @@ cdef class Record:
 
     @property
     def json_line(self) -> bytes:
-        """The JSON and a newline: a whole answer."""
+        """The JSON and a newline: a complete response body."""
         cdef const Head *h = head_of(self)
         cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>h.json_len + 1)
         memcpy(PyBytes_AS_STRING(out), PyBytes_AS_STRING(self.body), h.json_len)
@@ -96,20 +97,21 @@ cdef class Record:
 
     @property
     def protobuf(self):
-        """The protobuf message (without envelope), or None when the writer gave none."""
+        """The protobuf message (without envelope), or None if the writer supplied none."""
         cdef const Head *h = head_of(self)
         if h.proto_len == 0:
             return None
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.body) + h.json_len, h.proto_len)
 
     def protobuf_at(self, uint64_t revision):
-        """As ``protobuf``, with another resourceVersion."""
+        """Returns ``protobuf`` with another resourceVersion."""
         if revision == head_of(self).mod_revision:
             return self.protobuf
         return self.spliced(revision, False)
 
     def partial_protobuf_at(self, uint64_t revision):
-        """The object's PartialObjectMetadata as a message with some resourceVersion, or None: it begins the object's own message."""
+        """Returns the object's PartialObjectMetadata as a message with the given resourceVersion, or None: it is the
+        beginning of the object's own message."""
         return self.spliced(revision, True)
 
     cdef object spliced(self, uint64_t revision, bint partial):
@@ -134,12 +136,12 @@ cdef class Record:
 
     @property
     def type_prefix_len(self) -> int:
-        """Length of ``{"kind":…,"apiVersion":…,``: what a list item leaves out."""
+        """Length of ``{"kind":…,"apiVersion":…,``, which list items omit."""
         return head_of(self).type_prefix_len
 
     @property
     def item_json(self) -> bytes:
-        """The object as it stands in the items of a list."""
+        """The object as an item of a list."""
         cdef const Head *h = head_of(self)
         cdef const char *p = PyBytes_AS_STRING(self.body)
         if h.type_prefix_len <= 1:
@@ -148,7 +150,7 @@ cdef class Record:
 
     @property
     def metadata_json(self):
-        """The ``"metadata":{…}`` member, or None when the writer did not say where it ends."""
+        """The ``"metadata":{…}`` member, or None if the writer did not supply its end."""
         cdef const Head *h = head_of(self)
         cdef const char *p = PyBytes_AS_STRING(self.body)
         if h.meta_end <= h.type_prefix_len:
@@ -157,7 +159,7 @@ cdef class Record:
 
     @property
     def metadata_end(self) -> int:
-        """Where the metadata end in the JSON, 0 when the writer did not say."""
+        """The offset of the end of the metadata in the JSON, 0 if the writer did not supply it."""
         return head_of(self).meta_end
 
     @property
@@ -168,12 +170,12 @@ cdef class Record:
 
     @property
     def fields(self) -> dict:
-        """The selectable fields, metadata.name and metadata.namespace among them."""
+        """The selectable fields, including metadata.name and metadata.namespace."""
         cdef const char *p = PyBytes_AS_STRING(self.head)
         return block_dict(head_fields(p), (<const Head *>p).fields_len)
 
     def json_at(self, uint64_t revision) -> bytes:
-        """The JSON with another resourceVersion (deletions carry the revision of the delete)."""
+        """Returns the JSON with another resourceVersion (events of deletions carry the revision of the delete)."""
         cdef const Head *h = head_of(self)
         cdef const char *p = PyBytes_AS_STRING(self.body)
         return p[:h.rv_off] + b"%d" % revision + p[h.rv_off + h.rv_len:h.json_len]
@@ -195,7 +197,7 @@ cdef class Record:
 
 
 def _record_from(bytes head, bytes body):
-    """A record from its stored bytes. Raises the store's Corrupt when they do not fit together."""
+    """Returns a record for its stored bytes. Raises the store's Corrupt if they are inconsistent."""
     if not head_ok(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)):
         raise CorruptError("a record's head is damaged")
     if not body_ok(<const Head *>PyBytes_AS_STRING(head), PyBytes_GET_SIZE(body)):
@@ -211,7 +213,7 @@ cdef inline Record make_record(bytes head, bytes body):
 
 
 cdef Record stored_record(Env env, const char *head, size_t head_len, const char *body, size_t body_len):
-    """A record copied out of the map (or a buffer), checked, and opened when it is sealed."""
+    """Returns a record copied from the map (or a buffer), checked, and opened if it is sealed."""
     if not head_ok(head, head_len) or not body_ok(<const Head *>head, body_len):
         raise CorruptError("a record is damaged; restore the data directory from a backup")
     if (<const Head *>head).flags & HEAD_SEALED:

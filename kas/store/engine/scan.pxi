@@ -1,16 +1,22 @@
-# Scans: a range as records, or straight as the bytes of a list response.
+# Scans: a range as records, or directly as the bytes of a list response.
 #
-# gather() has found where the records lie; here the answer is allocated once at its exact size and copied, without the GIL above
-# 256 KiB. scan() owns the items and the transaction around both steps. Trusted: the lengths that gathering checked.
-# Benchmark: bench/test_store.py::test_list_500, test_list_5000.
+# gather() has found the positions of the records; here the answer is allocated once, at its exact size, and copied, without
+# the GIL above 256 KiB. scan() owns the items and the transaction around both steps. Trusted: the lengths that gathering
+# checked. Benchmark: bench/test_store.py::test_list_500, test_list_5000.
 
 cdef class RangeResult:
     """One page of a range.
 
-    ``records``: list of records (empty for a JSON scan), ``count``: how many, ``looked``: how many were asked whether they are selected, ``revision``: the revision the page is
-    consistent at, ``more``: whether keys follow, ``next_key``: ``start`` of the next page, right behind the last record ("" at the end),
-    ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON or
-    protobuf scan, ``end``: its last bytes where ``wrap`` asked for them apart, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
+    - ``records``: the list of records (empty for a JSON scan)
+    - ``count``: the number of records or items
+    - ``looked``: the number of records that were tested for selection
+    - ``revision``: the revision at which the page is consistent
+    - ``more``: whether keys follow
+    - ``next_key``: the ``start`` of the next page, directly after the last record ("" at the end)
+    - ``remaining``: how many keys follow, ignoring the matcher (-1: not counted)
+    - ``body``: the bytes of a JSON or protobuf scan
+    - ``end``: its last bytes, if ``wrap`` asked for them separately
+    - ``size``: the bytes of the items, known when ``wrap`` is called (-1: an item lacks what the scan needs)
     """
 
     def __repr__(self):
@@ -18,7 +24,7 @@ cdef class RangeResult:
 
 
 cdef extern from "Python.h":
-    # Not the object's, which counts references: it could not be resized.
+    # Declared with PyObject *, not object: Cython would count references to it, and it could not be resized.
     PyObject *new_bytes "PyBytes_FromStringAndSize" (const char *, Py_ssize_t) except NULL
     char *bytes_at "PyBytes_AS_STRING" (PyObject *) nogil
     int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
@@ -34,7 +40,7 @@ cdef enum:
 
 
 cdef int copy_items(char *out, Gather *g, const char *lead, size_t lead_len, int mode) noexcept nogil:
-    """Writes the items, comma separated, to `out`, which has the size that items_size() told."""
+    """Writes the items, separated by commas, to `out`, which has the size that items_size() returned."""
     cdef size_t i, n, lead_n
     cdef const Head *h
     cdef const char *s
@@ -59,7 +65,7 @@ cdef int copy_items(char *out, Gather *g, const char *lead, size_t lead_len, int
 
 
 cdef int64_t items_size(Gather *g, size_t lead_len, int mode) noexcept nogil:
-    """The bytes of the items; -1 when one has no known end of its metadata."""
+    """Returns the bytes of the items; -1 if the end of the metadata is unknown for one of them."""
     cdef size_t i
     cdef int64_t total = g.n - 1 if g.n else 0
     cdef const Head *h
@@ -83,7 +89,7 @@ cdef inline size_t varint_size(uint64_t v) noexcept nogil:
 
 
 cdef int64_t proto_size(Gather *g) noexcept nogil:
-    """The bytes of the items as protobuf field 2; -1 when one has no protobuf section."""
+    """Returns the bytes of the items as protobuf field 2; -1 if one has no protobuf section."""
     cdef size_t i
     cdef int64_t total = 0
     cdef const Head *h
@@ -108,7 +114,7 @@ cdef void copy_proto(char *out, Gather *g) noexcept nogil:
 
 
 cdef list found_records(Gather *g, list opened):
-    """The records of a range of which some were sealed."""
+    """Returns the records of a range, some of which were sealed."""
     cdef Record record
     cdef dict by_head = {<size_t>PyBytes_AS_STRING((<Record>r).head): r for r in opened}
     cdef list out = []
@@ -128,12 +134,14 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
 
     Modes: 0 records, 1 JSON items, 2 JSON items cut after the metadata, 3 count only, 4 protobuf items (field 2 of a list).
     ``lead`` replaces the type prefix of each JSON item. ``wrap(result) -> (before, after)`` is called once everything but
-    ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs or
-    ``wrap`` gives None: then only their size was of interest. With a number as third the last so many of these bytes, or all where they are
-    fewer, are in ``end`` and not in ``body``, which thus need not be cut, and so copied, later. ``known`` is ``(revision, keys)``: how many keys of the prefix stood from
-    ``start`` on at a revision, so that those that follow need not be counted when little was written since.
-    Raises LookupError("compacted" | "future", requested, known) for the store to translate, and its TransformError when a sealed
-    record cannot be opened.
+    ``body`` is known; ``body`` is then before + items + after. It is None if an item lacks what the mode needs, or if
+    ``wrap`` returns None because only the size was wanted. With a number as a third element, that many of the last bytes (or
+    all, if there are fewer) are in ``end`` instead of ``body``, which then need not be cut, and so copied, later. ``known``
+    is ``(revision, keys)``: the number of keys of the prefix from ``start`` on at a revision, so that the remaining keys need
+    not be counted if little was written since.
+
+    Raises LookupError("compacted" | "future", requested, known) for the store to translate, and its TransformError when a
+    sealed record cannot be opened.
     """
     cdef bytes prefix_raw = prefix.encode()
     cdef bytes start_raw = start.encode()
@@ -161,7 +169,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     out.records, out.next_key, out.remaining, out.body = [], "", 0, None
     out.end = b""
     if not start_raw.startswith(prefix_raw) and start_raw > prefix_raw:
-        # Behind the range: an empty page, at a revision read below.
+        # Beyond the range: an empty page, at a revision read below.
         limit = 0
     g.items = NULL
     g.opened = <void *>opened
@@ -209,7 +217,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             g.count = total < 0
         if undo:
             rc = gather_old(env, txn, matcher, &g, undo)
-        elif 0 < limit <= 512 and matcher is None:  # what is selected may be far apart
+        elif 0 < limit <= 512 and matcher is None:  # selected records may be far apart
             rc = gather(env, txn, matcher, &g)
         else:
             with nogil:
@@ -237,7 +245,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
                 out.records.append(make_record(PyBytes_FromStringAndSize(g.items[i].head, g.items[i].head_len),
                                                PyBytes_FromStringAndSize(g.items[i].body, g.items[i].body_len)))
             return out
-        if g.n > 512:  # each head is somewhere else: of a whole list that is told its size, 100,000 misses of the processor's caches
+        if g.n > 512:  # heads are scattered: for a whole list of which only the size is wanted, 100,000 cache misses
             with nogil:
                 size = proto_size(&g) if mode == MODE_PROTO else items_size(&g, lead_n, mode)
         else:
@@ -272,7 +280,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         if kept > 0:
             kept = min(kept, whole)
             out.end = PyBytes_FromStringAndSize(bytes_at(body) + whole - kept, kept)
-            _PyBytes_Resize(&body, whole - kept)  # in place: nobody else has it yet
+            _PyBytes_Resize(&body, whole - kept)  # in place: nothing else refers to it yet
         out.body = <bytes>body
         return out
     finally:

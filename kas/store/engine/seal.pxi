@@ -1,19 +1,21 @@
-# Sealing: what is stored of an object that must not be readable in the file.
+# Sealing: the stored form of an object that must not be readable in the file.
 #
-# A transformer (kas/store/transform.py) seals a whole draft: both ends of the JSON, labels, fields and the protobuf message, with the
-# key as authenticated data. The revision is not known yet then, and is not in it: it stands in the plain Head beside, and is spliced
-# in when the payload has been opened, by the same compose() that a plain write uses. So an opened record equals the record that would
-# have been stored plain, byte for byte. In the map, the head of a sealed record has HEAD_SEALED, the key, and no labels and fields.
+# A transformer (kas/store/transform.py) seals a whole draft: both ends of the JSON, labels, fields and the protobuf message,
+# with the key as authenticated data. The revision is not known at that time, and is not part of it: it is in the plain Head,
+# and is spliced in after the payload has been opened, by the same compose() that a plain write uses. So an opened record
+# equals, byte for byte, the record that would have been stored in plain form. In the map, the head of a sealed record has
+# HEAD_SEALED and the key, but no labels and fields.
 #
-# The opened bytes live as long as the composing; the record owns its own. Not trusted: a payload, even an authentic one (its lengths
-# are checked). Needs the GIL; plain records never come here. Benchmark: bench/test_store.py::test_get_sealed.
+# The opened bytes are needed only during compose(); the record owns its own copy. Not trusted: a payload, even an authentic
+# one (its lengths are checked). Needs the GIL; plain records never come here. Benchmark:
+# bench/test_store.py::test_get_sealed.
 
 cdef enum:
     PAYLOAD_MAGIC = 0x3150534B  # "KSP1"
 
 
 cdef bytes payload_of(Draft d):
-    """The bytes a transformer is given."""
+    """Returns the bytes for a transformer to seal."""
     cdef Payload p
     cdef Parts s
     parts_of(d, &s)
@@ -24,7 +26,7 @@ cdef bytes payload_of(Draft d):
 
 
 cdef bint parse_payload(const char *plain, size_t n, Parts *s) noexcept:
-    """Points `s` into the payload; False when it is none."""
+    """Points `s` into the payload; returns False if it is not valid."""
     cdef Payload p
     if n < sizeof(Payload):
         return False
@@ -44,7 +46,7 @@ cdef bint parse_payload(const char *plain, size_t n, Parts *s) noexcept:
 
 
 cdef Record open_record(Env env, const char *head, const char *body, size_t body_len):
-    """The record of a sealed head and body, whose lengths were checked. Raises the store's TransformError."""
+    """Returns the record of a sealed head and body, whose lengths were checked. Raises the store's TransformError."""
     cdef const Head *stored = <const Head *>head
     cdef bytes full = head_key(head)[:stored.key_len]
     cdef bytes plain, new_head, new_body
@@ -57,7 +59,7 @@ cdef Record open_record(Env env, const char *head, const char *body, size_t body
         raise TransformError(full.decode(), "identity transformer tried to read encrypted data")
     try:
         plain, stale = transformer.open(body[:body_len], full)
-    except Exception as e:  # whatever it was: nothing but "cannot be opened" may come out of a commit that has been made
+    except Exception as e:  # of any kind: the only error after a commit has been made must be "cannot be opened"
         raise TransformError(full.decode(), str(e)) from e
     if not parse_payload(PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain), &s):
         raise TransformError(full.decode(), "what was opened is no payload")
@@ -72,12 +74,12 @@ cdef Record open_record(Env env, const char *head, const char *body, size_t body
 
 
 cdef object refused_plain(Env env, str key):
-    """The TransformError of what is stored under a key, or behind a prefix, as it is: None when it may be read."""
+    """Returns the TransformError if records stored in plain form at a key, or under a prefix, may not be read; otherwise None."""
     transformer = env.transformer_for(key)
     why = "" if transformer is None else transformer.refuses_plain
     return TransformError(key, why) if why else None
 
 
 cdef bytes shorten(object body, size_t n):
-    # A copy: the object is shared by now (the list it came from, this frame), and resizing in place asks for sole ownership.
+    # A copy: the object is shared (with its list and this frame), and resizing in place requires sole ownership.
     return PyBytes_FromStringAndSize(PyBytes_AS_STRING(body), n)

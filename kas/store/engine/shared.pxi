@@ -1,10 +1,11 @@
-# Shared memory of the workers: the committed revision, in-flight counters, wake-ups.
+# Shared memory of the workers: the committed revision, in-flight counters, heartbeats.
 #
 # One page of a mapped file for the revision, then one 128-byte slot per worker: pid, mutating and read-only requests in
-# flight, heartbeats. Then a table that all may write and a table per worker, whose meaning is that of who uses them (kas.flowcontrol). A
-# slot and a worker's table are written by their own worker only (and zeroed by whoever reaps a dead one), so a crashed worker's share can
-# be taken back. All accesses are atomic; loads and stores of a cache line of one's own cost some nanoseconds. The mapping belongs to
-# kas.store.shared.Shared; a SharedMemory keeps it alive. Trusted: the other workers. Benchmark: the row `get` of bench/end_to_end.py.
+# flight, heartbeats. Then a table that all workers may write, and a table per worker; their users define the content
+# (kas.flowcontrol). A slot and a worker's table are written only by their own worker (and zeroed by the process that reaps a
+# dead one), so a crashed worker's share can be reclaimed. All accesses are atomic; loads and stores of the worker's own cache
+# line take some nanoseconds. The mapping belongs to kas.store.shared.Shared; a SharedMemory keeps it alive. Trusted: the
+# other workers. Benchmark: the row `get` of bench/end_to_end.py.
 
 cdef extern from *:
     """
@@ -25,17 +26,17 @@ cdef extern from *:
 
 cdef enum:
     SLOT_AT = 4096
-    COMMON_BYTES = 8192   # the table of all
-    TABLE_BYTES = 16384   # each worker's
+    COMMON_BYTES = 8192   # the table shared by all
+    TABLE_BYTES = 16384   # each worker's own table
 
 
 def shared_size(int workers) -> int:
-    """Bytes of the shared file for so many workers."""
+    """Returns the size of the shared file in bytes for this number of workers."""
     return SLOT_AT + COMMON_BYTES + workers * (<int>sizeof(Slot) + TABLE_BYTES)
 
 
 cdef class SharedMemory:
-    """A view on the mapped file, for worker number ``index``."""
+    """A view of the mapped file, for worker number ``index``."""
 
     def __init__(self, map, int workers, int index):
         cdef unsigned char[::1] view = map
@@ -48,7 +49,7 @@ cdef class SharedMemory:
 
     @property
     def revision(self) -> int:
-        """The newest revision that any worker has published. One atomic load."""
+        """The newest revision that any worker has published. Costs one atomic load."""
         return kas_load(<uint64_t *>(self.base + 64))
 
     def publish(self, uint64_t revision):
@@ -56,7 +57,7 @@ cdef class SharedMemory:
         kas_max(<uint64_t *>(self.base + 64), revision)
 
     def enter(self, bint mutating) -> int:
-        """Counts a request in; returns how many of its kind are in flight in all workers, this one included."""
+        """Counts a request in; returns how many of its kind are in flight in all workers, including this one."""
         kas_add(&self.own.mutating if mutating else &self.own.readonly, 1)
         return self.in_flight(mutating)
 
@@ -65,7 +66,7 @@ cdef class SharedMemory:
         kas_add(&self.own.mutating if mutating else &self.own.readonly, -1)
 
     def in_flight(self, bint mutating) -> int:
-        """Requests of a kind in flight in all workers."""
+        """Returns the requests of a kind in flight in all workers."""
         cdef Slot *s = <Slot *>(self.base + SLOT_AT)
         cdef int64_t total = 0
         cdef int i
@@ -74,11 +75,11 @@ cdef class SharedMemory:
         return total
 
     def beat(self):
-        """Says that the own loop turns."""
+        """Counts a heartbeat of this worker's loop."""
         kas_add(&self.own.beats, 1)
 
     def beats(self, int index) -> int:
-        """How often a worker has said so."""
+        """Returns the number of a worker's heartbeats."""
         if not 0 <= index < self.workers:
             raise IndexError(index)
         return kas_read(&((<Slot *>(self.base + SLOT_AT)) + index).beats)
@@ -89,14 +90,14 @@ cdef class SharedMemory:
         return memoryview(self.map)[at:at + COMMON_BYTES]
 
     def table(self, int index) -> memoryview:
-        """A worker's own table: zero when the worker starts, and again when it has died."""
+        """Returns a worker's own table: zero when the worker starts, and again after it has died."""
         if not 0 <= index < self.workers:
             raise IndexError(index)
         at = SLOT_AT + self.workers * <int>sizeof(Slot) + COMMON_BYTES + index * TABLE_BYTES
         return memoryview(self.map)[at:at + TABLE_BYTES]
 
     def claim(self, int64_t pid):
-        """Makes the own slot this process's, with empty counters."""
+        """Assigns this worker's slot to the process ``pid``, with empty counters."""
         self.reap(self.index)
         self.own.pid = pid
 
@@ -112,7 +113,7 @@ cdef class SharedMemory:
         memset(self.base + SLOT_AT + self.workers * sizeof(Slot) + COMMON_BYTES + index * TABLE_BYTES, 0, TABLE_BYTES)
 
     def pid(self, int index) -> int:
-        """The process that holds a slot, 0 for none."""
+        """Returns the process that holds a slot, 0 for none."""
         if not 0 <= index < self.workers:
             raise IndexError(index)
         return (<Slot *>(self.base + SLOT_AT))[index].pid

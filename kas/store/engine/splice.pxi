@@ -1,9 +1,9 @@
 # The resourceVersion inside a protobuf message, and numbers as text.
 #
-# The revision's digits stand two messages deep, so that their number shows in two lengths: that of the string, one byte, and that
-# of the metadata, which as field 1 leads the message. Fields are in the order of their numbers, as encode_protobuf() writes them:
-# find_splice() refuses anything else, and splice() trusts what it found. The caller owns both buffers, and gives `out` SPLICE_ROOM
-# bytes more than the message has. Benchmark: bench/test_store.py::test_create.
+# The revision's digits are nested two messages deep, so their number affects two lengths: that of the string, one byte, and
+# that of the metadata, which is field 1 and comes first in the message. Fields are in the order of their numbers, as
+# encode_protobuf() writes them: find_splice() refuses anything else, and splice() trusts its result. The caller owns both
+# buffers, and makes `out` SPLICE_ROOM bytes longer than the message. Benchmark: bench/test_store.py::test_create.
 
 
 cdef size_t digits_of(uint64_t v, char *out) noexcept nogil:
@@ -43,7 +43,7 @@ cdef inline int get_varint(const char *p, size_t n, size_t *at, size_t *v) noexc
 
 
 cdef bint find_splice(const char *p, size_t n, Splice *s) noexcept nogil:
-    """Where the resourceVersion (field 6) of the metadata (field 1) stands; False for anything but an object's message."""
+    """Finds the resourceVersion (field 6) of the metadata (field 1); False for anything but an object's message."""
     cdef size_t i = 1, end, length
     if n < 2 or p[0] != 0x0A or not get_varint(p, n, &i, &s.meta_len) or s.meta_len > n - i:
         return False
@@ -66,7 +66,7 @@ cdef bint find_splice(const char *p, size_t n, Splice *s) noexcept nogil:
 
 
 cdef enum:
-    SPLICE_ROOM = 32  # how much longer a message can become: 20 digits and the metadata's length
+    SPLICE_ROOM = 32  # the most by which a message grows: 20 digits and the metadata's length
 
 
 cdef size_t splice(char *out, const char *p, size_t n, const Splice *s, uint64_t revision) noexcept nogil:

@@ -1,18 +1,18 @@
-# Upkeep: forgetting old history, what has outlived its lease.
+# Upkeep: compaction of the history, and expired leases.
 #
-# All of it in bounded transactions, so that writers get in between. Nothing leaves but numbers and keys. Trusted: nothing; lengths are
-# checked where they are read. Benchmark: bench/test_store.py::test_compact.
+# Everything runs in bounded transactions, so that writers run in between. Results are only numbers and keys. Trusted:
+# nothing; lengths are checked where they are read. Benchmark: bench/test_store.py::test_compact.
 
 
 def compact_step(Env env not None, uint64_t revision, Py_ssize_t max_entries):
-    """Forgets at most max_entries log entries up to revision, in one transaction; ``(removed, done)``."""
+    """Removes at most max_entries log entries up to revision, in one transaction; returns ``(removed, done)``."""
     cdef Py_ssize_t removed = 0
     cdef bint done = False
     cdef int rc
     with nogil:
         rc = forget(env, revision, max_entries, &removed, &done)
         if rc == ERR_MAP_FULL:
-            # Forgetting copies pages before it frees them.
+            # Removing entries copies pages before it frees them.
             rc = grow_reserve(env)
             if rc == 0:
                 rc = forget(env, revision, max_entries, &removed, &done)
@@ -22,8 +22,8 @@ def compact_step(Env env not None, uint64_t revision, Py_ssize_t max_entries):
 
 
 cdef int forget(Env env, uint64_t revision, Py_ssize_t max_entries, Py_ssize_t *removed, bint *done) noexcept nogil:
-    """The transaction of compact_step. It writes even where there is nothing to forget: what the one before has freed can be used from
-    the next but one on."""
+    """The transaction of compact_step. It writes even if there is nothing to remove: pages freed by the previous transaction
+    can be reused from the next but one on."""
     cdef void *txn
     cdef void *cursor = NULL
     cdef kas_val k, v
@@ -65,7 +65,7 @@ cdef int forget(Env env, uint64_t revision, Py_ssize_t max_entries, Py_ssize_t *
 
 
 def due(Env env not None, uint64_t now_s, Py_ssize_t limit):
-    """Keys whose lease has ended: ``[(key, mod revision)]``, earliest first."""
+    """Returns the keys whose lease has ended: ``[(key, mod revision)]``, earliest first."""
     cdef void *txn
     cdef void *cursor = NULL
     cdef kas_val k, v

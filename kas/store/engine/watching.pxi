@@ -1,7 +1,8 @@
-# From an event to who watches: queues of watchers, and the streams that pass an event on at once.
+# From an event to its watchers: queues of watchers, and streams that forward an event directly.
 #
-# Owns references only; bounded by the hub's limits (kas/store/hub.py). Everything runs on the loop's thread. Why C: a thousand watches of
-# the same come by here with each event, and nearly all of what one of them does is here (bench/end_to_end.py, watch-1000).
+# Owns only references; bounded by the hub's limits (kas/store/hub.py). Everything runs on the loop's thread. It is compiled
+# because each event passes a thousand watches of the same objects, and nearly all work per watch is here
+# (bench/end_to_end.py, watch-1000).
 
 from collections import deque
 
@@ -11,8 +12,9 @@ cdef str DELETED = "DELETED"
 
 
 cdef class Queued:
-    """What waits for one watcher (``kas.store.hub.Watcher``): events of whole revisions, ``bytes`` of them. ``live``: what is dispatched is
-    queued; up to the revision ``joined`` it had everything before that, and up to ``taken`` it was given it."""
+    """The queue of one watcher (``kas.store.hub.Watcher``): events of whole revisions, ``bytes`` in total. ``live``:
+    dispatched events are queued. It had every event up to the revision ``joined`` before it became live; events up to
+    ``taken`` were taken."""
 
     def __init__(self, on_ready not None, Py_ssize_t limit, taken not None):
         self._queue = deque()
@@ -20,18 +22,19 @@ cdef class Queued:
 
 
 def push_event(event not None, watchers not None, list woken not None, Py_ssize_t most_bytes) -> list:
-    """Queues an event for those of ``watchers`` (``Queued``) that are live; notes in ``woken`` who had nothing before. Those who have as
-    much as their limit, or more than ``most_bytes``, have fallen behind, and are given back."""
+    """Queues an event for the live ones of ``watchers`` (``Queued``); appends to ``woken`` those whose queue was empty.
+    Returns the watchers that have reached their limit, or more than ``most_bytes``, and so have fallen behind."""
     cdef Queued queued
     cdef list behind = []
     cdef object revision = event.revision
     cdef Py_ssize_t size = len(event)
     for queued in watchers:
-        # A listener may end a watcher, or let it join, in the middle of a dispatch whose events it has had from the ring.
+        # During a dispatch, a listener may end a watcher, or make it join, with the events of this dispatch already taken
+        # from the ring.
         if not queued._live or revision <= queued._joined:
             continue
         if not len(queued._queue):
-            queued._taken = revision - 1  # live and nothing queued: it had seen all before
+            queued._taken = revision - 1  # live with an empty queue: it has taken everything before
             queued._bytes = size
             queued._queue.append(event)
             woken.append(queued)
@@ -44,8 +47,9 @@ def push_event(event not None, watchers not None, list woken not None, Py_ssize_
 
 
 def push_events(list events not None, watchers not None, list woken not None, Py_ssize_t most_bytes) -> tuple:
-    """``push_event`` of several that can be opened, in one step for each watcher: thousands may watch what hundreds are written to at once.
-    Gives back who has fallen behind, and who joined at one of their revisions or later, who was given none of them."""
+    """``push_event`` for several events that could all be opened, in one step per watcher: a batch may write hundreds of
+    objects with thousands of watchers. Returns the watchers that have fallen behind, and those that joined at one of these
+    revisions or later, for which nothing was queued."""
     cdef Queued queued
     cdef list behind = [], joined = []
     cdef object first = events[0].revision
@@ -69,13 +73,13 @@ def push_events(list events not None, watchers not None, list woken not None, Py
     return behind, joined
 
 
-# The piece that was put together last, and of what: of streams that are told one after another most have the same.
+# The last joined piece, and its frames: streams that are notified one after another mostly have the same.
 cdef list _frames_of_piece = []
 cdef bytes _piece = b""
 
 
 cdef bytes in_one(list frames):
-    """Frames as one piece."""
+    """Joins frames into one piece."""
     global _frames_of_piece, _piece
     cdef Py_ssize_t i, n = len(frames)
     if n == 1:
@@ -92,7 +96,8 @@ cdef bytes in_one(list frames):
 
 
 cdef class Sent:
-    """How many events were sent, for many streams: ``told(n)`` is called with it once a turn of the loop, by what ``soon`` was given."""
+    """Counts events sent by many streams: ``told(n)`` is called with their number once per turn of the loop, scheduled by
+    ``soon``."""
 
     def __init__(self, soon not None, told not None):
         self._soon, self._told = soon, told
@@ -110,14 +115,16 @@ cdef class Sent:
 
 
 cdef class Forward:
-    """``on_ready`` of a watcher, for the task of a stream that waits in ``wake``: events that come while the task waits for nothing else
-    leave here and now, in one piece, since to wake it would cost more than all the rest. What is more than that, or cannot be done at once,
-    is the task's, which is woken.
+    """The ``on_ready`` of a watcher whose stream's task waits in ``wake``. Events that arrive while the task waits for
+    nothing else are sent directly, in one piece, because waking the task would cost more than everything else. Larger
+    amounts, and what cannot be sent at once, are left to the task, which is woken.
 
-    ``begin(piece)`` sends one, and returns what is left of it to be awaited, or None (``kas.request.http.begin_of``); None where the task
-    is to do everything. ``frame(event, kind)`` makes a frame; those of a ``key`` are shared by all streams that have it, None: of none.
-    Events up to the revision ``after`` are passed over, and those that ``matcher`` does not select; ``sent`` counts what is
-    sent. A piece of ``most_bytes`` and more is not sent here. ``unsent`` and ``failed`` are what is left for the task."""
+    ``begin(piece)`` sends a piece, and returns an awaitable for the rest, or None (``kas.request.http.begin_of``); it is None
+    if the task must do everything. ``frame(event, kind)`` makes a frame; frames with the same ``key`` are shared by all
+    streams with that key, None: they are not shared. Events up to the revision ``after`` are skipped, and those that
+    ``matcher`` does not select; ``sent`` counts the events sent. A piece of ``most_bytes`` or more is not sent here.
+    ``unsent`` and ``failed`` are left for the task.
+    """
 
     def __init__(self, str key, frame not None, matcher, after not None, Sent sent, Py_ssize_t most_bytes):
         self._matcher, self._after, self._frame, self._sent, self._most_bytes = matcher, after, frame, sent, most_bytes
@@ -132,13 +139,14 @@ cdef class Forward:
             return
         try:
             self._pass_on()
-        except Exception as e:  # of whatever kind: the stream raises it, not who has written
+        except Exception as e:  # of any kind: it is raised in the stream, not in the writer
             self.failed = e
         if self.unsent is not None or self.failed is not None:
             wake.set_result(None)
 
     cdef bint _may_pass_on(self) except -1:
-        """Whether what is queued is all there is, and not too much; else ``take()`` would read the log, or raise, or give several parts."""
+        """Whether the queue holds all pending events, and not too many; otherwise ``take()`` would read the log, or raise, or
+        return several parts."""
         cdef Py_ssize_t n
         if self.begin is None or self.queued is None or not self.queued._live:
             return False
@@ -171,7 +179,7 @@ cdef class Forward:
         return 0
 
     cpdef list frames(self, list events):
-        """Those of the events that the stream is to have."""
+        """Returns the frames of the events that are for this stream."""
         cdef list frames = []
         cdef bytes frame
         for event in events:
@@ -181,7 +189,7 @@ cdef class Forward:
         return frames
 
     cdef bytes _seen(self, Event event):
-        """The frame of an event, None where the stream is not to have it."""
+        """Returns the frame of an event, None if the event is not for this stream."""
         cdef str kind
         if event.revision <= self._after:
             return None
@@ -195,7 +203,7 @@ cdef class Forward:
 
 
 cdef str kind_of(Event e, Matcher matcher):
-    """As what a client whose selector is ``matcher`` sees an event; None when it does not."""
+    """Returns the event type for a client whose selector is ``matcher``; None if it does not see the event."""
     cdef bint is_in, was_in
     if matcher is None:
         return DELETED if e.record is None else ADDED if e.previous is None else MODIFIED
@@ -207,5 +215,5 @@ cdef str kind_of(Event e, Matcher matcher):
 
 
 def seen_as(Event event not None, Matcher matcher) -> str:
-    """As what a client sees an event, "" when it does not."""
+    """Returns the event type for a client whose selector is ``matcher``, "" if it does not see the event."""
     return kind_of(event, matcher) or ""

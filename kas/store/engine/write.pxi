@@ -1,18 +1,18 @@
-# One transaction of the group commit, in one nogil region.
+# One transaction of the group commit, in a single nogil region.
 #
-# The caller prepared a C array from the operations; here: begin, for each unit (one operation, or an all-or-nothing group) check the
-# preconditions, write log, head, body and expiry, commit with fdatasync. Heads and bodies are composed right in the bytes objects that
-# the events and answers will share; of a sealed record the file gets only the payload. Nothing of a batch is visible before the commit
-# returned, and all of it after.
+# The caller prepares a C array from the operations. The steps here are: begin; for each unit (one operation, or an
+# all-or-nothing group) check the preconditions and write log, head, body and expiry; commit with fdatasync. Heads and bodies
+# are composed directly in the bytes objects that the events and answers will share; the file gets only the payload of a
+# sealed record. Nothing of a batch is visible before the commit has returned, and all of it afterwards.
 #
-# Prepared points into bytes that apply_batch() keeps alive; `old` is malloc'd here and freed there. Trusted: the operations; the records
-# in the map are checked. Benchmark: bench/test_store.py::test_create.
+# Prepared points into bytes that apply_batch() keeps alive; `old` is allocated (malloc) here and freed there. Trusted: the
+# operations; the records in the map are checked. Benchmark: bench/test_store.py::test_create.
 
 cdef enum:
     ST_DONE = 0
     ST_CONFLICT = 1
     ST_SKIPPED = 2   # another operation of its group failed
-    ST_STALE = 3     # the revision given from outside is not newer than the newest
+    ST_STALE = 3     # the externally assigned revision is not newer than the newest
     NOTHING = 0
     PUT = 1
     DEL = 2
@@ -20,12 +20,12 @@ cdef enum:
     CREATE_OP = 1
     UPDATE_OP = 2
     DELETE_OP = 3
-    EACH = 0         # Prepared.at: each write takes the next revision
-    ONE = -1         # all writes of the group take the next revision
+    EACH = 0         # Prepared.at: each write gets the next revision
+    ONE = -1         # all writes of the group get the same next revision
 
 
 cdef int load_old(Env env, void *txn, Prepared *p) noexcept nogil:
-    """Copies the current record of p.key to p.old: the pointers into the map do not survive the writes that follow."""
+    """Copies the current record of p.key to p.old: pointers into the map do not survive the writes that follow."""
     cdef kas_val k = val(p.key, p.key_len)
     cdef kas_val h, b
     cdef int rc
@@ -43,7 +43,7 @@ cdef int load_old(Env env, void *txn, Prepared *p) noexcept nogil:
         return rc
     if not head_ok(<char *>h.data, h.size) or not body_ok(<Head *>h.data, b.size):
         return ERR_CORRUPTED
-    # A hashed key could, in theory, be another key's: refuse to mix them.
+    # A hashed key could, in theory, equal the hash of another key: refuse to mix them.
     if (<Head *>h.data).key_len != p.full_len or memcmp(head_key(<char *>h.data), p.full, p.full_len):
         return ERR_CORRUPTED
     p.old = <char *>malloc(h.size + b.size)
@@ -64,7 +64,7 @@ cdef bint precondition(Prepared *p) noexcept nogil:
 
 
 cdef int check_revision(Env env, void *txn, Prepared *p) noexcept nogil:
-    """Whether a key has the revision expected, as the status; nothing of its record is copied."""
+    """Checks whether a key has the expected revision and sets the status; copies nothing of its record."""
     cdef kas_val k = val(p.key, p.key_len)
     cdef kas_val h
     cdef int rc = L.get(txn, env.current, &k, &h)
@@ -104,13 +104,13 @@ cdef int write_expiry(Env env, void *txn, Prepared *p, uint64_t deadline, uint64
 
 
 cdef int write_log(Env env, void *txn, Prepared *p) noexcept nogil:
-    """Adds the undo entry: what the key had before."""
+    """Adds the undo entry: the previous state of the key."""
     cdef kas_val k, v
     cdef LogKey at
     cdef LogHead e
     cdef char *buffer
     cdef int rc
-    # The history keeps the JSON only: who still reads an old state as protobuf waits for its transcoding.
+    # The history keeps only JSON: a request for an old state as protobuf waits for its transcoding.
     e.op = p.op
     e.key_len = p.full_len
     e.head_len = p.old_head_len
@@ -133,7 +133,7 @@ cdef int write_log(Env env, void *txn, Prepared *p) noexcept nogil:
 
 
 cdef int put_sealed(Env env, void *txn, Prepared *p) noexcept nogil:
-    """Stores the payload under a head that tells of the object only what it must."""
+    """Stores the payload under a head that reveals no more of the object than necessary."""
     cdef kas_val k = val(p.key, p.key_len)
     cdef kas_val v
     cdef char buffer[HEAD_SIZE + KEY_MAX]
@@ -155,7 +155,7 @@ cdef int put_sealed(Env env, void *txn, Prepared *p) noexcept nogil:
 
 
 cdef int put_record(Env env, void *txn, Prepared *p) noexcept nogil:
-    """Stores what compose() has made, in the clear or sealed."""
+    """Stores the result of compose(), in plain form or sealed."""
     cdef kas_val k = val(p.key, p.key_len)
     cdef kas_val v
     cdef int rc
@@ -185,7 +185,7 @@ cdef int load_records(Env env, Prepared *ops, const uint64_t *numbers, size_t n,
         h.lease_expiry = now_s + ops[i].lease_s if ops[i].lease_s > 0 else 0
         k = val(ops[i].key, ops[i].key_len)
         rc = L.get(txn, env.current, &k, &before)
-        if rc == 0:  # loaded before, by one that was interrupted
+        if rc == 0:  # loaded earlier, by an interrupted load
             if not head_ok(<char *>before.data, before.size):
                 rc = ERR_CORRUPTED
             elif (<Head *>before.data).lease_expiry:
@@ -232,13 +232,13 @@ cdef int write_one(Env env, void *txn, Prepared *p, uint64_t revision, uint64_t 
 
 
 cdef int check_unit(Env env, void *txn, Prepared *ops, size_t n, uint64_t newest, bint *good) noexcept nogil:
-    """Reads what the operations of a unit will replace, and says of each whether it may."""
+    """Reads the records that the operations of a unit will replace, and checks for each whether it may be applied."""
     cdef size_t j
     cdef int rc
     good[0] = True
     for j in range(n):
         if ops[j].kind == NOTHING:
-            ops[j].status = ST_DONE  # a revision that has been reached already is no error: nothing is told twice
+            ops[j].status = ST_DONE  # a revision that has been reached already is no error: no event is repeated
             continue
         if ops[j].kind == CHECK:
             rc = check_revision(env, txn, &ops[j])
@@ -264,7 +264,7 @@ cdef int check_unit(Env env, void *txn, Prepared *ops, size_t n, uint64_t newest
 
 
 cdef int write_unit(Env env, void *txn, Prepared *ops, size_t n, uint64_t now_s, uint64_t *revision) noexcept nogil:
-    """Writes a unit that was checked, and raises the revision."""
+    """Writes a checked unit, and raises the revision."""
     cdef size_t j
     cdef uint32_t written = 0
     cdef uint64_t at = ops[0].at if ops[0].at > 0 else revision[0] + 1
@@ -284,8 +284,8 @@ cdef int write_unit(Env env, void *txn, Prepared *ops, size_t n, uint64_t now_s,
 
 
 cdef int write_batch(Env env, Prepared *ops, size_t n, uint64_t now_s, uint64_t *before, uint64_t *newest) noexcept nogil:
-    """Applies all units and commits; `before` and `newest` are the revisions around it. On an error nothing was written, whatever the
-    statuses say."""
+    """Applies all units and commits; `before` and `newest` are the revisions before and after. On an error nothing was
+    written, whatever the statuses are."""
     cdef void *txn
     cdef size_t i = 0, end
     cdef uint64_t revision
@@ -304,7 +304,7 @@ cdef int write_batch(Env env, Prepared *ops, size_t n, uint64_t now_s, uint64_t 
             rc = write_unit(env, txn, &ops[i], end - i, now_s, &revision)
         i = end
     if rc == 0 and revision == before[0]:
-        # Only failed preconditions: nothing to make durable.
+        # Only failed preconditions: there is nothing to make durable.
         env.end_write(txn, ERR_NOTFOUND)
         newest[0] = revision
         return 0

@@ -1,6 +1,6 @@
-"""What etcd holds at one revision, of one object or below a prefix, as a store of its own: for reads that the replica is too old for.
+"""Reads from etcd at one revision, of one object or below a prefix, as a temporary store: for reads that the replica cannot serve.
 
-It is decoded as the replicator decodes, kept in unlinked files, and read as the replica would be.
+Values are decoded as by the replicator, kept in unlinked files, and read like the replica.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kas.store.etcd.sealing import Sealing
 from kas.store.etcd.unreadable import error
 from kas.store.lmdb.store import LMDBStore
 
-MOST_BYTES = 64 << 20  # of values; what is more has to wait for the replica
+MOST_BYTES = 64 << 20  # of values; larger reads have to wait for the replica
 
 
 def unlinked(directory: str, max_size: int) -> LMDBStore:
-    """A new store whose files, on the disk of ``directory``, are nobody else's and gone when it is closed."""
+    """Returns a new store whose files, on the disk of ``directory``, are private, and deleted when it is closed."""
     path = tempfile.mkdtemp(prefix="beside-", dir=directory)
     try:
         return LMDBStore(path, max_size=max_size, sync=False)
@@ -32,18 +32,19 @@ def unlinked(directory: str, max_size: int) -> LMDBStore:
 
 
 class AtRevision:
-    """Makes such stores, below ``directory``; one at a time."""
+    """Creates such stores below ``directory``, one at a time."""
 
     def __init__(self, client: Client, keys: Keys, values: Values, sealing: Sealing, directory: str) -> None:
         self._client, self._keys, self._values, self._sealing, self._directory = client, keys, values, sealing, directory
 
     def read(self, prefix: str, one: bool, revision: int) -> LMDBStore:
-        """What stands below ``prefix``, or with ``one`` at that key, at ``revision`` (0: now). Blocks. The caller closes it. Raises what
-        etcd says, ``Unavailable`` for more than ``MOST_BYTES``, and ``TransformError`` for one object that is none."""
+        """Returns the objects below ``prefix``, or with ``one`` the object at that key, at ``revision`` (0: now). Blocks. The
+        caller closes the store. Raises etcd's errors, ``Unavailable`` for more than ``MOST_BYTES``, and ``TransformError``
+        for a single value that is no object."""
         store = unlinked(self._directory, 4 * MOST_BYTES)
         try:
             store.open_with(self._sealing.replica(self._values, writes=True))
-            for page in self._defining(prefix, one):  # by what custom resources are selected, and filled in
+            for page in self._defining(prefix, one):  # the definitions for the selectable fields and defaults of custom resources
                 for kv in page.kvs:
                     self._take(kv, None)
             store.loaded(self._fill(store, prefix, one, revision))
@@ -53,7 +54,7 @@ class AtRevision:
         return store
 
     def _defining(self, prefix: str, one: bool) -> Iterator[pb.RangeResponse]:
-        """What has to be decoded before."""
+        """Yields the values that must be decoded first."""
         if not one:
             for first in self._values.first:
                 yield from pages(self._client, self._keys.to_etcd(first))

@@ -1,11 +1,13 @@
-"""Reads etcd's own snapshot files: a bbolt database, and behind it, as ``etcdctl snapshot save`` leaves it, the SHA-256 of all before.
+"""Reads etcd's own snapshot files: a bbolt database, followed, as ``etcdctl snapshot save`` writes it, by the SHA-256 of
+everything before.
 
-The file is pages: two meta pages (the valid one with the higher transaction counts), trees of branch and leaf pages, a list of free pages
-that no reader needs. Each bucket is a tree; a small one is a page inside the value that names it. etcd's bucket ``key`` holds every
-revision that was not compacted away: 8 bytes of main revision, ``_``, 8 bytes of sub revision, and ``t`` for a delete; its values are
-``mvccpb.KeyValue``. Formats: go.etcd.io/bbolt (page.go, bucket.go, db.go), etcd server/storage/mvcc.
+The file consists of pages: two meta pages (the valid one with the higher transaction counts), trees of branch and leaf pages,
+and a list of free pages, which a reader does not need. Each bucket is a tree; a small one is a page inside the value that
+names it. etcd's bucket ``key`` holds every revision that was not compacted: 8 bytes of main revision, ``_``, 8 bytes of sub
+revision, and ``t`` for a delete; its values are ``mvccpb.KeyValue``. Formats: go.etcd.io/bbolt (page.go, bucket.go, db.go),
+etcd server/storage/mvcc.
 
-Nothing of the file is believed: whatever does not fit raises ``BadSnapshot``, and no page is followed twice.
+The file is not trusted: any inconsistency raises ``BadSnapshot``, and no page is visited twice.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ READ = 1 << 20
 
 
 class BadSnapshot(ValueError):
-    """The file is not what it should be; the text says how, in one line."""
+    """The file is not valid; the message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class KeyValue:
 
 
 def key_value(message: bytes) -> KeyValue:
-    """From the message ``mvccpb.KeyValue``. Raises ``ValueError``."""
+    """Parses the message ``mvccpb.KeyValue``. Raises ``ValueError``."""
     texts, numbers = {1: b"", 5: b""}, {2: 0, 3: 0, 4: 0, 6: 0}
     for number, kind, value in fields(message):
         if kind == BYTES and number in texts and isinstance(value, bytes):
@@ -59,7 +61,7 @@ def key_value(message: bytes) -> KeyValue:
 
 
 def fnv1a(data: bytes) -> int:
-    """The checksum of meta pages (FNV-1a of 64 bits)."""
+    """Returns the checksum of meta pages (FNV-1a of 64 bits)."""
     h = 0xCBF29CE484222325
     for byte in data:
         h = (h ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -67,7 +69,7 @@ def fnv1a(data: bytes) -> int:
 
 
 def sha256(path: Path, size: int) -> bytes:
-    """Of the first ``size`` bytes of a file."""
+    """Returns the digest of the first ``size`` bytes of a file."""
     digest, left = hashlib.sha256(), size
     with open(path, "rb") as f:
         while left:
@@ -80,7 +82,7 @@ def sha256(path: Path, size: int) -> bytes:
 
 
 class Bolt:
-    """One file, mapped. A context manager."""
+    """A mapped snapshot file. A context manager."""
 
     def __init__(self, path: Path) -> None:
         """Raises ``OSError``, and ``BadSnapshot`` for a file that is no bbolt database."""
@@ -90,7 +92,7 @@ class Bolt:
             if size < 2 * SHA_BLOCK:
                 raise BadSnapshot(f"{path} is too short to be a snapshot")
             self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        # A database is a whole number of pages, which are a multiple of 512; what is over is the checksum.
+        # A database is a whole number of pages, whose size is a multiple of 512; the rest is the checksum.
         self.trailer = self._map[-SHA:] if size % SHA_BLOCK == SHA else b""
         self.size = size - len(self.trailer)
         try:
@@ -106,11 +108,11 @@ class Bolt:
         self.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Closes the file. Idempotent."""
         self._map.close()
 
     def check(self) -> str:
-        """Compares the checksum; "" when the file carries none (a member's own ``member/snap/db``). Returns it in hexadecimal."""
+        """Verifies the checksum, and returns it in hexadecimal; "" if the file has none (a member's own ``member/snap/db``)."""
         if self.size % SHA_BLOCK:
             raise self._bad("its length is that of no snapshot: it was cut off, or something was added")
         if self.trailer and sha256(self.path, self.size) != self.trailer:
@@ -123,7 +125,7 @@ class Bolt:
     # -- pages
 
     def _meta(self) -> tuple[int, int, int]:
-        """(root page of the buckets, page size, pages in use) of the newest meta page that is whole."""
+        """Returns (root page of the buckets, page size, pages in use) of the newest valid meta page."""
         found: list[tuple[int, int, int, int]] = []
         sizes = [first[1]] if (first := self._meta_at(0)) else [1 << n for n in range(9, 17)]
         for at in (0, *sizes):
@@ -138,7 +140,7 @@ class Bolt:
         return root, page_size, high
 
     def _meta_at(self, at: int) -> tuple[int, int, int, int] | None:
-        """(transaction, page size, root, pages in use) of a meta page; None where there is none that is whole."""
+        """Returns (transaction, page size, root, pages in use) of a meta page; None if it is not valid."""
         end = at + PAGE.size + META_PAGE.size
         if end > self.size:
             return None
@@ -151,7 +153,7 @@ class Bolt:
         return transaction, page_size, root, high
 
     def _page(self, number: int, seen: set[int]) -> tuple[int, int]:
-        """(where the page begins, where it ends). Each may be asked for once."""
+        """Returns (start, end) of a page. Each page may be visited once."""
         if not 2 <= number < self._high or number in seen:
             raise self._bad(f"its pages are damaged (page {number})")
         seen.add(number)
@@ -163,7 +165,7 @@ class Bolt:
         return at, end
 
     def _tree(self, root: int, seen: set[int], depth: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
-        """(flags, key, where its value begins in the file, length) of each element, in order."""
+        """Yields (flags, key, offset of its value in the file, length) of each element, in order."""
         if depth > MOST_DEPTH:
             raise self._bad("its pages are damaged (too deep)")
         at, end = self._page(root, seen)
@@ -178,7 +180,7 @@ class Bolt:
             raise self._bad(f"its pages are damaged (page {root})")
 
     def _leaf(self, at: int, end: int) -> Iterator[tuple[int, bytes, int, int]]:
-        """The elements of a leaf page between two places of the file."""
+        """Yields the elements of a leaf page between two offsets of the file."""
         count = PAGE.unpack_from(self._map, at)[2] if at + PAGE.size <= end else 1 << 16
         if at + PAGE.size + count * ELEMENT.size > end:
             raise self._bad("its pages are damaged (a leaf)")
@@ -191,8 +193,8 @@ class Bolt:
             yield flags, self._map[begins : begins + key_size], begins + key_size, value_size
 
     def bucket(self, name: bytes) -> Iterator[tuple[bytes, int, int]]:
-        """(key, where its value begins in the file, length) of what a bucket holds, in order. Raises ``BadSnapshot``, also when there is
-        no such bucket."""
+        """Yields (key, offset of its value in the file, length) of a bucket's content, in order. Raises ``BadSnapshot``, also
+        if there is no such bucket."""
         found = [(at, size) for flags, key, at, size in self._tree(self._root, set()) if key == name and flags & SUB_BUCKET]
         if not found or found[0][1] < HEADER.size:
             raise self._bad(f"it has no bucket {name.decode()!r}: it is not a database of etcd")
@@ -203,11 +205,12 @@ class Bolt:
             if not flags & SUB_BUCKET:
                 yield key, begins, length
 
-    # -- what etcd keeps
+    # -- etcd's content
 
     def newest(self, prefix: bytes) -> tuple[int, int, list[tuple[bytes, int, int, int]]]:
-        """The newest revision, how many revisions are kept, and of every key under ``prefix`` that is there (key, its mod revision, where
-        its message begins, length), in the order of keys. Memory grows with the keys, some 300 bytes each; values stay in the file."""
+        """Returns the newest revision, the number of revisions kept, and for every existing key under ``prefix`` (key, its
+        mod revision, offset of its message, length), in the order of keys. Memory grows by some 300 bytes per key; values
+        stay in the file."""
         newest = count = 0
         found: dict[bytes, tuple[int, int, int] | None] = {}
         for key, at, size in self.bucket(b"key"):
@@ -215,7 +218,7 @@ class Bolt:
                 raise self._bad("its bucket 'key' holds what is no revision")
             revision = int.from_bytes(key[:8], "big")
             newest, count = max(newest, revision), count + 1
-            if not size:  # of no key: etcdutl snapshot restore --bump-revision leaves it
+            if not size:  # without a key: written by etcdutl snapshot restore --bump-revision
                 continue
             name = self._name(at, size)
             if name.startswith(prefix):
@@ -223,7 +226,7 @@ class Bolt:
         return newest, count, [(key, *there) for key, there in sorted(found.items()) if there is not None]
 
     def _name(self, at: int, size: int) -> bytes:
-        """The key, which a ``KeyValue`` begins with, without reading the value behind it."""
+        """Returns the key, which comes first in a ``KeyValue``, without reading the value after it."""
         try:
             length, begins = read_varint(self._map[at + 1 : at + 11], 0)
         except ValueError:
@@ -234,14 +237,14 @@ class Bolt:
         return self._map[begins : begins + length]
 
     def read(self, at: int, size: int) -> KeyValue:
-        """The ``KeyValue`` at a place that ``newest`` told."""
+        """Returns the ``KeyValue`` at a position from ``newest``."""
         try:
             return key_value(self._map[at : at + size])
         except ValueError:
             raise self._bad("its bucket 'key' holds what is no KeyValue") from None
 
     def leases(self) -> dict[int, int]:
-        """Lease → seconds it is granted for."""
+        """Returns lease → its granted TTL in seconds."""
         out = {}
         for _, at, size in self.bucket(b"lease"):
             try:

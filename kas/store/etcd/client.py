@@ -1,14 +1,13 @@
-"""Calls of etcd's v3 API over gRPC (``rpc/``): which server is asked, and errors as those of the store.
+"""Calls of etcd's v3 API over gRPC (``rpc/``): the choice of the server, and the translation of errors to the store's.
 
-What a call means stands in etcd's documentation; the messages in ``etcd.proto``. Two clients make the same calls: ``Client`` waits, for
+etcd's documentation describes the calls; ``etcd.proto`` has the messages. Two clients make the same calls: ``Client`` blocks, for
 threads of its own; ``AsyncClient`` belongs to an event loop.
 
-A *safe* call (it changes nothing, or nothing that matters twice) is asked of the next server when one is not available or takes longer than
-its share of the time. A write is sent once, to a server that can be reached: nobody knows whether one that broke off was carried out, and
-``Unknown`` says so, unless etcd's own answer says that it was refused.
+A *safe* call (it changes nothing, or may be repeated) is sent to the next server when one is unavailable or takes longer than its
+share of the timeout. A write is sent once, to a reachable server: if it is interrupted its outcome is unknown, and the error is
+``Unknown``, unless etcd's own answer says that it was refused.
 
-Where it is known which cluster is meant, each new connection is asked for it before anything else: a name or an address may have become
-that of a member of another cluster.
+If the cluster is known, each new connection is first asked for its cluster id: its address may now belong to another cluster.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
 DIAL_S = 20.0  # upstream's dialTimeout
-FOLLOW_S = 3.0  # for a stream: who wants one has others to ask
-IDLE = 8  # connections of a server that threads may find open
-REFUSED_S = 1.0  # until a password that was wrong is tried again: somebody may have changed it in etcd
-WHICH_S = 2.0  # for a server to say which cluster it is of
-# A member that is cut off from the majority refuses instead of answering with what it last knew.
+FOLLOW_S = 3.0  # for a stream: the caller has other servers to try
+IDLE = 8  # idle connections kept per server for threads
+REFUSED_S = 1.0  # until a refused password is tried again: it may have been changed in etcd
+WHICH_S = 2.0  # for a server to report its cluster id
+# A member without a connection to the majority refuses, instead of answering with its last state.
 HAS_LEADER = ((b"hasleader", b"true"),)
 Metadata = tuple[tuple[bytes, bytes], ...]
 
@@ -56,8 +55,8 @@ A = TypeVar("A", bound=Any)
 
 @dataclass(frozen=True)
 class Call(Generic[Q, A]):
-    """One method: its path, its messages, whether it may be asked twice, and whether it waits for a server where all refuse. A write does
-    not, nor what is asked for one."""
+    """One method: its path, its messages, whether it may be repeated, and whether it waits for a server if none is reachable.
+    Writes, and calls that prepare a write, do not wait."""
 
     path: str
     request: type[Q]
@@ -71,11 +70,11 @@ TXN = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
 PUT = Call("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse)
 COMPACT = Call("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
 WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True, waits=True)
-GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # one too many ends by itself
+GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # a surplus lease expires by itself
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True, waits=True)
-# An empty transaction, which any member answers at once, to anybody, and says with it of which cluster it is. Status says that, too, but
-# where etcd has users some versions since 3.5.28 tell it to root alone.
+# An empty transaction: any member answers it at once, for any user, with its cluster id. Status has the id, too, but with
+# authentication enabled some versions since 3.5.28 answer it only for root.
 WHICH = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, safe=True, waits=True)
 SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True, waits=True)
 STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True, waits=True)
@@ -85,9 +84,9 @@ ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmRespons
 
 @dataclass(frozen=True)
 class Config:
-    """Where the cluster is and how it is reached. ``servers`` are URLs, as ``--etcd-servers`` has them; the files are PEM. ``cluster_id``
-    is the cluster that is meant; 0: whichever answers. ``later``: the files were good once, and may be being replaced: they are looked at
-    with each connection only."""
+    """The address of the cluster and its credentials. ``servers`` are URLs, as in ``--etcd-servers``; the files are PEM.
+    ``cluster_id`` is the expected cluster; 0: any. ``later``: the files were valid before, and may be in replacement: they are read
+    only for each connection."""
 
     servers: tuple[str, ...]
     cafile: str = ""
@@ -100,7 +99,7 @@ class Config:
     later: bool = False
 
     def targets(self) -> list[Target]:
-        """The servers. Raises ``StoreError`` for a file that cannot be used, and for an address that is none."""
+        """Returns the servers. Raises ``StoreError`` for an unusable file, and for an invalid address."""
         out = []
         for server in self.servers:
             url = urlsplit(server if "://" in server else f"http://{server}")
@@ -115,7 +114,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Target:
-    """Where one server listens."""
+    """The address of one server."""
 
     host: str
     port: int
@@ -123,8 +122,8 @@ class Target:
     config: Config
 
     def tls(self) -> ssl.SSLContext | None:
-        """What secures a connection; None for http. The files are read anew, so that what replaced them counts from the next connection
-        on. Raises ``StoreError``."""
+        """Returns the TLS context for a connection; None for http. The files are read each time, so that replaced files apply from
+        the next connection on. Raises ``StoreError``."""
         if not self.secure:
             return None
         c, used = self.config, self.config.cafile
@@ -134,13 +133,13 @@ class Target:
             if c.certfile:
                 used = f"{c.certfile}, {c.keyfile}" if c.keyfile else c.certfile
                 context.load_cert_chain(c.certfile, c.keyfile or None)
-        except OSError as e:  # SSLError is one
+        except OSError as e:  # includes SSLError
             raise StoreError(f"etcd's certificates: {used}: {reason(e)}") from None
         context.set_alpn_protocols(["h2"])
         return context
 
     def block(self, call: Call[Any, Any], metadata: Metadata) -> bytes:
-        """The headers of a call, but for its deadline."""
+        """Returns the headers of a call, without its deadline."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         headers = (
             (b":method", b"POST"), (b":scheme", b"https" if self.secure else b"http"), (b":path", call.path.encode()),
@@ -150,14 +149,14 @@ class Target:
         return b"".join(literal(*header) for header in headers)
 
     def which(self) -> tuple[bytes, bytes]:
-        """The headers, but for the deadline, and the message of the question which cluster it is of. Nobody has to be logged in for it."""
+        """Returns the headers (without the deadline) and the message of the call for the cluster id, which needs no login."""
         return self.block(WHICH, ()), pb.TxnRequest().SerializeToString()
 
     def check(self, answer: bytes | RpcError) -> None:
-        """Raises ``StoreError`` unless the server is of the cluster that is meant, as its answer to ``which`` says."""
+        """Raises ``StoreError`` unless the answer to ``which`` says that the server belongs to the expected cluster."""
         if isinstance(answer, RpcError):
             if answer.told and answer.code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED):
-                return  # something between that lets no stranger through; those of another cluster have other users
+                return  # a proxy in between that requires a login; another cluster would have other users
             raise StoreError(f"{self.host}:{self.port} does not say which cluster it is of: {answer.details}") from None
         try:
             found = pb.TxnResponse.FromString(answer).header.cluster_id
@@ -168,13 +167,13 @@ class Target:
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with ``prefix``, as etcd wants it."""
+    """Returns the end of the range of all keys that begin with ``prefix``, as etcd expects it."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b"\0"
 
 
 def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
-    """Raises the store's error for gRPC's. The texts are etcd's (rpctypes)."""
+    """Raises the store's error for a gRPC error. The texts are etcd's (rpctypes)."""
     details = e.details
     text = details if details.startswith("etcdserver") else f"etcdserver: {details or e.code.name.lower()}"
     if e.code == Code.OUT_OF_RANGE and "compacted" in details:
@@ -184,10 +183,10 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "space exceeded" in details:
         raise Full(text) from None
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "larger than max" in details:
-        # Upstream's client refuses by itself what is above the same 2 MiB that the server would not take.
+        # Upstream's client itself refuses messages above 2 MiB, the server's limit.
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
     if e.told and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
-        raise Unavailable(text) from None  # it has more to do than it can, and did not begin; others have no less
+        raise Unavailable(text) from None  # the server is overloaded, and did not begin; the others are no less so
     if e.told and e.code == Code.DATA_LOSS and "corrupt cluster" in details:
         raise Damaged(text) from None
     if e.told and (e.code == Code.PERMISSION_DENIED or details.endswith("permission denied")):
@@ -197,24 +196,24 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
     raise (Unavailable if call.safe or _not_begun(e) else Unknown)(text) from None
 
 
-# What a server says that has decided not to do it. Anything else may come from a connection, or from a server that has begun.
+# Codes by which a server refuses a request. Any other code may come from the connection, or from a server that has begun.
 REFUSED = (
     Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAUTHENTICATED,
     Code.UNIMPLEMENTED,
 )  # fmt: skip
 
 
-# What a server says before it has looked at a request (etcd: api/v3rpc/interceptor.go), or when it found, in its turn, that users and roles
-# have changed meanwhile: another one, or the same a moment later, may be asked.
+# Errors of a server before it has looked at a request (etcd: api/v3rpc/interceptor.go), or when it found, in the request's turn,
+# that users and roles have changed: another server, or the same one a moment later, may be asked.
 NOT_BEGUN = ("no leader", "not capable", "rpc not supported for learner", "revision of auth store is old")
 
 
 class Denied(StoreError):
-    """etcd's user may not do that; nothing was done."""
+    """The etcd user has no permission; nothing was done."""
 
 
 class TooLarge(Unavailable):
-    """The answer is larger than who asked wants to have."""
+    """The answer is larger than the caller's limit."""
 
 
 class LeaseGone(StoreError):
@@ -222,7 +221,7 @@ class LeaseGone(StoreError):
 
 
 def _logged_out(e: RpcError) -> bool:
-    """Whether the token is one that the server does not know (any more); nothing was done."""
+    """Returns whether the server does not know the token (any more); nothing was done."""
     return e.told and (
         e.code == Code.UNAUTHENTICATED or "revision of auth store is old" in e.details or "user name is empty" in e.details
     )
@@ -236,30 +235,30 @@ def _with_token(answer: pb.AuthenticateResponse) -> Metadata:
     return (*HAS_LEADER, (b"token", answer.token.encode()))
 
 
-def _unasked(e: StoreError) -> Metadata:
-    """What tells etcd who asks where it does not want to know (yet), as clientv3 has it; when it wants to it says so (``_logged_out``)."""
+def _without_login(e: StoreError) -> Metadata:
+    """Returns the metadata for an etcd without authentication, as clientv3 does; once enabled, errors say so (``_logged_out``)."""
     if str(e).endswith("authentication is not enabled"):
         return HAS_LEADER
     raise e
 
 
 def _not_begun(e: RpcError) -> bool:
-    """Whether it is certain that nothing was done."""
+    """Returns whether it is certain that nothing was done."""
     return e.unsent or (e.told and e.details.removeprefix("etcdserver: ") in NOT_BEGUN)
 
 
 def _retry(e: RpcError, call: Call[Any, Any]) -> bool:
-    """Whether another server may be asked."""
+    """Returns whether the call may be sent to another server."""
     return _not_begun(e) or (call.safe and e.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))
 
 
 def _elsewhere(e: RpcError) -> bool:
-    """Whether others may do better than the server that said it. What etcd has decided is the same everywhere."""
+    """Returns whether other servers may answer otherwise. Decisions of etcd itself are the same everywhere."""
     return not e.told or e.code not in (*REFUSED, Code.DATA_LOSS, Code.PERMISSION_DENIED) or _not_begun(e)
 
 
 def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
-    """How long one server may take: of a safe call a part of what is left, so that there is time for the others."""
+    """Returns the timeout for one server: for a safe call a share of the remaining time, so that there is time for the others."""
     left = max(0.001, until - time.monotonic())
     return left / max(1, servers - attempt + 1) if call.safe else left
 
@@ -271,7 +270,7 @@ def _deadline(seconds: float) -> bytes:
 
 
 def _read(call: Call[Q, A], message: bytes) -> A:
-    """The answer. Raises ``RpcError`` for what is none: whether the call was carried out is not known then."""
+    """Returns the parsed answer. Raises ``RpcError`` if it is invalid: it is unknown then whether the call was carried out."""
     try:
         answer: A = call.answer.FromString(message)
     except DecodeError:
@@ -280,7 +279,7 @@ def _read(call: Call[Q, A], message: bytes) -> A:
 
 
 class _Blocks:
-    """The headers of calls, made once for each server."""
+    """The headers of calls, cached for each server."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, str], tuple[bytes, Metadata | None]] = {}
@@ -295,39 +294,39 @@ class _Blocks:
 
 
 class Client:
-    """Calls that wait. For any thread but an event loop's."""
+    """A blocking client. For any thread but that of an event loop."""
 
     def __init__(self, config: Config) -> None:
         self._targets = config.targets()
         self._servers, self._config = config.servers, config
         self._metadata: Metadata | None = None if config.username else HAS_LEADER
         self._blocks = _Blocks()
-        self._lock = threading.Lock()  # of the connections that are not in use
+        self._lock = threading.Lock()  # guards the idle connections
         self._idle: dict[Target, list[Blocking]] = {target: [] for target in self._targets}
         self._turn = 0
         self._closed = False
 
     @property
     def asked(self) -> str:
-        """Who is asked next."""
+        """The server for the next call."""
         return self._servers[self._turn % len(self._servers)]
 
     def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0, most: int = 0) -> A:
-        """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened, and ``TooLarge``
-        for an answer of more than ``most`` bytes, which is not read then."""
+        """Returns the answer. Raises ``StoreError`` and its subclasses: ``Unknown`` if a write may have happened, ``TooLarge`` for
+        an answer of more than ``most`` bytes, which is not read then."""
         until = time.monotonic() + within_s
         logged_in = call is AUTHENTICATE
         message = request.SerializeToString()
         for attempt in itertools.count(1):
             metadata = HAS_LEADER if call is AUTHENTICATE else self._known(max(0.001, until - time.monotonic()))
             left = _share(call, until, attempt, len(self._targets))
-            reach = _share(RANGE, until, attempt, len(self._targets))  # nothing has been sent yet: any call has time for others
+            reach = _share(RANGE, until, attempt, len(self._targets))  # nothing is sent yet, so any call may leave time for the others
             try:
                 return _read(call, self._ask(self._target(), call, metadata, message, left, reach, most))
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
                     logged_in = True
-                    if self._metadata is metadata:  # else another thread has logged in since
+                    if self._metadata is metadata:  # otherwise another thread has logged in since
                         self._metadata = None
                     continue
                 if most and e.code == Code.RESOURCE_EXHAUSTED and not e.told:
@@ -357,7 +356,7 @@ class Client:
         return answer
 
     def _connection(self, target: Target, within_s: float) -> Blocking:
-        """One that is not in use. Raises ``RpcError``: nothing was sent."""
+        """Returns an idle or new connection. Raises ``RpcError``: nothing was sent."""
         while True:
             with self._lock:
                 found = self._idle[target].pop() if self._idle[target] else None
@@ -369,7 +368,7 @@ class Client:
         return self._fresh(target, min(within_s, DIAL_S))
 
     def _fresh(self, target: Target, within_s: float) -> Blocking:
-        """A new one. Raises ``RpcError``."""
+        """Returns a new connection. Raises ``RpcError``."""
         until = time.monotonic() + within_s
         try:
             connection = Blocking(target.host, target.port, target.tls(), within_s)
@@ -393,7 +392,7 @@ class Client:
             return e
 
     def has(self, cluster_id: int) -> bool:
-        """Whether one of the servers is of this cluster. Asks one after the other."""
+        """Returns whether one of the servers belongs to this cluster. Asks one after the other."""
         for server in self._servers:
             config = replace(self._config, servers=(server,), cluster_id=cluster_id)
             with contextlib.suppress(StoreError), contextlib.closing(Client(config)) as client:
@@ -409,13 +408,13 @@ class Client:
         connection.close()
 
     def _known(self, within_s: float = 10.0) -> Metadata:
-        """What tells etcd who asks."""
+        """Returns the credentials for etcd."""
         metadata = self._metadata
         if metadata is None:
             try:
                 metadata = _with_token(self.call(AUTHENTICATE, _login(self._config), within_s))
             except StoreError as e:
-                metadata = _unasked(e)
+                metadata = _without_login(e)
             self._metadata = metadata
         return metadata
 
@@ -423,14 +422,14 @@ class Client:
         return self._targets[self._turn % len(self._targets)]
 
     def watch(self, request: pb.WatchRequest) -> Following:
-        """A stream of ``WatchResponse``s, serialized, that begins with ``request``. Raises ``RpcError``, as iterating does."""
+        """Returns a stream of serialized ``WatchResponse``s that begins with ``request``. Raises ``RpcError``, as iterating does."""
         target, metadata = self._target(), self._known()
         connection = self._fresh(target, FOLLOW_S)
         return Following(connection, self._blocks(target, WATCH, metadata), request.SerializeToString())
 
     def snapshot(self) -> Iterator[pb.SnapshotResponse]:
-        """The file of one server, in pieces. Raises ``StoreError``; nothing is asked again."""
-        self.call(WHICH, pb.TxnRequest())  # to a server that answers
+        """Returns the database file of one server, in pieces. Raises ``StoreError``; nothing is retried."""
+        self.call(WHICH, pb.TxnRequest())  # finds a server that answers
         target, metadata = self._target(), self._known()
         try:
             block = self._blocks(target, SNAPSHOT, metadata)
@@ -442,15 +441,15 @@ class Client:
             translate(e, SNAPSHOT)
 
     def next_server(self) -> None:
-        """The next call goes to another server, if there is one."""
+        """Sends the next call to another server, if there is one."""
         self._turn += 1
 
     def range(self, prefix: bytes, **more: Any) -> pb.RangeResponse:
-        """A range of the keys that begin with ``prefix``, whole; where there are values ``pages`` is for it."""
+        """Returns all keys that begin with ``prefix`` in one answer; use ``pages`` for ranges with values."""
         return self.call(RANGE, pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), **more), within_s=60.0)
 
     def close(self) -> None:
-        """Ends the connections that are not in use, and each other one when its call ends. Idempotent."""
+        """Closes idle connections now, and the others when their calls end. Idempotent."""
         with self._lock:
             self._closed = True
             idle = [connection for connections in self._idle.values() for connection in connections]
@@ -460,33 +459,33 @@ class Client:
 
 
 class _Server:
-    """The connection of an ``AsyncClient`` to one server, made when it is wanted and for as long as somebody waits for it."""
+    """The connection of an ``AsyncClient`` to one server, opened on demand, while a caller waits for it."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.connection: Looped | None = None
-        self.foreign = ""  # why it is not asked, though it answers
-        self.away = ""  # why it could not be reached when that was tried last
+        self.foreign = ""  # why the server is not used, though it answers
+        self.away = ""  # why the last attempt to connect failed
         self._dialling: asyncio.Task[None] | None = None
         self._failed = 0
         self._not_before = 0.0
 
     def usable(self) -> Looped | None:
-        """The connection, if calls may begin on it."""
+        """Returns the connection, if it accepts calls."""
         if self.connection is not None and self.connection.usable:
             return self.connection
         return None
 
     async def reach(self, within_s: float, patient: bool) -> Looped:
-        """A connection. Raises ``TimeoutError``; who is not ``patient`` does not try again either, and ``OSError`` or ``StoreError`` says
-        what came of the last attempt."""
+        """Returns a connection. Raises ``TimeoutError``; without ``patient`` it does not retry, and raises the ``OSError`` or
+        ``StoreError`` of the last attempt."""
         async with asyncio.timeout(within_s):
             while (connection := self.usable()) is None:
                 if not patient and self._failed and asyncio.get_running_loop().time() < self._not_before:
                     raise ConnectionError(self.away)
                 if self._dialling is None or self._dialling.done():
                     self._dialling = asyncio.create_task(self._dial())
-                    self._dialling.add_done_callback(_looked_at)
+                    self._dialling.add_done_callback(_retrieve_exception)
                 try:
                     await asyncio.shield(self._dialling)
                 except (OSError, StoreError):
@@ -514,7 +513,7 @@ class _Server:
         self._not_before = loop.time() + BACKOFF_S
 
     async def _identify(self, connection: Looped) -> None:
-        """Raises ``StoreError`` unless it is a server of the cluster that is meant, where one is."""
+        """Raises ``StoreError`` unless the server belongs to the expected cluster, if there is one."""
         if not self.target.config.cluster_id:
             return
         block, message = self.target.which()
@@ -533,7 +532,7 @@ class _Server:
         self.foreign = ""
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Closes the connection. Idempotent."""
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait([self._dialling])
@@ -542,19 +541,19 @@ class _Server:
 
 
 def _why(e: Exception, secure: bool) -> str:
-    """Why a connection was not made."""
+    """Returns why a connection failed."""
     closed = isinstance(e, ConnectionError) and not e.errno
     return f"{e} (it may want https)" if closed and not secure else reason(e)
 
 
-def _looked_at(task: asyncio.Task[Any]) -> None:
-    """Nobody may wait any more for how a task ends."""
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Retrieves a task's exception, which may have no waiter any more."""
     if not task.cancelled():
         task.exception()
 
 
 class Begun(NamedTuple, Generic[A]):
-    """A call on its way: ``at`` which server, as whom."""
+    """A call in progress: ``at`` is the server's index, ``metadata`` the credentials."""
 
     call: Call[Any, A]
     at: int
@@ -563,7 +562,7 @@ class Begun(NamedTuple, Generic[A]):
 
 
 class AsyncClient:
-    """The same calls on an event loop. To be made on its thread."""
+    """The same calls on an event loop. Must be created on its thread."""
 
     def __init__(self, config: Config) -> None:
         self._reached = [_Server(target) for target in config.targets()]
@@ -608,8 +607,8 @@ class AsyncClient:
         raise AssertionError("unreachable")
 
     def begin(self, call: Call[Q, A], request: Q, within_s: float, told: Callable[[Begun[A]], None]) -> bool:
-        """Whether a call was begun at once, without a task; where that is not possible now ``call`` is to be asked. When it is over,
-        ``told``, which must not raise, is called."""
+        """Begins a call at once, without a task, and returns True; returns False if that is impossible now and ``call`` must be
+        used. At its end ``told`` is called, which must not raise."""
         found = self.usable(call, within_s)
         if found is None:
             return False
@@ -621,7 +620,7 @@ class AsyncClient:
         return True
 
     def usable(self, call: Call[Any, Any], within_s: float) -> tuple[int, Looped, bytes, Metadata] | None:
-        """Which server is asked next, its connection, a call's headers there, and as whom; None where a task has to find that out."""
+        """Returns the next server's index, its connection, a call's headers and the credentials; None if a task has to find these."""
         at, metadata = self._turn % len(self._reached), self._metadata
         connection = self._reached[at].usable()
         if connection is None or metadata is None:
@@ -629,7 +628,7 @@ class AsyncClient:
         return at, connection, self._blocks(self._reached[at].target, call, metadata) + _deadline(within_s), metadata
 
     def ended(self, begun: Begun[A]) -> A | None:
-        """The answer of a call that was begun and is over; None when it may be asked anew by ``call``: it was not carried out, or is safe.
+        """Returns the answer of a begun call that has ended; None if ``call`` may repeat it: it was not carried out, or is safe.
         Raises as ``call`` does."""
         try:
             return _read(begun.call, answer(begun.stream))
@@ -644,35 +643,35 @@ class AsyncClient:
             translate(e, begun.call)
 
     def _log_out(self, metadata: Metadata) -> None:
-        """A server does not know this token any more. Whoever asked with it learns that by himself, and one may have logged in since."""
+        """Forgets a token that a server does not know any more, unless a new login has replaced it."""
         if self._metadata is metadata:
             self._metadata = None
 
     async def _log_in(self) -> Metadata:
-        """One for all who wait for it: etcd takes a tenth of a second of CPU to look at a password. One that it refused is refused to all
-        for ``REFUSED_S``."""
+        """Logs in once for all waiting callers: checking a password costs etcd a tenth of a second of CPU. If etcd refuses it, all
+        callers fail for ``REFUSED_S``."""
         if self._refused and asyncio.get_running_loop().time() < self._refused_until:
             raise StoreError(self._refused)
         if self._logging_in is None:
             self._logging_in = asyncio.create_task(self._authenticate())
-            self._logging_in.add_done_callback(_looked_at)
+            self._logging_in.add_done_callback(_retrieve_exception)
         return await asyncio.shield(self._logging_in)
 
     async def _authenticate(self) -> Metadata:
         try:
             metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
         except StoreError as e:
-            if type(e) is StoreError:  # it has looked at who asks
+            if type(e) is StoreError:  # etcd has checked the password
                 self._refused, self._refused_until = str(e), asyncio.get_running_loop().time() + REFUSED_S
-            metadata = _unasked(e)
+            metadata = _without_login(e)
         finally:
             self._logging_in = None
         self._metadata, self._refused = metadata, ""
         return metadata
 
     async def _reachable(self, until: float, patient: bool = True) -> tuple[int, Looped]:
-        """The next server with a connection; who is ``patient`` waits for one when all are away. A write that nobody takes fails at once,
-        as through gRPC: who waits holds a place that others want, and has a client that comes again."""
+        """Returns the next server with a connection; a ``patient`` call waits for one when all are away. A write fails at once, as
+        through gRPC: a waiting write would hold a place that others want, and its client retries."""
         servers = self._reached
         first = self._turn % len(servers)
         tries = [(i, waits) for waits in ((False, True) if patient else (False,)) for i in range(len(servers))]
@@ -681,7 +680,7 @@ class AsyncClient:
             share = max(0.05, until - time.monotonic()) / left
             try:
                 connection = await servers[at].reach(share, waits)
-            except (OSError, StoreError):  # TimeoutError is one
+            except (OSError, StoreError):  # includes TimeoutError
                 continue
             self._turn = at
             return at, connection
@@ -692,7 +691,7 @@ class AsyncClient:
         raise Unavailable(f"etcdserver: {why}")
 
     async def close(self) -> None:
-        """Ends the connections. Idempotent."""
+        """Closes the connections. Idempotent."""
         if self._logging_in is not None:
             self._logging_in.cancel()
         for server in self._reached:

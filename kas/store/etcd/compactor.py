@@ -1,8 +1,8 @@
-"""Forgetting etcd's history, taking turns with every other server of the cluster (upstream's storage/etcd3/compact.go).
+"""Compacts etcd's history, in turns with every other server of the cluster (upstream's storage/etcd3/compact.go).
 
-The version of ``compact_rev_key`` is a clock that all share: who moves it from the version it saw last also compacts, to the revision that
-was current when it last looked. So history lasts between one and two intervals, however many servers there are. Whom etcd does not let
-forget history leaves the turns to others.
+The version of ``compact_rev_key`` is a clock shared by all: the server that advances it from the version it saw last also
+compacts, to the revision that was current when it last looked. So history is kept for between one and two intervals, however
+many servers there are. A server whose etcd user may not compact leaves the turns to others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("kas.store.etcd")
 
 
 class Compactor:
-    """One server's turn-taking. ``interval_s`` 0: never."""
+    """One server's part in the turns. ``interval_s`` 0: never compacts."""
 
     def __init__(self, client: Client, interval_s: float) -> None:
         self._client, self._interval_s = client, interval_s
@@ -47,7 +47,8 @@ class Compactor:
                 log.warning("compacting etcd: %s", e)
 
     def turn(self) -> int:
-        """One turn; the revision that was compacted to, 0 when it was another's turn, or the first, or etcd's user may not."""
+        """Takes one turn; returns the compacted revision, 0 if it was another server's turn, or the first, or the etcd user
+        may not compact."""
         if self._denied and not self._may():
             return 0
         compare = pb.Compare(target=pb.Compare.VERSION, key=KEY, version=self.version)
@@ -73,7 +74,7 @@ class Compactor:
         return before
 
     def _may(self) -> bool:
-        """Whether etcd lets this user forget history by now."""
+        """Returns whether etcd permits this user to compact by now."""
         with contextlib.suppress(Compacted):
             try:
                 self._client.call(COMPACT, pb.CompactionRequest(revision=EMPTY))

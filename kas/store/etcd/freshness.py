@@ -1,8 +1,9 @@
-"""Reads that have to be as new as etcd: they wait until the replica has passed a revision that etcd told after they came.
+"""Reads that must be as new as etcd: they wait until the replica has passed a revision that etcd reported after they arrived.
 
-All that wait at a moment are a round, and share one question. One question is under way at a time: whoever comes meanwhile may have been
-told of a write elsewhere that it is too old for, and is in the next round. Nothing of it needs a task while etcd answers, and who is parked
-needs none either, unless that takes ``PARKED_S``. What happens while all goes well is compiled (``kas/fastpath/consistentread.pxi``).
+All reads that wait at a moment form a round and share one request. Only one request is in progress at a time: a read that
+arrives meanwhile may depend on a later write elsewhere, and joins the next round. Nothing here needs a task while etcd
+answers, and a parked request needs none either, unless the wait exceeds ``PARKED_S``. The common path is compiled
+(``kas/fastpath/consistentread.pxi``).
 """
 
 from __future__ import annotations
@@ -20,56 +21,56 @@ from kas.store.etcd.client import PUT, AsyncClient
 from kas.store.etcd.rpc import Stream
 from kas.store.etcd.sharedcall import SharedCall
 
-FRESH_S = 3.0  # how long a read waits at most (upstream's waitUntilFreshTimeout)
+FRESH_S = 3.0  # maximum wait of a read (upstream's waitUntilFreshTimeout)
 ON_ITS_WAY_S = 0.005
-PARKED_S = 0.1  # from then on a client that leaves is looked for, which takes a task
-TIME_SLICE_S = 0.005  # how long those who go on keep the loop
-TICK_S = 0.001  # of the loop's clock
+PARKED_S = 0.1  # from then on a disconnect of the client is watched for, which takes a task
+TIME_SLICE_S = 0.005  # how long resumed requests keep the loop
+TICK_S = 0.001  # resolution of the loop's clock
 TIMED_OUT = "etcdserver: request timed out"
 WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 
 
 class Waiter(Protocol):
-    """Who waits for a revision to be here."""
+    """A waiter for a revision."""
 
     def done(self) -> bool:
-        """Whether nobody waits any more."""
+        """Returns whether it no longer waits."""
 
     def reached(self) -> None:
-        """It is here."""
+        """Called when the revision was dispatched here."""
 
     def late(self) -> None:
-        """It has not come."""
+        """Called when the revision has not arrived in time."""
 
     def cancel(self) -> object:
-        """The store is closed."""
+        """Called when the store is closed."""
 
 
 class Dated(Protocol):
-    """What is at a revision."""
+    """An object with a revision."""
 
     @property
     def revision(self) -> int:
-        """See above."""
+        """The revision."""
 
 
 class Parked(Protocol):
-    """Who was put down (``kas.request.parking``)."""
+    """A parked request (``kas.request.parking``)."""
 
     def go_on(self) -> None:
-        """It is here."""
+        """Resumes the request: reads are fresh."""
 
     def wait(self, passed: Awaitable[None]) -> None:
-        """It is not here yet, or will not be: to be awaited."""
+        """Passes an awaitable to the request: reads are not fresh yet, or will not be."""
 
 
 class Round(RoundBase):
-    """Those who share a question. ``told``: it has been answered. ``had`` is the revision here before it was asked."""
+    """The reads that share a request. ``told``: it was answered. ``had`` is the revision here before it was sent."""
 
     __slots__ = ()
 
     def join(self) -> asyncio.Future[None]:
-        """Another one, who is answered within ``FRESH_S``."""
+        """Adds a reader, which is answered within ``FRESH_S``."""
         loop = self._rounds._loop
         reader: asyncio.Future[None] = loop.create_future()
         until = loop.time() + FRESH_S
@@ -80,12 +81,12 @@ class Round(RoundBase):
         return reader
 
     def unpark(self) -> None:
-        """Who was put down joins."""
+        """Makes the parked requests ordinary readers."""
         for one in self.take():
             one.wait(self.join())
 
     def _expire(self) -> None:
-        """Ends the waiting of those who have waited for long enough."""
+        """Fails the readers whose deadline has passed."""
         loop = self._rounds._loop
         now, n = loop.time(), 1
         while n < len(self.until) and self.until[n] <= now:
@@ -103,7 +104,7 @@ class Round(RoundBase):
         return readers
 
     def wake(self) -> None:
-        """Those who joined may go on."""
+        """Resumes the readers."""
         for reader in self._end():
             if not reader.done():
                 reader.set_result(None)
@@ -113,7 +114,7 @@ class Round(RoundBase):
         self.fail(Behind(TIMED_OUT))
 
     def fail(self, error: Exception) -> None:
-        """It ends with an error."""
+        """Ends the round with an error."""
         _fail(self._end(), error)
 
     def cancel(self) -> None:
@@ -129,16 +130,18 @@ def _fail(readers: list[asyncio.Future[None]], error: Exception) -> None:
 
 
 class Freshness(FreshnessBase):
-    """The rounds of one store, on its loop's thread. Who was parked for ``PARKED_S`` joins its round; one timer looks for them, since
-    rounds are mostly over within a millisecond. What happens while etcd answers and the replica is as new is ``FreshnessBase``'."""
+    """The rounds of one store, on its loop's thread. A request parked for ``PARKED_S`` becomes a reader of its round; one
+    timer serves all rounds, since most are over within a millisecond. ``FreshnessBase`` handles the case that etcd answers and the
+    replica is up to date."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, client: AsyncClient, question: SharedCall[pb.RangeResponse], fence: bytes, replica: Dated,
         hub: Dated, wait: Callable[[int, Waiter], bool], ask_progress: Callable[[], None], ordered: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """``question`` is the one that is asked, ``fence`` the key that is written where progress is not ``ordered()``: else
-        ``ask_progress()`` has etcd tell the replica how far it is. ``replica`` is what is here, ``hub`` what was dispatched here;
-        ``wait(revision, waiter)`` says whether somebody has to wait for a revision of the hub's, and tells him later."""
+        """``question`` is the shared request, ``fence`` the key to write if progress is not ``ordered()``; otherwise
+        ``ask_progress()`` makes etcd report its progress to the replica. ``replica`` has the revision stored here, ``hub``
+        the revision dispatched here; ``wait(revision, waiter)`` returns whether the waiter has to wait for a revision of the
+        hub, and notifies it later."""
         super().__init__(loop, question, replica, hub, wait, Round, TIME_SLICE_S)
         self._client, self._fence_key, self._ask_progress, self._ordered = client, fence, ask_progress, ordered
         self._tasks: set[asyncio.Task[None]] = set()
@@ -150,7 +153,7 @@ class Freshness(FreshnessBase):
         return joined
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Cancels all waiting reads."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -171,7 +174,7 @@ class Freshness(FreshnessBase):
             self._timer = self._loop.call_later(rounds[0].since + TICK_S - since, self._look)
 
     def _unanswered(self, asking: Round, stream: Stream) -> None:
-        """The question is over, and was not answered as it mostly is."""
+        """Handles the end of a request without the usual answer."""
         try:
             answer = self._question.ended(stream)
         except StoreError as e:
@@ -183,7 +186,7 @@ class Freshness(FreshnessBase):
             self._told(asking, answer.header.revision)
 
     def _find(self, asking: Round) -> None:
-        """A server has to be found."""
+        """Repeats the request in a task, which finds a server."""
         self._later(self._call(asking))
 
     async def _call(self, asking: Round) -> None:
@@ -202,19 +205,19 @@ class Freshness(FreshnessBase):
         asking.fail(Unavailable(WENT_BACK))
 
     def _behind(self, asking: Round) -> None:
-        """The replica waits for what etcd has."""
+        """Handles a replica that is behind etcd."""
         if self._ordered():
             self._ask_progress()
-        else:  # what is on its way comes by itself
+        else:  # events on their way usually arrive soon
             self._loop.call_later(ON_ITS_WAY_S, self._write_fence, asking)
 
     def _write_fence(self, asking: Round) -> None:
-        """A key is written that the replica will be told of, and with it of all before."""
+        """Writes a key whose event reaches the replica after all earlier ones."""
         if not (self._closed or asking.done()):
             self._later(self._fence())
 
     async def _fence(self) -> None:
-        with contextlib.suppress(StoreError):  # who waits has a time of his own, and is read for from etcd then
+        with contextlib.suppress(StoreError):  # waiters have deadlines, and then read from etcd directly
             await self._client.call(PUT, pb.PutRequest(key=self._fence_key), FRESH_S)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:

@@ -1,7 +1,7 @@
-"""Keys and values in etcd: what kube-apiserver stores, to the byte.
+"""Keys and values in etcd: byte for byte as kube-apiserver stores them.
 
-A key is ``--etcd-prefix`` and upstream's path of the object; the store's own keys begin with ``/registry``, which is the prefix unless
-another one is given. What a value looks like depends on the kind, so who knows the kinds brings a ``Values``.
+A key is ``--etcd-prefix`` and upstream's path of the object; the store's own keys begin with ``/registry``, which is the
+default prefix. The form of a value depends on the kind, so a layer that knows the kinds provides ``Values``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kas.store._engine import Draft
 OWN_PREFIX = "/registry"
 
 
-# What the note at ``Keys.copied`` says of a copy that is not complete.
+# Part of the note at ``Keys.copied`` while a copy is incomplete.
 HALF = b'"complete": false'
 
 
@@ -23,62 +23,63 @@ class Undecodable(ValueError):
 
 
 class Values(Protocol):
-    """From drafts to etcd's values, and back. ``encode`` may be called by any thread, ``decode`` by that of the replicator.
+    """Converts drafts to etcd's values, and back. ``encode`` may be called by any thread, ``decode`` by the replicator's.
 
-    ``first`` are prefixes (the store's) whose values have to be decoded before others can be."""
+    ``first`` are prefixes of the store whose values must be decoded before others.
+    """
 
     @property
     def first(self) -> tuple[str, ...]:
         """See above."""
 
     def before(self, key: str) -> str:
-        """Which key of those has to be decoded before the value of ``key``; "" where none has."""
+        """Returns the key below ``first`` that must be decoded before the value of ``key``; "" for none."""
         ...
 
     def learn(self, key: str) -> None:
-        """Takes what ``before`` names as it stands in the store now, for who has not decoded it, or not all that became of it. Raises
-        ``TransformError``."""
+        """Decodes the current value in the store of the key named by ``before``, for a process that has not decoded it in all
+        its revisions. Raises ``TransformError``."""
         ...
 
     def unseen(self, key: str) -> None:
-        """What stands at ``key`` now cannot be opened: what was decoded of it before does not count."""
+        """Discards what was decoded from ``key`` before: its current value cannot be opened."""
         ...
 
     def encode(self, key: str, draft: Draft) -> bytes:
-        """The value of ``key`` (with the store's own prefix) for a draft."""
+        """Returns the value of ``key`` (with the store's own prefix) for a draft."""
         ...
 
     def decode(self, key: str, value: bytes) -> Draft:
-        """The draft of what stands at ``key``. Raises ``Undecodable``."""
+        """Returns the draft for a value of ``key``. Raises ``Undecodable``."""
         ...
 
     @property
     def whole(self) -> bool:
-        """Whether the value that was decoded last had nothing that a draft does not show: fields of a newer version."""
+        """Whether the value decoded last contained only what its draft shows; False if it had fields of a newer version."""
 
     def handed_on(self, key: str, old: bytes, new: bytes) -> bytes:
-        """The value ``new``, which is to take the place of ``old``, with what of that no draft shows."""
+        """Returns the value ``new``, which replaces ``old``, with those parts of ``old`` that no draft shows."""
         ...
 
 
 class Keys:
-    """Between the store's keys and etcd's."""
+    """Converts between keys of the store and of etcd."""
 
     def __init__(self, prefix: str = OWN_PREFIX) -> None:
-        # As kube-apiserver's path.Join cleans it; "" where all of etcd is meant.
+        # Cleaned as by kube-apiserver's path.Join; "" for all of etcd.
         self.prefix = posixpath.normpath("/" + prefix.lstrip("/")).rstrip("/")
         self.root = self.prefix.encode() + b"/"
-        # Written by readers that must be as new as etcd, where nothing cheaper tells (see EtcdStore.fresh); holds nothing.
+        # Written by reads that must be as new as etcd, where there is no cheaper way (see EtcdStore.fresh); it is empty.
         self.fence = self.root + b"kas/fence"
-        # Where a copy to this prefix says how far it is, beside what servers read.
+        # Where a copy to this prefix records its progress, outside of the range that servers read.
         self.copied = b"kas_copy" + self.root.rstrip(b"/")
         self._same = self.prefix == OWN_PREFIX
 
     def to_etcd(self, key: str) -> bytes:
-        """The key in etcd."""
+        """Returns the key in etcd."""
         return key.encode() if self._same else (self.prefix + key[len(OWN_PREFIX) :]).encode()
 
     def from_etcd(self, key: bytes) -> str:
-        """The store's key. Raises ``UnicodeDecodeError`` for one that nobody here writes."""
+        """Returns the store's key. Raises ``UnicodeDecodeError`` for a key that no API server writes."""
         text = key.decode()
         return text if self._same else OWN_PREFIX + text[len(self.prefix) :]

@@ -1,7 +1,7 @@
-"""Leases for keys that end by themselves, shared as upstream shares them (storage/etcd3/lease_manager.go).
+"""Leases for keys with a limited lifetime, shared as in upstream (storage/etcd3/lease_manager.go).
 
-Keys of the same lifetime take the same lease for a while: for at most ``--lease-reuse-duration-seconds`` or a twentieth of the lifetime, in
-whole seconds, and at most ``KEYS`` of them. The lease lives as much longer, so that no key ends early.
+Keys of the same lifetime share a lease for a while: for at most ``--lease-reuse-duration-seconds`` or a twentieth of the
+lifetime, in whole seconds, and at most ``KEYS`` of them. The lease is longer by that time, so that no key expires early.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class _Lease:
 
 
 class Leases:
-    """For one event loop."""
+    """The leases of one event loop."""
 
     def __init__(
         self, client: AsyncClient, reuse_s: float = REUSE_S, keys: int = KEYS, now: Callable[[], float] = time.monotonic,
         used_up: Callable[[int], object] = lambda keys: None,
     ) -> None:  # fmt: skip
-        """``used_up`` is told how many keys a lease has got when the next one takes its place."""
+        """``used_up`` is called with the number of keys of a lease when the next one replaces it."""
         self._client, self._reuse_s, self._keys, self._now, self._used_up = client, reuse_s, keys, now, used_up
         self._current: dict[int, _Lease] = {}
         self._granting: dict[int, asyncio.Future[None]] = {}
 
     async def lease(self, ttl_s: int) -> int:
-        """The lease of a key that is to live ``ttl_s`` seconds. Raises ``StoreError``."""
+        """Returns the lease for a key that is to live ``ttl_s`` seconds. Raises ``StoreError``."""
         while True:
             current = self._current.get(ttl_s)
             if current is not None and self._now() < current.until and current.keys < self._keys:
@@ -47,10 +47,10 @@ class Leases:
             granting = self._granting.get(ttl_s)
             if granting is None:
                 return await self._grant(ttl_s)
-            await asyncio.shield(granting)  # who comes meanwhile takes the one that is being made, or fails with it
+            await asyncio.shield(granting)  # concurrent callers share the grant in progress, or its error
 
     async def _grant(self, ttl_s: int) -> int:
-        """A new one, and its first key."""
+        """Returns a new lease, for its first key."""
         granting = self._granting[ttl_s] = asyncio.get_running_loop().create_future()
         try:
             reuse, began = int(min(self._reuse_s, 0.05 * ttl_s)), self._now()
@@ -59,7 +59,7 @@ class Leases:
                 raise StoreError(f"etcdserver: {answer.error}")
         except StoreError as e:
             granting.set_exception(e)
-            granting.exception()  # there may be nobody else
+            granting.exception()  # there may be no other waiter
             raise
         finally:
             del self._granting[ttl_s]
@@ -71,5 +71,5 @@ class Leases:
         return int(answer.ID)
 
     def forget(self, lease: int) -> None:
-        """The lease has ended before its time: somebody revoked it, or the cluster went back to before it was made."""
+        """Drops a lease that ended early: it was revoked, or the cluster went back to a state before it was granted."""
         self._current = {ttl_s: one for ttl_s, one in self._current.items() if one.id != lease}

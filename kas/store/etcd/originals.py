@@ -1,9 +1,9 @@
-"""What the replica keeps of values that its records do not show as they are: with fields that no version here knows, that could not be
-opened when they came, or of custom resources that reading fills in. For each a note, at the key's revision, with etcd's value.
+"""Notes in the replica with etcd's original values, where a record does not represent its value completely: it has fields
+that no version here knows, could not be opened when it arrived, or is a custom resource that is filled when read.
 
-A write of the same object hands unknown fields on, so that a newer server of the cluster finds them again. A custom resource is read anew
-from its value when its definition has changed since. A note stands below a root of its own, where no resource lists; it goes when its key
-does, or has a value that its record shows.
+A write of the same object copies the unknown fields, so that a newer server of the cluster finds them again. A custom
+resource is read again from its value when its definition has changed since. Each note has its key's revision, below a root of
+its own that no resource lists; it is deleted with its key, or when the key gets a value that its record represents.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _VALUE = b'"value":"'
 
 
 def note_key(key: str) -> str:
-    """Where the note on a key stands."""
+    """Returns the key of the note on a key."""
     return ROOT + key
 
 
 def note(value: bytes) -> Draft:
-    """A note."""
+    """Returns the draft of a note."""
     return build_record(b'{"metadata":{', b"}," + _VALUE + base64.b64encode(value) + b'"}', {}, {}, 1)
 
 
 def value_of(record: Record) -> bytes:
-    """etcd's value, of the note on it."""
+    """Returns etcd's value in a note."""
     json = record.json
     return base64.b64decode(json[json.rindex(_VALUE) + len(_VALUE) : -2])

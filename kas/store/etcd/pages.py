@@ -1,4 +1,4 @@
-"""Ranges of etcd in pages that there is memory for: values may be 1.5 MiB each, and more where etcd is told so."""
+"""Reads ranges of etcd in pages of bounded size: values may be 1.5 MiB each, or more if etcd is configured so."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def pages(
     client: Client, prefix: bytes, *, start: bytes = b"", revision: int = 0, most: int = PAGE, within_s: float = 60.0, moving: bool = False,
     **more: Any,
 ) -> Iterator[pb.RangeResponse]:  # fmt: skip
-    """What begins with ``prefix``, from ``start`` on, at ``revision`` (0: that of the first page; with ``moving`` each page as of its own
-    moment), in pages of at most ``most`` keys and ``PAGE_BYTES``, or of one key. A page that would be larger is not read, but asked for
-    with fewer keys. Raises ``StoreError``."""
+    """Yields the keys that begin with ``prefix``, from ``start`` on, at ``revision`` (0: that of the first page; with
+    ``moving``, each page at its own revision), in pages of at most ``most`` keys and ``PAGE_BYTES``, or of one key. A page
+    that would be larger is not read, but requested again with fewer keys. Raises ``StoreError``."""
     key, end, limit = start or prefix, prefix_end(prefix), most
     while True:
         request = pb.RangeRequest(key=key, range_end=end, limit=limit, revision=revision, **more)

@@ -1,7 +1,7 @@
-"""Several clusters of etcd as one store, divided by prefixes (``--etcd-servers-overrides``).
+"""Several etcd clusters as one store, divided by prefixes (``--etcd-servers-overrides``).
 
-Each part has its own replica, its own revisions, watches and history: who reads a resource goes on with ``part`` of its prefix, and nothing
-of the others. What is asked here is passed to the part that keeps the key; what belongs to no key is the main part's.
+Each part has its own replica, revisions, watches and history: a caller that reads a resource uses ``part`` of its prefix,
+independently of the others. Calls here are passed to the part that holds the key; calls without a key go to the main part.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kas.store.hub import Hub, Watcher
 
 
 class Partitioned(Store):
-    """``main`` keeps everything but what is below the prefixes (with "/" at their ends) of ``others``; one that keeps nothing is looked
-    after all the same, since its user named it: it has health checks and metrics."""
+    """``main`` holds everything but the keys below the prefixes (with "/" at their ends) of ``others``. A part that holds
+    nothing is still maintained, since it was configured: it has health checks and metrics."""
 
-    fills, as_protobuf = True, False  # each part says what it writes
+    fills, as_protobuf = True, False  # each part decides about its values
 
     def __init__(self, main: EtcdStore, others: Sequence[tuple[EtcdStore, Sequence[str]]]) -> None:
         self.main, self._others = main, {prefix: store for store, prefixes in others for prefix in prefixes}
@@ -59,7 +59,7 @@ class Partitioned(Store):
     # -- reads
 
     async def fresh(self) -> None:
-        """See the contract; of all parts that keep something."""
+        """See the contract; waits for all parts that hold something."""
         await asyncio.gather(*(store.fresh() for store in self._keeping))
 
     @property
@@ -115,7 +115,8 @@ class Partitioned(Store):
         return self.part(op.key).commit(op)
 
     def commit_many(self, ops: list[Op], one_revision: bool = False) -> asyncio.Future[list[Op]]:
-        """See the contract; what is in several parts is several transactions (``_turns``), as kube-apiserver's writes are."""
+        """See the contract; operations on several parts become several transactions (``_turns``), as the writes of
+        kube-apiserver are."""
         turns = self._turns(ops)
         if len(turns) == 1:
             return turns[0][0].commit_many(ops, one_revision)
@@ -128,13 +129,14 @@ class Partitioned(Store):
         return asyncio.ensure_future(each())
 
     def commit_now(self, *ops: Op, one_revision: bool = False) -> None:
-        """See the contract; ``commit_many`` says what of several parts becomes."""
+        """See the contract; for several parts, see ``commit_many``."""
         for store, part in self._turns(ops):
             store.commit_now(*part, one_revision=one_revision)
 
     def _turns(self, ops: Sequence[Op]) -> list[tuple[EtcdStore, list[Op]]]:
-        """One transaction for each part, that of the first operation, the object's, last, so that what is allocated for it is there before
-        it is, and what fails leaves allocations that nobody uses, which repairs find; but first when the object goes."""
+        """Returns one transaction for each part. The part of the first operation, which is the object's, comes last, so that
+        its allocations exist before it does, and a failure leaves only unused allocations, which the repair loops find; on a
+        delete it comes first."""
         turns: dict[EtcdStore, list[Op]] = {}
         for op in ops:
             turns.setdefault(self.part(op.key), []).append(op)
@@ -161,18 +163,18 @@ class Partitioned(Store):
         return self.part(prefix).listen(prefix, callback, reset)
 
     def catch_up(self, revision: int = 0) -> None:
-        """Of all parts, up to what has been published."""
+        """See the contract; for all parts, up to what has been published."""
         for store in self._parts:
             store.catch_up()
 
     # -- upkeep
 
     def full(self) -> str:
-        """See the contract; of the first part that is, and keeps something."""
+        """See the contract; of the first part that is full and holds something."""
         return next(filter(None, (store.full() for store in self._keeping)), "")
 
     def lost(self) -> str:
-        """See the contract; of those that keep something."""
+        """See the contract; of the parts that hold something."""
         return next(filter(None, (store.lost() for store in self._keeping)), "")
 
     async def probe(self, least_s: float = 0.0) -> None:
@@ -180,7 +182,7 @@ class Partitioned(Store):
         await asyncio.gather(*(store.probe(least_s) for store in self._parts))
 
     def unreachable(self, limit_s: float) -> str:
-        """The main part's; the others have checks of their own."""
+        """The main part's; the others have their own health checks."""
         return self.main.unreachable(limit_s)
 
     def compact(self, revision: int, max_entries: int = 2000) -> bool:
@@ -192,7 +194,7 @@ class Partitioned(Store):
         return sum(store.expire(now_s, limit) for store in self._parts)
 
     def maintain(self, now_s: float, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
-        """See the contract; the main part's revision."""
+        """See the contract; returns the main part's revision."""
         for store in self._parts[1:]:
             store.maintain(now_s, window_s, max_history_bytes)
         return self.main.maintain(now_s, window_s, max_history_bytes)

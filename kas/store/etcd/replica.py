@@ -1,8 +1,8 @@
-"""The machine's copy of what etcd holds: an LMDB environment with a note on whose copy it is.
+"""The machine's copy of etcd's content: an LMDB environment with a note about its origin.
 
-``open_replica`` is for the one who writes it, before anybody reads it. A copy is used again when its note names the same cluster and the
-same form, the machine was not started anew (it is never synced, so a power cut may leave anything of it), and the cluster still has the
-history since; else it is thrown away.
+``open_replica`` is for the process that writes the copy, before there are readers. A copy is used again if its note names the
+same cluster and form, the machine was not rebooted (the copy is never synced, so a power failure may leave any part of it),
+and the cluster still has the history since; otherwise it is discarded.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ log = logging.getLogger("kas.store.etcd")
 
 @dataclass(frozen=True)
 class Note:
-    """Whose copy it is: etcd's cluster, the keys' prefix, the form of the records here. ``raft_term``, the highest seen, never falls unless
-    the cluster was restored from a backup. ``boot``: while the machine was up for which time."""
+    """The origin of a copy: etcd's cluster, the keys' prefix, the form of its records. ``raft_term``, the highest seen, only
+    decreases if the cluster was restored from a backup. ``boot`` identifies the boot of the machine."""
 
     cluster_id: int
     prefix: str
@@ -31,8 +31,8 @@ class Note:
     format: int = FORMAT
 
     def misfit(self, other: Note) -> str:
-        """Why a copy with the note ``other``, made earlier, cannot be gone on with; "" when it can: it is one of the same cluster, which
-        has not gone back."""
+        """Returns why an earlier copy with the note ``other`` cannot be continued; "" if it can: it is of the same cluster,
+        which has not gone back."""
         if other.format != self.format:
             return f"it has form {other.format}, and this version of kas reads and writes form {self.format}"
         if other.cluster_id != self.cluster_id:
@@ -47,7 +47,7 @@ class Note:
 
 
 def boot_id() -> str:
-    """What names the time since the machine was started; "-" where the system does not tell."""
+    """Returns the identifier of the current boot; "-" if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -55,7 +55,7 @@ def boot_id() -> str:
 
 
 def read_note(path: Path) -> Note | None:
-    """The note of a copy that was finished; None when there is none or it is not understood."""
+    """Returns the note of a completed copy; None if there is none or it cannot be parsed."""
     try:
         cluster_id, raft_term, form, boot, prefix = (path / NOTE).read_text().rstrip("\n").split(" ", 4)
         return Note(int(cluster_id), prefix, int(raft_term), boot, int(form))
@@ -64,20 +64,20 @@ def read_note(path: Path) -> Note | None:
 
 
 def write_note(path: Path, note: Note) -> None:
-    """The copy in ``path`` is complete, and whose it is."""
+    """Marks the copy in ``path`` as complete, with its origin."""
     new = path / (NOTE + ".new")
     new.write_text(f"{note.cluster_id} {note.raft_term} {note.format} {note.boot} {note.prefix}\n")
     os.replace(new, path / NOTE)
 
 
 def disown(path: Path) -> None:
-    """The copy in ``path`` is not one that can be gone on with, whatever the cluster says later."""
+    """Marks the copy in ``path`` as one that cannot be continued, whatever the state of the cluster is later."""
     (path / NOTE).unlink(missing_ok=True)
 
 
 def discard(path: Path, why: str) -> None:
-    """Throws the copy away."""
+    """Deletes the copy."""
     if path.exists():
         log.warning("the replica in %s is discarded: %s", path, why)
-        disown(path)  # first: half a copy must not be taken for one
+        disown(path)  # first, so that an incomplete deletion leaves no valid copy
         shutil.rmtree(path)

@@ -1,7 +1,7 @@
-"""When it is tried whether a new replica would have the room that the present one has not.
+"""Decides when to try whether a new replica would fit where the present one is full.
 
-Such a trial reads the whole of etcd, and takes meanwhile what room the disk has left. So each comes twice as long after the one before, and
-early only where the disk has won room since that may be what was missing.
+Such an attempt reads all of etcd, and uses the free space of the disk meanwhile. So the pauses double, and an attempt is made
+earlier only if the disk has gained enough free space.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-FIRST_S, MOST_S = 30.0, 900.0  # a disk may have room again before the first one, which costs nobody anything
-GROWN = 8  # what part of the present replica is more room
+FIRST_S, MOST_S = 30.0, 900.0  # the disk may have space again before the first attempt
+GROWN = 8  # more free space by size / GROWN bytes counts as a gain
 
 
 class ReplicaRetry:
-    """Of one replica."""
+    """The attempts for one replica."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._path, self._now = path, now
         self.over()
 
     def over(self) -> None:
-        """There is room."""
+        """Ends the attempts: the replica has space."""
         self._at, self._pause_s, self._free = 0.0, FIRST_S, -1
 
     def due(self, size: int) -> bool:
-        """Whether it is to be tried now; the replica that has no room is of ``size`` bytes."""
+        """Returns whether to try now; ``size`` is that of the full replica in bytes."""
         now = self._now()
         if not self._at:
             self._at = now
@@ -35,7 +35,7 @@ class ReplicaRetry:
         return now - self._at >= (FIRST_S if won else self._pause_s)
 
     def failed(self) -> None:
-        """There was none."""
+        """Records an attempt that found no space."""
         self._pause_s = min(2 * self._pause_s, MOST_S)
         self._at, self._free = self._now(), self._room()
 

@@ -1,9 +1,9 @@
-"""Brings what happens in etcd into the machine's replica: a list at one revision, then one watch from there on.
+"""Copies the changes of etcd into the machine's replica: a list at one revision, then a watch from there on.
 
-Every revision of etcd becomes the same revision of the replica, with all its keys, so that watches, lists and old revisions read there
-what they would read in etcd. Nothing of the replica's is ever ahead of what was received in order. One per replica; it lives in a process
-of its own or in a thread, and goes on through failures of servers by itself. What it cannot mend is ``Lost``: the replica has to be made
-anew, with whoever reads it.
+Every revision of etcd becomes the same revision of the replica, with all its keys, so that watches, lists and reads of old
+revisions there see what they would see in etcd. The replica is never ahead of the events received in order. There is one
+replicator per replica; it runs in a process of its own or in a thread, and recovers from failures of servers by itself. A
+failure that it cannot recover from is ``Lost``: the replica must be built anew, and its readers restarted.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from kas.store.etcd.unreadable import ROOT, UnreadableOp, note, note_key
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
 
-NOTES = 1000  # that are read at once
+NOTES = 1000  # read at once
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
-SOON_S = 2.0  # how long a server that starts waits for etcd without a word
-LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
-SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
-# Puts of so many keys, as far back as that, etcd has to know, too. One of them may be what two histories have in common: what renews
-# something does so again and again, and may do it at the same revision.
+SOON_S = 2.0  # how long a starting server waits for etcd before it logs a warning
+LOADS = 5  # how often a replica is filled anew because etcd compacted the revision it was filled from
+SILENT_S = 3.0  # a server that does not answer a progress request for this long is left for the next one
+# The newest puts of this many keys, looked for this far back, must also be in etcd's history. A single one may be common to
+# two histories: a lease is renewed again and again, possibly at the same revision.
 WITNESSES, REACHES = 8, (16, 256, 10_000)
-TOLD = 20  # unreadable values that are named in the log
+TOLD = 20  # unreadable values named in the log
 
 log = logging.getLogger("kas.store.etcd")
 
@@ -53,18 +53,18 @@ KeyValue: TypeAlias = pb.KeyValue | Change
 
 PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).SerializeToString()
 
-# Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
+# The least versions whose progress responses never overtake events (upstream's feature support checker).
 ORDERED_PROGRESS = {(3, 4): 31, (3, 5): 13}
 VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?P<before>-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 
 class Lost(StoreError):
-    """The replica cannot follow the cluster any more: history it has not seen is forgotten, or the cluster is another one or has gone
-    back to an older state."""
+    """The replica cannot follow the cluster any more: history that it has not seen was compacted, or the cluster is another
+    one or has gone back to an older state."""
 
 
 def ordered_progress(version: str) -> bool:
-    """Whether a server of this version answers progress requests in the order of events; what is none may be anything."""
+    """Returns whether a server of this version sends progress responses in the order of events; False for an invalid version."""
     found = VERSION.fullmatch(version)
     if found is None:
         return False
@@ -76,15 +76,16 @@ def ordered_progress(version: str) -> bool:
 
 
 def tells_progress_in_order(client: Client, within_s: float = 10.0) -> bool:
-    """Whether the server that is asked next answers progress requests in the order of events. Raises ``StoreError``."""
+    """Returns whether the server that gets the next request sends progress responses in the order of events. Raises
+    ``StoreError``."""
     try:
         return ordered_progress(client.call(STATUS, pb.StatusRequest(), within_s).version)
-    except Denied:  # what hides its version from users is newer than that
+    except Denied:  # servers that hide their version from users are newer
         return True
 
 
 def _json(draft: Draft, revision: int) -> bytes:
-    """The JSON of the record that a draft becomes."""
+    """Returns the JSON of the record made from a draft."""
     comma = b"" if draft.tail.startswith(b"}") else b","
     return draft.head + b'"resourceVersion":"%d"' % revision + comma + draft.tail
 
@@ -96,43 +97,43 @@ class Replicator:
         self, client: Client, values: Callable[[LMDBStore], Values], keys: Keys, path: Path, open_replica: Callable[[], LMDBStore],
         transformers: Transformers | None = None, patience_s: float = 60.0,
     ) -> None:  # fmt: skip
-        """``open_replica`` opens (or makes) the environment in ``path``; it is called by ``begin``. ``values(replica)`` are those of its
-        objects; ``transformers`` open what etcd holds sealed. ``patience_s`` is how long ``begin`` waits for an etcd that does not answer.
-        """
+        """``open_replica`` opens (or creates) the environment in ``path``; ``begin`` calls it. ``values(replica)`` returns
+        the codec for its objects; ``transformers`` open sealed values of etcd. ``patience_s`` is how long ``begin`` waits for
+        an etcd that does not answer."""
         self.patience_s = patience_s
         self._sealing = Sealing(transformers, keys)
         self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
         self._values: Values
-        self.followed = ""  # the server
+        self.followed = ""  # the server that is followed
         self._stream: Following | None = None
-        self._unfinished: list[Change] = []  # the beginning of a revision whose rest is still to come
+        self._unfinished: list[Change] = []  # the beginning of a revision whose rest has not arrived
         self._stopping = threading.Event()
         self._note: Note | None = None
         self.replica: LMDBStore
         self.synced_at = 0.0
         self.unreadable = 0
-        self._noted: set[str] = set()  # keys on which the replica may have a note that they are unreadable
-        self._newer: set[str] = set()  # the same of notes that they have fields of a newer version
-        self._ordered = False  # whether the server that is followed answers progress requests in the order of events
-        self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
-        self._hearing = False  # what came is being taken in
-        self._trials = ReplicaRetry(path)
+        self._noted: set[str] = set()  # keys that may have a note in the replica that they are unreadable
+        self._newer: set[str] = set()  # keys that may have a note that they have fields of a newer version
+        self._ordered = False  # whether the followed server sends progress responses in the order of events
+        self._asked_at = 0.0  # time of an unanswered progress request; 0: none
+        self._hearing = False  # received messages are being applied
+        self._room_retry = ReplicaRetry(path)
 
-    # -- before anybody reads
+    # -- before there are readers
 
     def begin(self) -> LMDBStore:
-        """Opens the replica, complete up to some revision: the one that is there when it still fits, else a new one. Raises
-        ``StoreError`` when the cluster cannot be asked."""
+        """Opens the replica, complete up to some revision: the existing one if it still fits, otherwise a new one. Raises
+        ``StoreError`` if the cluster cannot be reached."""
         before = read_note(self._path)
         first = self._first_answer()
         while before is not None and self._is_stray(first, before):
             self._client.next_server()
             first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
-        self._look_for_half_a_copy()
+        self._refuse_partial_copy()
         now = self._note_of(first)
         if why := "it is not finished" if before is None else now.misfit(before):
             discard(self._path, why)
-        self._look_at_kept(first.header.revision)
+        self._check_kept(first.header.revision)
         for attempt in range(LOADS):
             self.replica = self._open()
             self.replica.start()
@@ -148,14 +149,14 @@ class Replicator:
                 if attempt == LOADS - 1:
                     raise
             except StoreError:
-                self.replica.close()  # who begins again opens it again
+                self.replica.close()  # the next attempt opens it again
                 raise
         self._take_note(now)
         self.synced_at = time.monotonic()
         return self.replica
 
     def _first_answer(self) -> pb.RangeResponse:
-        """What tells which cluster it is, and how far. Raises ``StoreError`` in the end; the log says what is waited for."""
+        """Returns an answer that identifies the cluster and its revision. Logs while it waits; raises ``StoreError`` in the end."""
         request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
         try:
             return self._client.call(RANGE, request, within_s=SOON_S)
@@ -163,10 +164,10 @@ class Replicator:
             log.warning("waiting for etcd, for up to %s: %s", duration.format_ns(round(self.patience_s * 1e9)), e)
         return self._client.call(RANGE, request, within_s=self.patience_s)
 
-    def _look_for_half_a_copy(self) -> None:
-        """Raises ``StoreError`` where ``kas storage copy``, or ``kas snapshot restore``, was interrupted: what is there is a part of it,
-        and after the first write of a server the rest would not be brought."""
-        with contextlib.suppress(Denied):  # whom etcd does not let look
+    def _refuse_partial_copy(self) -> None:
+        """Raises ``StoreError`` if a ``kas storage copy``, or ``kas snapshot restore``, was interrupted: etcd has only a part
+        of the content, and after a server's first write the rest would not be copied."""
+        with contextlib.suppress(Denied):  # if etcd does not permit the read
             kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.copied)).kvs
             if kvs and HALF in kvs[0].value:
                 raise StoreError(
@@ -174,14 +175,15 @@ class Replicator:
                     f" or delete the key {self._keys.copied.decode()}"
                 )
 
-    def _look_at_kept(self, newest: int) -> None:
-        """Throws a replica away that cannot be continued. By itself: a revision that is told to the workers does not go back."""
+    def _check_kept(self, newest: int) -> None:
+        """Discards a replica that cannot be continued. It opens the replica separately, because a revision that has been
+        published to the workers must not go back."""
         if read_note(self._path) is None:
             return
         why = ""
         try:
             self.replica = open_store(str(self._path), sync=False)
-        except StoreError as e:  # it is damaged; it is only a copy
+        except StoreError as e:  # it is damaged, and only a copy
             discard(self._path, str(e))
             return
         try:
@@ -195,8 +197,8 @@ class Replicator:
             discard(self._path, why)
 
     def _is_stray(self, answer: pb.RangeResponse, known: Note) -> bool:
-        """Whether an answer is one of another cluster though a server of the known one is there still: one alone has become another's,
-        and not all of them. The next one is to be asked then."""
+        """Returns whether an answer came from another cluster although a server of the known one still exists: a single
+        server, not all of them, belongs to another cluster now. The next server is to be used then."""
         if answer.header.cluster_id == known.cluster_id or not self._client.has(known.cluster_id):
             return False
         log.warning("%s belongs to another cluster than the other servers and is skipped", self._client.asked)
@@ -206,8 +208,8 @@ class Replicator:
         return Note(answer.header.cluster_id, self._keys.prefix, answer.header.raft_term, boot_id())
 
     def resume(self) -> LMDBStore:
-        """Opens the replica that others read already; whether it can be continued is ``run``'s to find out. Raises ``Lost`` when it was not
-        even finished."""
+        """Opens the replica that others already read; ``run`` finds out whether it can be continued. Raises ``Lost`` if it
+        was not even completed."""
         self._note = read_note(self._path)
         if self._note is None:
             raise Lost("the replica was not finished")
@@ -217,7 +219,7 @@ class Replicator:
         return self.replica
 
     def _find_values(self) -> None:
-        """The values of the replica that was opened, and what opens it."""
+        """Sets up the codec and the transformers for the opened replica."""
         self._values = self._values_of(self.replica)
         self.replica.open_with(self._sealing.replica(self._values, writes=True))
         self._noted = self._with_notes(ROOT)
@@ -233,22 +235,24 @@ class Replicator:
             start = page.next_key
 
     def _check_history(self, newest: int) -> None:
-        """Whether etcd, at the revision ``newest``, still has everything that follows the replica, and the same past. Raises ``Lost``."""
+        """Checks that etcd, at the revision ``newest``, still has everything after the replica's revision, and the same past.
+        Raises ``Lost``."""
         have = self.replica.revision
         if not have:
             raise Lost("it is empty")
         if newest < have:
             raise Lost(f"the cluster went back from revision {have} to {newest}")
         try:
-            # Not the next one: of the revision a compaction names, servers before 3.4.33 and 3.5.15 have forgotten the deletes.
+            # Not the next revision: servers before 3.4.33 and 3.5.15 have already dropped the deletes of the compacted
+            # revision itself.
             self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True, revision=have))
         except (Compacted, FutureRevision):
             raise Lost(f"etcd has forgotten what follows revision {have}") from None
         self._check_past(have)
 
     def _check_past(self, have: int) -> None:
-        """A cluster that was restored from a backup, and has been written to since, may be at any revision, with the same id and term:
-        the newest puts that the replica knows of have to stand in its history, too."""
+        """Checks that the newest puts known to the replica are also in etcd's history. A cluster that was restored from a
+        backup, and written to since, may be at any revision, with the same id and term."""
         for put in self._newest_puts(have):
             try:
                 kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.to_etcd(put.key), revision=put.revision)).kvs
@@ -259,13 +263,13 @@ class Replicator:
                 continue
             draft = op.draft if op is not None else None
             if draft is None or put.record is None or _json(draft, put.revision) != put.record.json:
-                note = self.replica.get(originals.note_key(put.key), put.revision)  # of another definition than today's, perhaps
+                note = self.replica.get(originals.note_key(put.key), put.revision)  # perhaps decoded by another definition than today's
                 if note is not None and note.revision == put.revision and originals.value_of(note) == kvs[0].value:
                     continue
                 raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
 
     def _newest_puts(self, have: int) -> list[Event]:
-        """The newest put of each of the ``WITNESSES`` keys that were written last, the newest first."""
+        """Returns the newest put of each of the ``WITNESSES`` keys written last, the newest first."""
         forgotten, found = self.replica.compacted_revision, dict[str, Event]()
         for reach in REACHES:
             after = max(forgotten, have - reach)
@@ -293,7 +297,7 @@ class Replicator:
                     self._put(kv)
 
     def _load(self, replica: LMDBStore) -> None:
-        """Fills an empty one with everything, at one revision."""
+        """Fills an empty replica with everything, at one revision."""
         began, revision, n = time.monotonic(), 0, 0
         self._decode_first()
         for page in pages(self._client, self._keys.root):
@@ -314,7 +318,7 @@ class Replicator:
 
     def run(self) -> None:
         """Follows until ``stop()``. Raises ``Lost``."""
-        threading.Thread(target=self._watch_over, name="kas-replicator-watch", daemon=True).start()
+        threading.Thread(target=self._monitor, name="kas-replicator-watch", daemon=True).start()
         pause = RETRY_S
         while not self._stopping.is_set():
             try:
@@ -328,7 +332,7 @@ class Replicator:
             except Lost:
                 raise
             except Full as e:
-                # What comes later may be deletes, but revisions keep their order; what is left then fits into a new one.
+                # Later events may be deletes, but revisions must keep their order; a new replica has room for what is left then.
                 disown(self._path)
                 log.warning("following etcd: %s; the replica is rebuilt at the next start, or when a new one has room", e)
                 self._look_for_room()
@@ -340,10 +344,10 @@ class Replicator:
             pause = min(2 * pause, RETRY_MAX_S)
 
     def _look_for_room(self) -> None:
-        """Raises ``Lost`` when a new replica of what etcd holds now has room, and some to spare: it is filled beside this one, which
-        is read meanwhile as it is."""
+        """Raises ``Lost`` if a new replica of etcd's current content fits, with some space left. It is filled beside the
+        current one, which serves reads unchanged meanwhile."""
         stats = self.replica.statistics()
-        if not self._trials.due(stats["file_bytes"]):
+        if not self._room_retry.due(stats["file_bytes"]):
             return
         found = False
         with contextlib.suppress(StoreError, OSError):
@@ -356,7 +360,7 @@ class Replicator:
                 new.close()
         if found:
             raise Lost("it has no room for what happens, and a new one has")
-        self._trials.failed()
+        self._room_retry.failed()
 
     def stop(self) -> None:
         """Ends ``run``. From any thread."""
@@ -366,22 +370,22 @@ class Replicator:
             stream.cancel()
 
     def request_progress(self) -> None:
-        """Asks etcd up to which revision everything was sent: somebody waits for one. From any thread."""
+        """Asks etcd for the revision up to which everything was sent, for a waiter. From any thread."""
         stream = self._stream
         if stream is not None:
             stream.send(PROGRESS)
         if not self._asked_at:
             self._asked_at = time.monotonic()
 
-    def _watch_over(self) -> None:
+    def _monitor(self) -> None:
         while not self._stopping.wait(SILENT_S / 4):
             self._look()
 
     def _look(self) -> None:
-        """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes go on elsewhere. Where nothing
-        happens it asks by itself."""
+        """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes continue at
+        other servers. Requests progress when there are no events."""
         now, asked, stream = time.monotonic(), self._asked_at, self._stream
-        if self._hearing:  # it is not etcd that hangs
+        if self._hearing:  # the delay is here, not in etcd
             return
         if asked and now - asked > SILENT_S and stream is not None:
             log.warning("etcd has sent nothing on the watch for %g s", SILENT_S)
@@ -391,7 +395,7 @@ class Replicator:
             self.request_progress()
 
     def _check(self) -> None:
-        """Whether the cluster is still the one, and has not gone back."""
+        """Checks that the cluster is the same, and has not gone back."""
         answer = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True))
         if self._note is not None and self._is_stray(answer, self._note):
             raise Unavailable("a server of another cluster than the others is passed over")
@@ -415,10 +419,10 @@ class Replicator:
         )
 
     def _follow(self) -> bool:
-        """One watch, until it breaks; whether it ever said something."""
+        """Follows one watch until it breaks; returns whether any message came."""
         self._asked_at = 0.0
         self._ordered = tells_progress_in_order(self._client)
-        self.followed = self._client.asked  # who has answered that: others of the cluster may be of other versions
+        self.followed = self._client.asked  # the server that answered: others of the cluster may have other versions
         stream = self._stream = self._client.watch(self._create(self.replica.revision + 1))
         if self._stopping.is_set():
             stream.cancel()
@@ -433,10 +437,10 @@ class Replicator:
                     raise Unavailable("what came on the watch cannot be read") from None
                 self._hearing = True
                 try:
-                    if not self._hear(answers):
+                    if not self._receive(answers):
                         return heard
                 finally:
-                    if self._asked_at:  # who was busy here cannot say that nothing came meanwhile
+                    if self._asked_at:  # while messages were applied, silence cannot be measured
                         self._asked_at = time.monotonic()
                     self._hearing = False
                 heard = True
@@ -445,8 +449,8 @@ class Replicator:
             stream.close()
         return heard
 
-    def _hear(self, answers: list[Watched]) -> bool:
-        """Takes in what has come together, as few transactions; whether there can be more."""
+    def _receive(self, answers: list[Watched]) -> bool:
+        """Applies messages that arrived together in as few transactions as possible; returns whether the watch continues."""
         whole: list[Change] = []
         for answer in answers:
             if answer.events:
@@ -467,8 +471,8 @@ class Replicator:
         return True
 
     def _created(self, answer: Watched) -> None:
-        """Nothing that follows the replica was forgotten while the watch was made, by a server of the cluster; what was asked before it was
-        is asked again."""
+        """Checks that the watch was created by a server of the cluster, and that nothing after the replica's revision was
+        compacted meanwhile; repeats the progress request, which may have been sent before."""
         if self._note is not None and answer.cluster_id != self._note.cluster_id:
             raise Unavailable("the watch was made at a server of another cluster")
         if answer.revision > self.replica.revision:
@@ -477,12 +481,13 @@ class Replicator:
             self._stream.send(PROGRESS)
 
     def _believed(self, answer: Watched) -> bool:
-        """Whether everything up to the revision of an answer without events has come. What a watch tells by itself is in order, what a
-        stream answers to a question (-1) only from some versions on."""
+        """Returns whether everything up to the revision of an answer without events has arrived. Notifications that a watch
+        sends by itself are in order; responses to progress requests (watch id -1) are only from some versions on."""
         return self._ordered or answer.watch_id >= 0
 
     def _whole(self, answer: Watched) -> list[Change]:
-        """The events of revisions that have come whole; those of the last one may go on in the next fragment, and are kept until then."""
+        """Returns the events of complete revisions. Those of the last revision may continue in the next fragment, and are
+        kept until then."""
         events = self._unfinished
         n = len(events)
         events += answer.events
@@ -490,7 +495,7 @@ class Replicator:
             self._unfinished = []
             return events
         last = events[-1].mod_revision
-        if n and events[n - 1].mod_revision == last:  # all that was kept is of one revision, which goes on
+        if n and events[n - 1].mod_revision == last:  # all kept events have the same revision, which continues
             return []
         n = len(events)
         while n and events[n - 1].mod_revision == last:
@@ -499,7 +504,7 @@ class Replicator:
         return events[:n]
 
     def _apply(self, events: list[Change]) -> None:
-        """Whole revisions, in order."""
+        """Applies whole revisions, in order."""
         revisions: list[tuple[int, list[Op]]] = []
         newest = self.replica.revision
         for event in events:
@@ -511,10 +516,10 @@ class Replicator:
             revisions[-1][1].extend(self._ops(event, event.put))
         if revisions:
             self.replica.apply_many(revisions)
-            self._trials.over()
+            self._room_retry.over()
 
     def _ops(self, kv: KeyValue, put: bool = True) -> list[Op]:
-        """What becomes of a key, and of the notes on it."""
+        """Returns the operations for a changed key, and for the notes on it."""
         op = self._put(kv) if put else self._gone(kv)
         if op is None:
             return []
@@ -534,7 +539,7 @@ class Replicator:
         return ops
 
     def _put(self, kv: KeyValue) -> Op | None:
-        """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""
+        """Returns the put of a key; for an unreadable value the delete, so that no older value is taken for it."""
         name = kv.key
         if name == self._keys.fence:
             return None
@@ -549,7 +554,7 @@ class Replicator:
             return self._unreadable(kv, str(e))
 
     def _unreadable(self, kv: KeyValue, why: str) -> Op | None:
-        """As ``_gone``, of a key that is there."""
+        """As ``_gone``, for a key that exists in etcd."""
         try:
             op = UnreadableOp(self._keys.from_etcd(kv.key), None)
             op.note = Op(note_key(op.key), note(why))
@@ -558,7 +563,7 @@ class Replicator:
         return op
 
     def _gone(self, kv: KeyValue) -> Op | None:
-        """The delete of a key, which may not be here."""
+        """Returns the delete of a key, which may be absent here."""
         try:
             return Op(self._keys.from_etcd(kv.key), None)
         except (UnicodeDecodeError, KeyTooLong):

@@ -1,14 +1,16 @@
-"""Sealed values: what stands in etcd is what kube-apiserver would have sealed, and the replica shows no more of it.
+"""Sealed values: etcd holds what kube-apiserver would have sealed, and the replica reveals no more of it.
 
-etcd's value is the object in its stored form, sealed with etcd's key as authenticated data. The replica keeps the engine's draft of an
-object instead, sealed anew by the same provider, so that a read costs what it costs on LMDB. A byte in front says how etcd has it:
+etcd's value is the object in its stored form, sealed with etcd's key as authenticated data. The replica holds the engine's
+draft of the object instead, sealed again by the same provider, so that a read costs as much as on LMDB. A leading byte gives
+the form of etcd's value:
 
     FRESH   sealed as a write would seal it today
-    STALE   with an older key, or another provider
-    RAW     etcd's own value follows: it could not be opened when it came, or what writes today would not seal it
+    STALE   sealed with an older key, or by another provider
+    RAW     etcd's own value follows: it could not be opened when it arrived, or writes today would not seal it
 
-A RAW value is opened, and decoded, by each read; so what a plug-in could not open when it came is read once the plug-in is back, and till
-then is an error of the read, as it is for kube-apiserver. What etcd holds in the clear stands in the clear in the replica.
+Each read opens and decodes a RAW value; so a value that a plug-in could not open on arrival can be read once the plug-in is
+back, and until then is an error of the read, as it is for kube-apiserver. Values in plain form in etcd are in plain form in
+the replica.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ FRESH, STALE, RAW = b"\0", b"\1", b"\2"
 
 
 def placeholder() -> Draft:
-    """Of an object that cannot be opened: nothing of it is stored."""
+    """Returns the draft for an object that cannot be opened: it contains nothing of the object."""
     return build_record(b'{"metadata":{', b"}}", {}, {}, 1)
 
 
 class Given:
-    """Seals to what it was given, and keeps what it was to seal."""
+    """A transformer that returns a given value as sealed, and keeps the plain value."""
 
     plain, waits, refuses_plain = False, False, ""
 
@@ -49,28 +51,28 @@ class Given:
 
 
 class SealedOp(Op):
-    """A put of what etcd holds sealed, and of what the replica stores of it. ``opened``: the draft is the object's."""
+    """A put with etcd's sealed value and the value that the replica stores. ``opened``: the draft is that of the object."""
 
     opened: bool
     stored: bytes
 
     def seal(self, transformer: Transformer | None) -> None:
-        """As ``stored`` says."""
+        """Uses the value in ``stored``."""
         super().seal(Given(self.stored))
 
 
 def payload(op: Op) -> bytes:
-    """What the engine seals of an operation."""
+    """Returns the bytes that the engine would seal for an operation."""
     kept = Given()
     Op.seal(op, kept)
     return kept.payload
 
 
 class OfReplica:
-    """Opens a value of the replica."""
+    """Opens values of the replica."""
 
     def __init__(self, inner: Transformer, keys: Keys, values: Values, writes: bool) -> None:
-        """``writes``: the replica is written through it, and what is not a ``SealedOp`` is stored as it is."""
+        """``writes``: it is used to write the replica; operations other than ``SealedOp`` are stored in plain form."""
         self._inner, self._keys, self._values = inner, keys, values
         self.plain, self.refuses_plain = writes or inner.plain, inner.refuses_plain
         self.waits = inner.waits
@@ -92,38 +94,38 @@ class OfReplica:
 
 
 class Sealing:
-    """What ``--encryption-provider-config`` says, for etcd's values and for those of the replica. Without it (None) nothing is sealed."""
+    """Applies ``--encryption-provider-config`` to values of etcd and of the replica. Without it (None) nothing is sealed."""
 
     def __init__(self, transformers: Transformers | None, keys: Keys) -> None:
         self._transformers, self._keys = transformers, keys
 
     def waits(self, key: str) -> bool:
-        """Whether somebody is asked to seal it."""
+        """Returns whether sealing the key's value calls a slow external service."""
         found = self._transformers(key) if self._transformers is not None else None
         return found is not None and found.waits and not found.plain
 
     def seal(self, key: str, value: bytes) -> bytes:
-        """What is written to etcd. Raises ``TransformError``."""
+        """Returns the value to write to etcd. Raises ``TransformError``."""
         transformer = self._transformers(key) if self._transformers is not None else None
         if transformer is None or transformer.plain:
             return value
         try:
             return transformer.seal(value, self._keys.to_etcd(key))
-        except Exception as e:  # a provider's own, whatever it is
+        except Exception as e:  # of any kind: it comes from a provider
             raise TransformError(key, str(e), "sealed") from e
 
     def opened(self, key: str, value: bytes) -> bytes:
-        """etcd's value in the clear. Raises ``TransformError``."""
+        """Returns etcd's value in plain form. Raises ``TransformError``."""
         transformer = self._transformers(key) if self._transformers is not None and value.startswith(PREFIX) else None
         if transformer is None:
             return value
         try:
             return transformer.open(value, self._keys.to_etcd(key))[0]
-        except Exception as e:  # a provider's own, whatever it is
+        except Exception as e:  # of any kind: it comes from a provider
             raise TransformError(key, str(e)) from e
 
     def taken(self, key: str, value: bytes, values: Values) -> Op:
-        """The put of a value of etcd's, as the replica keeps it. Raises ``Undecodable`` for one that is no object."""
+        """Returns the put of a value of etcd, in the replica's form. Raises ``Undecodable`` if it is no object."""
         if not value.startswith(PREFIX):
             return Op(key, values.decode(key, value))
         if self._transformers is None:
@@ -133,30 +135,30 @@ class Sealing:
         if transformer is not None:
             try:
                 plain, stale = transformer.open(value, self._keys.to_etcd(key))
-            except Exception:  # a provider's own, whatever it is: told to those who read it
+            except Exception:  # of any kind, from a provider; readers will get it
                 plain = None
         if plain is None:
             values.unseen(key)
         try:
             draft = placeholder() if plain is None else values.decode(key, plain)
         except Undecodable:
-            raise Undecodable("what was sealed is no object") from None  # no word of what it is
+            raise Undecodable("what was sealed is no object") from None  # without a word about its content
         op = SealedOp(key, draft)
         op.opened, op.stored = plain is not None, RAW + value
         if plain is not None and transformer is not None and not transformer.plain:
-            with contextlib.suppress(Exception):  # the plug-in has gone since: RAW is right, too
+            with contextlib.suppress(Exception):  # if the plug-in has become unavailable, RAW is correct, too
                 op.stored = (STALE if stale else FRESH) + transformer.seal(payload(op), key.encode())
         return op
 
     def replica(self, values: Values, writes: bool = False) -> Transformers | None:
-        """What the replica is opened with; see ``OfReplica``."""
+        """Returns the transformers for the replica; see ``OfReplica``."""
         known = self._transformers
         if known is None:
             return None
         keys = self._keys
 
         def transformer(key: str) -> Transformer | None:
-            inner = known(key) if key.startswith(OWN_PREFIX) else None  # what the replica notes for itself is nobody's
+            inner = known(key) if key.startswith(OWN_PREFIX) else None  # the replica's own notes are not sealed
             return None if inner is None else OfReplica(inner, keys, values, writes)
 
         return transformer

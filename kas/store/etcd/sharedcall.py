@@ -1,4 +1,4 @@
-"""A call that is begun again and again, the same each time."""
+"""A call that is sent again and again, with the same request."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ A = TypeVar("A", bound=Any)
 
 
 class SharedCall(Question, Generic[A]):
-    """As ``AsyncClient.begin`` and ``ended``, for one call at a time. What happens while nothing changes is ``Question``'s
-    (rpc/wire/question.pxi)."""
+    """As ``AsyncClient.begin`` and ``ended``, for one call at a time. ``Question`` (rpc/wire/question.pxi) handles the case
+    that the connection does not change."""
 
     def __init__(self, client: AsyncClient, call: Call[Any, A], request: Any, within_s: float) -> None:
         super().__init__(client, request.SerializeToString(), within_s)
         self._call, self._request = call, request
 
     def _find(self) -> bool:
-        """Whether there is somebody to be asked at once."""
+        """Returns whether there is a usable connection."""
         found = self._client.usable(self._call, self._within_s)
         if found is None:
             return False
@@ -33,6 +33,6 @@ class SharedCall(Question, Generic[A]):
         return answer
 
     async def anew(self, within_s: float) -> A:
-        """The answer, where a server has to be found: ``AsyncClient.call``."""
+        """Returns the answer from ``AsyncClient.call``, which finds a server."""
         answer: A = await self._client.call(self._call, self._request, within_s)
         return answer

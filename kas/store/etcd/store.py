@@ -1,7 +1,7 @@
-"""The store contract on etcd: reads from the machine's replica, writes by etcd's transactions.
+"""The store contract on etcd: reads from the machine's replica, writes as transactions of etcd.
 
-A write is one Txn on the mod revisions of its keys; it is answered when the replica has its revision, so that a client reads its own
-writes here, and derived state is as new. Revisions are etcd's.
+A write is one Txn on the mod revisions of its keys. It is answered when the replica has its revision, so that a client reads
+its own writes here, and derived state is as new. Revisions are etcd's.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from kas.store.lmdb.store import LMDBStore, _check_keys
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
 
-# Writes of one worker that wait for etcd; the limits of requests in flight are far below.
+# Writes of one worker waiting for etcd; the limits of in-flight requests are far below.
 MOST_WRITES = 4096
 WRITE_TIMEOUT_S = 10.0
-LEAST_S = 0.05  # for a second attempt, whatever the first has left of that
+LEAST_S = 0.05  # minimum timeout of a second attempt, whatever the first has left
 CATCH_UP_S = 10.0  # how long a write waits for the replica
-LAGS_S = 6.0  # from when on a revision that somebody waited for says that the replica does not follow
+LAGS_S = 6.0  # age from which an awaited revision shows that the replica does not follow
 NUDGE_S = 0.1  # upstream's conditional progress requester
 PROBE_S = 10.0
-ORDER_S = 60.0  # how often the servers are asked anew whether their progress can be believed: they are replaced one by one
+ORDER_S = 60.0  # how often the order of progress responses is checked anew: servers are replaced one by one
 
 log = logging.getLogger("kas.store.etcd")
 
@@ -56,13 +56,14 @@ A = TypeVar("A", bound=Any)
 
 
 class Write:
-    """One transaction on its way: begun with the loop's other writes, answered by etcd, and then by the replica. No task of its own where
-    nothing has to be asked before it: what its ``future`` comes to is ``outcome``, or an error. Whoever leaves the future leaves the write
-    as it is. ``had`` is the revision before it was begun, ``before`` what stood at its keys. ``revision`` is that of etcd's answer,
-    ``refused`` the answer itself where a precondition did not hold.
+    """A transaction in progress: sent together with the loop's other writes, answered by etcd, then confirmed by the replica.
+    It has a task only if something must be requested before it. The result of its ``future`` is ``outcome``, or an error.
+    Abandoning the future does not undo the write. ``had`` is the revision before it was sent, ``before`` the records of its
+    keys at that time. ``revision`` is that of etcd's answer, ``refused`` the answer itself if a precondition failed.
 
-    A write that is over lets go of its future: an error leads to the write by its traceback, and the future to the error, and the megabytes
-    that a request may have brought would stay until somebody looks for cycles."""
+    A write that has ended drops its future: an error refers to the write by its traceback, and the future to the error, so
+    the megabytes that a request may have brought would otherwise stay until the next garbage collection of cycles.
+    """
 
     __slots__ = ("_future", "_store", "before", "had", "ops", "outcome", "refused", "revision", "task", "until")
 
@@ -74,7 +75,7 @@ class Write:
         self.revision = 0
         self.refused: pb.TxnResponse | None = None
         self.until = time.monotonic() + WRITE_TIMEOUT_S  # of all attempts together
-        self.task: asyncio.Task[None] | None = None  # what asks etcd, where that takes more than one question
+        self.task: asyncio.Task[None] | None = None  # the task that calls etcd, if more than one call is needed
 
     def done(self) -> bool:
         """See ``Waiter``."""
@@ -84,7 +85,7 @@ class Write:
         """See ``Waiter``."""
         try:
             self._store._resolve(self.ops, self.before, self.revision, self.refused)
-        except Exception as e:  # whoever made the write is told
+        except Exception as e:  # the writer gets the error
             self.fail(e)
             return
         future = self._end()
@@ -97,7 +98,7 @@ class Write:
         self.fail(Unknown("etcdserver: committed, but the replica does not follow") if made else Unavailable(TIMED_OUT))
 
     def fail(self, error: Exception) -> None:
-        """It ends with an error."""
+        """Ends the write with an error."""
         future = self._end()
         if future is not None and not future.done():
             future.set_exception(error)
@@ -116,11 +117,11 @@ class Write:
 
 
 class EtcdStore(LMDBStore):
-    """One worker's handle. The replica in ``path`` is complete and followed by a replicator, here or in another process."""
+    """One worker's handle. The replica in ``path`` is complete and is followed by a replicator, in this or another process."""
 
-    most_ops = 128  # etcd's --max-txn-ops, unless somebody changed it
+    most_ops = 128  # etcd's default of --max-txn-ops
     fills = True
-    as_protobuf = False  # who knows what the values are says so
+    as_protobuf = False  # set by the owner of ``values``
 
     def __init__(
         self,
@@ -135,9 +136,9 @@ class EtcdStore(LMDBStore):
         ask_progress: Callable[[], None],
         ordered_progress: Callable[[], bool],
     ) -> None:
-        """Only servers are asked of the cluster that the replica is of. ``ask_progress()`` lets the replicator ask etcd how far it is;
-        unless ``ordered_progress()``, which blocks, that answer may come too early, and a read that must be new writes a key and waits
-        for it instead."""
+        """Only servers of the replica's cluster are used. ``ask_progress()`` makes the replicator ask etcd for its progress.
+        Unless ``ordered_progress()``, which blocks, that answer may overtake events; a read that must be fresh then writes a
+        key and waits for its event instead."""
         self._sealing = Sealing(transformers, keys)
         super().__init__(path, max_size=max_size, sync=False, shared=shared)
         note = read_note(Path(path))
@@ -148,20 +149,20 @@ class EtcdStore(LMDBStore):
         self._ordered, self._order_at = ordered_progress(), time.monotonic()
         self._client = Client(config)
         self._beside = AtRevision(self._client, keys, self._values, self._sealing, path)
-        self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
+        self._called: tuple[AsyncClient, Leases] | None = None  # created on first use, once the loop runs
         self._writes: set[Write] = set()
-        self._waiting: list[tuple[int, int, float, Waiter]] = []  # a revision, an order, when it is too late, who waits
+        self._waiting: list[tuple[int, int, float, Waiter]] = []  # (revision, order, deadline, waiter)
         self._order = itertools.count()
         self._nudging: asyncio.Task[None] | None = None
-        self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
-        self._freshness: Freshness | None = None  # once somebody waits for it
-        self.park: Callable[[Parked], None] = self._park_first  # as ``fresh``, for who needs no task while etcd answers soon
+        self._closing: list[asyncio.Task[None]] = []  # tasks started when the store is closed
+        self._freshness: Freshness | None = None  # created on first use
+        self.park: Callable[[Parked], None] = self._park_first  # as ``fresh``, for requests that need no task if etcd answers soon
         self._probed_at, self._probe_took_s, self._probe_failed = 0.0, 0.0, ""
         self._full, self._damaged, self._size = "", "", -1
-        self.lease_used_up: Callable[[int], object] = lambda keys: None  # told how many keys a lease has got when the next is made
+        self.lease_used_up: Callable[[int], object] = lambda keys: None  # called with the keys of a lease that is replaced
 
     def close(self) -> None:
-        """See the contract; writes that wait for etcd are let go: their outcome is not known."""
+        """See the contract; writes that wait for etcd are abandoned: their outcome is unknown."""
         if self._closed:
             return
         for waiter in [*self._writes, *(waiter for *_, waiter in self._waiting)]:
@@ -174,14 +175,14 @@ class EtcdStore(LMDBStore):
         loop = self._loop
         if self._called is not None and loop is not None and loop.is_running():
             client = self._called[0]
-            loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(client.close())))
+            loop.call_soon_threadsafe(lambda: self._closing.append(loop.create_task(client.close())))
         super().close()
 
     def _absent(self, key: str) -> None:
-        """``TransformError`` for a value that nobody can decode."""
+        """Raises ``TransformError`` for a value that could not be decoded."""
         try:
             note = self._env.get(note_key(key))
-        except KeyTooLong:  # of so long a key none could be made
+        except KeyTooLong:  # keys of this length are never stored
             return
         if note is not None:
             raise error_of(key, note)
@@ -192,10 +193,10 @@ class EtcdStore(LMDBStore):
         return self._sealing.opened(key, originals.value_of(note)) if note is not None else None
 
     def _newer(self, key: str, revision: int) -> Record | None:
-        """The note on what stands at ``key`` since ``revision``."""
+        """Returns the note on the state of ``key`` since ``revision``."""
         try:
             note = self._env.get(originals.note_key(key))
-        except KeyTooLong:  # of so long a key none could be made
+        except KeyTooLong:  # keys of this length are never stored
             return None
         return note if note is not None and note.revision == revision else None
 
@@ -217,7 +218,7 @@ class EtcdStore(LMDBStore):
         future: asyncio.Future[T] = loop.create_future()
         write = Write(self, ops, outcome, future, self.shared.revision, [self._now(op) for op in ops])
         client = self._calls()[0]
-        later = any(map(lease_of, ops)) or self._asks_to_seal(ops)
+        later = any(map(lease_of, ops)) or self._seals_slowly(ops)
         request = None if later else self._transaction(ops, [0] * len(ops))
         self._writes.add(write)
         if request is None or not client.begin(TXN, request, WRITE_TIMEOUT_S, partial(self._answered, write)):
@@ -225,7 +226,7 @@ class EtcdStore(LMDBStore):
         return future
 
     def _calls(self) -> tuple[AsyncClient, Leases]:
-        """What asks etcd on the loop's thread; made by the first call."""
+        """Returns the asynchronous client and the shared leases for the loop's thread; created by the first call."""
         if self._called is None:
             client = AsyncClient(self._config)
             self._called = client, Leases(client, self._config.lease_reuse_s, used_up=lambda keys: self.lease_used_up(keys))
@@ -239,17 +240,17 @@ class EtcdStore(LMDBStore):
                 return
             answer = self._calls()[0].ended(begun)
             if answer is not None:
-                self._follow(write, *_said(answer))
+                self._follow(write, *_outcome(answer))
             elif not self._closed:
                 write.task = self._require_loop().create_task(self._ask(write))
-        except Exception as e:  # whoever made the write is told, not the connection
+        except Exception as e:  # the writer gets the error, not the connection
             write.fail(e)
 
     async def _ask(self, write: Write) -> None:
-        """Where there are leases to be had first, or a server to be found."""
+        """Carries out a write that first needs leases, slow sealing, or a connection."""
         try:
-            self._follow(write, *_said(await self._carry_out(write.ops, write.until)))
-        except Exception as e:  # whoever made the write is told
+            self._follow(write, *_outcome(await self._carry_out(write.ops, write.until)))
+        except Exception as e:  # the writer gets the error
             write.fail(e)
 
     async def _carry_out(self, ops: list[Op], until: float) -> pb.TxnResponse:
@@ -270,8 +271,8 @@ class EtcdStore(LMDBStore):
             raise
 
     def _follow(self, write: Write, revision: int, refused: pb.TxnResponse | None) -> None:
-        """etcd has answered: the write ends when the replica has its revision. Raises ``StoreError``."""
-        _went_on(write.had, write.ops, revision, refused)
+        """Handles etcd's answer: the write ends when the replica has its revision. Raises ``StoreError``."""
+        _check_not_restored(write.had, write.ops, revision, refused)
         write.revision, write.refused = revision, refused
         if not self._wait(revision, write):
             write.reached()
@@ -282,8 +283,8 @@ class EtcdStore(LMDBStore):
         given = list(ops)
         had, before = self.shared.revision, [self._now(op) for op in ops]
         leases = [self._client.call(GRANT, pb.LeaseGrantRequest(TTL=lease_of(op))).ID if lease_of(op) else 0 for op in ops]
-        revision, refused = _said(self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S))
-        _went_on(had, given, revision, refused)
+        revision, refused = _outcome(self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S))
+        _check_not_restored(had, given, revision, refused)
         until, nudge = time.monotonic() + CATCH_UP_S, time.monotonic() + NUDGE_S
         while self.shared.revision < revision:
             if time.monotonic() >= until:
@@ -297,19 +298,19 @@ class EtcdStore(LMDBStore):
         self._resolve(given, before, revision, refused)
 
     def _now(self, op: Op) -> Record | None:
-        """What stands at the key of an operation that says what it expects there."""
+        """Returns the record at the key of an operation with a precondition."""
         if not op.expected or op.check:
             return None
-        with contextlib.suppress(TransformError):  # writing over it needs no opening
+        with contextlib.suppress(TransformError):  # overwriting needs no opening
             return self.get(op.key)
         return None
 
-    def _asks_to_seal(self, ops: Sequence[Op]) -> bool:
-        """Whether a value is sealed by somebody who may take his time."""
+    def _seals_slowly(self, ops: Sequence[Op]) -> bool:
+        """Returns whether sealing a value calls a slow external service."""
         return self._transformers is not None and any(op.draft is not None and self._sealing.waits(op.key) for op in ops)
 
     async def _built(self, ops: list[Op], leases: list[int]) -> pb.TxnRequest | PutIf:
-        if not self._asks_to_seal(ops):
+        if not self._seals_slowly(ops):
             return self._transaction(ops, leases)
         return await self._require_loop().run_in_executor(self._sealers, self._transaction, ops, leases)
 
@@ -321,7 +322,7 @@ class EtcdStore(LMDBStore):
             key = self._keys.to_etcd(op.key)
             if op.expected is not None:
                 txn.compare.add(target=pb.Compare.MOD, key=key, mod_revision=op.expected)
-            if not op.check and op.draft is None and not op.expected:  # what is deleted must be there
+            if not op.check and op.draft is None and not op.expected:  # a deleted key must exist
                 txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
             if op.draft is not None:
                 put = txn.success.add().request_put
@@ -333,21 +334,21 @@ class EtcdStore(LMDBStore):
         return txn
 
     def _value(self, op: Op, draft: Draft) -> bytes:
-        """What etcd is given to hold. Raises ``TransformError``."""
+        """Returns the value to store in etcd. Raises ``TransformError``."""
         value = self._values.encode(op.key, draft)
         if op.expected:
             value = self._handed_on(op.key, op.expected, value)
         return self._sealing.seal(op.key, value)
 
     def _handed_on(self, key: str, revision: int, value: bytes) -> bytes:
-        """The value, with the fields of a newer version that the one of ``revision``, which it takes the place of, has."""
+        """Returns the value with the fields of a newer version that the value of ``revision``, which it replaces, has."""
         note = self._newer(key, revision)
         if note is None:
             return value
         return self._values.handed_on(key, self._sealing.opened(key, originals.value_of(note)), value)
 
     def _resolve(self, ops: Sequence[Op], before: Sequence[Record | None], revision: int, refused: pb.TxnResponse | None) -> None:
-        """Tells the operations what became of them. Raises ``Conflict``."""
+        """Sets the results of the operations. Raises ``Conflict``."""
         if refused is not None:
             for op, response in zip(ops, refused.responses, strict=True):
                 kvs = response.response_range.kvs
@@ -367,7 +368,7 @@ class EtcdStore(LMDBStore):
             op.resolve(revision, record, previous)
 
     def _at(self, key: str, revision: int) -> Record | None:
-        """What a key held at a revision; None when that is forgotten already."""
+        """Returns the record of a key at a revision; None if that has been compacted."""
         record = self.get(key)
         if record is not None and record.revision <= revision:
             return record
@@ -376,10 +377,10 @@ class EtcdStore(LMDBStore):
         except Compacted:
             return None
 
-    # -- as new as etcd
+    # -- freshness
 
     def _wait(self, revision: int, waiter: Waiter) -> bool:
-        """Whether ``waiter`` has to wait until everything up to ``revision`` was dispatched here; it will be told."""
+        """Returns whether ``waiter`` has to wait until everything up to ``revision`` was dispatched here; it is notified then."""
         if self.hub.revision >= revision:
             return False
         self.hub.catch_up()
@@ -391,14 +392,14 @@ class EtcdStore(LMDBStore):
         return True
 
     async def _nudge(self) -> None:
-        """While somebody waits: etcd is asked again and again how far it is. A question may be lost with the watch it was asked on, and a
-        revision that only wrote what is not ours is told by nothing else."""
+        """Repeatedly asks etcd for its progress while there are waiters. A request may be lost with its watch, and a revision
+        that wrote only keys outside of the prefix is reported in no other way."""
         try:
             while True:
                 await asyncio.sleep(NUDGE_S)
                 self.hub.catch_up()
                 self._release()
-                self._look_at_waiting(time.monotonic())
+                self._expire_waiting(time.monotonic())
                 if not self._waiting:
                     return
                 if all(waiter.done() for *_, waiter in self._waiting):
@@ -410,18 +411,18 @@ class EtcdStore(LMDBStore):
     async def _nudge_once(self) -> None:
         self._ask_progress()
         if not self._ordered:
-            with contextlib.suppress(StoreError):  # those who wait have their own time
+            with contextlib.suppress(StoreError):  # the waiters have deadlines of their own
                 await self._calls()[0].call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
 
-    def _look_at_waiting(self, now: float) -> None:
-        """Tells those for whom it is too late, and lets go of those who do not wait any more, once it is known whether what they waited
-        for came late."""
+    def _expire_waiting(self, now: float) -> None:
+        """Notifies waiters whose deadline has passed, and removes those that no longer wait, once it is known whether their
+        revision was late."""
         left = []
         for one in self._waiting:
             revision, _, until, waiter = one
             lags = now >= until - CATCH_UP_S + LAGS_S
             if lags:
-                self.shared.missed = max(self.shared.missed, revision)  # of every worker: readiness is asked of any
+                self.shared.missed = max(self.shared.missed, revision)  # of all workers: any of them may be asked for readiness
             if now >= until and not waiter.done():
                 waiter.late()
             if not (lags and waiter.done()):
@@ -431,7 +432,7 @@ class EtcdStore(LMDBStore):
             self._waiting = left
 
     def _release(self) -> None:
-        """Wakes those whose revision has been reached."""
+        """Wakes the waiters whose revision has been reached."""
         while self._waiting and self._waiting[0][0] <= self.hub.revision:
             waiter = heapq.heappop(self._waiting)[3]
             if not waiter.done():
@@ -446,26 +447,27 @@ class EtcdStore(LMDBStore):
         self._release()
 
     async def fresh(self) -> None:
-        """Waits until reads see everything that any server had been acknowledged before this call: one question to etcd for all who wait
-        at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``, ``Behind`` when etcd has answered meanwhile."""
+        """Waits until reads see everything that any server had acknowledged before this call: one request to etcd for all
+        current callers. Raises ``Unavailable`` when that takes more than ``FRESH_S``, ``Behind`` if etcd has answered
+        meanwhile."""
         if self._freshness is None:
             self._freshness = self._rounds()
             self.park = self._freshness.park
         await self._freshness.join()
 
     def _park_first(self, parked: Parked) -> None:
-        parked.wait(self.fresh())  # the making of what is asked may fail
+        parked.wait(self.fresh())  # creating the request may fail
 
     def _rounds(self) -> Freshness:
         client, request = self._calls()[0], pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
-        question = SharedCall(client, RANGE, request, FRESH_S / client.servers)  # so that there is time for the others
+        question = SharedCall(client, RANGE, request, FRESH_S / client.servers)  # leaves time for the other servers
         return Freshness(
             self._require_loop(), client, question, self._keys.fence, self.shared.memory, self.hub, self._wait, self._ask_progress,
             lambda: self._ordered,
         )  # fmt: skip
 
     def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
-        """What etcd itself holds; see ``AtRevision.read``."""
+        """Reads from etcd itself; see ``AtRevision.read``."""
         return self._beside.read(prefix, one, revision)
 
     async def behind(self, revision: int) -> bool:
@@ -479,7 +481,8 @@ class EtcdStore(LMDBStore):
     # -- upkeep
 
     async def probe(self, least_s: float = 0.0) -> None:
-        """Asks etcd whether it answers, for ``least_s`` or longer; ``unreachable`` tells. For a loop of the worker's, every few seconds."""
+        """Checks whether etcd answers, within ``least_s`` or longer; ``unreachable`` has the result. Called by a loop of the
+        worker, every few seconds."""
         began = self._probed_at = time.monotonic()
         try:
             await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), max(PROBE_S, least_s))
@@ -507,28 +510,29 @@ class EtcdStore(LMDBStore):
             self._ordered = await asyncio.to_thread(self._in_order)
 
     async def _raised(self, status: pb.StatusResponse | None) -> str:
-        """Which alarms there are, in etcd's words. A member tells them with its ``status``; to be asked for them alone is a proposal to the
-        cluster, which every member syncs to its disk as it does a write."""
+        """Returns the names of the raised alarms in etcd's words. They come from a member's ``status``; a request for the
+        alarms alone is a proposal to the cluster, which every member syncs to its disk like a write."""
         if status is not None:
             return " ".join(status.errors)
         alarms = await self._if_allowed(ALARM, pb.AlarmRequest())
         return str(alarms) if alarms is not None else ""
 
     async def _if_allowed(self, call: Call[Q, A], request: Q) -> A | None:
-        """The answer; None where etcd's user may not ask that, which is no failure of etcd."""
+        """Returns the answer; None if the etcd user has no permission for the request, which is no failure of etcd."""
         try:
             return await self._calls()[0].call(call, request, PROBE_S)
         except Denied:
             return None
 
     def unreachable(self, limit_s: float) -> str:
-        """Why etcd does not answer, as the last probe found; one that took, or takes, longer than ``limit_s`` counts as failed."""
+        """Returns why etcd does not answer, as the last probe found; a probe that took, or takes, longer than ``limit_s``
+        counts as failed."""
         if self._probe_took_s > limit_s or (self._probed_at and time.monotonic() - self._probed_at > limit_s):
             return "error getting data from etcd: context deadline exceeded"
         return self._probe_failed
 
     def expire(self, now_s: int | None = None, limit: int = 500) -> int:
-        """etcd ends what has a lease."""
+        """etcd deletes keys with a lease itself."""
         self.refresh()
         return 0
 
@@ -537,7 +541,7 @@ class EtcdStore(LMDBStore):
         return self._full
 
     def lost(self) -> str:
-        """See the contract: the file here is a replica, but one that does not follow shows nothing of what is written."""
+        """See the contract: the local file is only a replica, but if it does not follow, reads do not see later writes."""
         return self._lags() or self._damaged
 
     def _lags(self) -> str:
@@ -545,18 +549,18 @@ class EtcdStore(LMDBStore):
         return f"the replica is at revision {here} and does not follow etcd to {missed}" if here < missed else ""
 
     def size(self) -> tuple[str, int]:
-        """See the contract: what a member told the last probe."""
+        """See the contract: as a member reported it to the last probe."""
         return "etcd", self._size
 
 
-def _said(answer: pb.TxnResponse) -> tuple[int, pb.TxnResponse | None]:
-    """Its revision, and itself unless it succeeded."""
+def _outcome(answer: pb.TxnResponse) -> tuple[int, pb.TxnResponse | None]:
+    """Returns the answer's revision, and the answer itself unless it succeeded."""
     return answer.header.revision, None if answer.succeeded else answer
 
 
-def _went_on(had: int, ops: Sequence[Op], revision: int, refused: pb.TxnResponse | None) -> None:
-    """Raises when etcd answers with a revision that the replica had passed before it was asked: it was restored from a backup, and what it
-    says has nothing to do with what is here."""
+def _check_not_restored(had: int, ops: Sequence[Op], revision: int, refused: pb.TxnResponse | None) -> None:
+    """Raises if etcd answers with a revision that the replica had passed before the request: etcd was restored from a backup,
+    and its answer does not relate to the local data."""
     if refused is None and revision <= had and any(not op.check for op in ops):
         raise Unknown(WENT_BACK)
     if revision < had:
@@ -564,12 +568,12 @@ def _went_on(had: int, ops: Sequence[Op], revision: int, refused: pb.TxnResponse
 
 
 def lease_of(op: Op) -> int:
-    """How many seconds what the operation writes is to live; 0: for ever."""
+    """Returns the lifetime in seconds of the value that the operation writes; 0: unlimited."""
     return op.draft.lease_s if op.draft is not None else 0
 
 
 def _holds(op: Op, mod_revision: int) -> bool:
-    """Whether an operation's precondition holds for a key at this revision (0: it is not there)."""
+    """Returns whether an operation's precondition holds for a key at this revision (0: absent)."""
     if not op.check and op.draft is None and not (mod_revision and op.expected != 0):
         return False
     return op.expected is None or op.expected == mod_revision

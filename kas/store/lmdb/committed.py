@@ -1,8 +1,8 @@
-"""What was last committed, beside the data file: how an emptied or exchanged data file is told from a new one.
+"""A record of the last commit beside the data file: it distinguishes an emptied or replaced data file from a new one.
 
-``committed`` holds 16 bytes: a mark and a revision that had been committed when it was written, in the machine's own order of bytes. It is
-written after each commit and never synced, so it may be behind what is durable, never ahead of it while commits are synced. Each half is
-one store of the processor: a worker that is killed, or another one that writes, leaves no half of a number.
+``committed`` holds 16 bytes: a mark, and a revision that had been committed when it was written, in native byte order. It is
+written after each commit and never synced, so it may be behind the durable state, but never ahead of it while commits are
+synced. Each half is a single store instruction: neither a killed worker nor a concurrent one leaves half a number.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MARK = int.from_bytes(MARK, sys.byteorder)
 
 
 class Committed:
-    """The record of the store in the directory ``path``. The worker that commits calls ``note``; workers may overwrite one another with
-    what is a moment older."""
+    """The record of the store in the directory ``path``. The worker that commits calls ``note``; workers may overwrite one
+    another with a value that is a moment older."""
 
     def __init__(self, path: str) -> None:
         self._path, self._data = os.path.join(path, NAME), os.path.join(path, "data.mdb")
@@ -29,7 +29,7 @@ class Committed:
         self._words = memoryview(b"")
 
     def read(self) -> int:
-        """The revision in the record; 0 where there is none that can be read."""
+        """Returns the revision in the record; 0 if there is no readable one."""
         try:
             with open(self._path, "rb") as f:
                 raw = f.read(SIZE)
@@ -38,8 +38,8 @@ class Committed:
         return int.from_bytes(raw[8:], sys.byteorder) if len(raw) == SIZE and raw[:8] == MARK else 0
 
     def check_present(self) -> int:
-        """Before the data file is opened, which would make a new one: raises ``Corrupt`` when it is gone or empty though something was
-        committed to it; returns the revision of the record."""
+        """Called before the data file is opened, which would create a new one. Raises ``Corrupt`` if it is gone or empty
+        though something was committed to it; returns the revision of the record."""
         had = self.read()
         if had and not (os.path.exists(self._data) and os.path.getsize(self._data)):
             raise Corrupt(
@@ -49,7 +49,7 @@ class Committed:
         return had
 
     def check(self, had: int, newest: int) -> None:
-        """Raises ``Corrupt`` when the data file at revision ``newest`` lacks what ``check_present`` had found."""
+        """Raises ``Corrupt`` if the data file, at revision ``newest``, is older than ``had``, the result of ``check_present``."""
         if newest < had:
             raise Corrupt(
                 f"{self._data} is at revision {newest}, but revision {had} was committed to it: restore a newer backup, "
@@ -57,24 +57,24 @@ class Committed:
             )
 
     def open(self) -> None:
-        """Makes the record ready for ``note``."""
+        """Prepares the record for ``note``."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if os.fstat(fd).st_size > SIZE:
                 os.ftruncate(fd, SIZE)
-            os.posix_fallocate(fd, 0, SIZE)  # a page without room on the disk could be mapped, and would kill who notes something
+            os.posix_fallocate(fd, 0, SIZE)  # a mapped page without space on the disk would kill the process that writes to it
             self._map = mmap.mmap(fd, SIZE)
             self._words = memoryview(self._map).cast("Q")
         finally:
             os.close(fd)
 
     def note(self, revision: int) -> None:
-        """``revision`` is committed. Some hundred nanoseconds; any thread."""
+        """Records ``revision`` as committed. Takes some hundred nanoseconds; any thread."""
         if self._map is not None:
             self._words[0], self._words[1] = _MARK, revision
 
     def close(self) -> None:
-        """Lets go of the record."""
+        """Releases the record."""
         if self._map is not None:
             self._words.release()
             self._map.close()

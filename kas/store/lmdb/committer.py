@@ -1,9 +1,9 @@
 """The group commit: one thread per worker that turns queued operations into durable transactions.
 
-It takes everything that has queued (bounded by count and bytes), lets ``apply_batch`` write it without the GIL, publishes the
-new revision, and hands the outcome to the event loop with one call. While it waits for the disk, the next batch gathers:
-the busier the worker, the larger the groups. Operations of other workers come in between whole batches (LMDB has one writer),
-never inside.
+The thread takes all queued units (bounded by count and bytes), writes them with ``apply_batch`` without the GIL, publishes
+the new revision, and passes the outcome to the event loop in one call. While it waits for the disk, the next batch gathers:
+the busier the worker, the larger the groups. Operations of other workers come between whole batches (LMDB has one writer),
+never inside one.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ log = logging.getLogger("kas.store")
 # A transaction holds at most 131,072 dirty pages (512 MiB); a batch stays far below, and its latency bounded.
 BATCH_OPS = 1024
 BATCH_BYTES = 32 << 20
-# Above these bounds commit() refuses. In-flight limits keep a worker far away from them.
+# commit() refuses above this bound. In-flight limits keep a worker far below it.
 QUEUE_UNITS = 16384
-# How long a refused write for want of room counts as the state of the store.
+# Seconds for which a write refused for lack of space counts as the state of the store.
 REFUSED_S = 30.0
 
 Outcome = Callable[[StoreError | None], None]
 
-# Which revisions a unit takes (a number greater than 0: that one, given from outside).
-EACH = 0  # the next ones, one for each write
-ONE = -1  # the next one, for all writes
+# Which revisions a unit gets (a number greater than 0: that revision, assigned externally).
+EACH = 0  # consecutive revisions, one for each write
+ONE = -1  # one revision for all its writes
 
 
 class Unit:
-    """What is applied or refused as a whole: one operation, or a transaction. ``done`` is called once, with the error or None."""
+    """The unit of a commit: one operation, or a transaction; it is applied or refused as a whole. ``done`` is called once,
+    with the error or None."""
 
     __slots__ = ("at", "deletes", "direct", "done", "ops", "size")
 
     def __init__(self, ops: list[Op], done: Outcome, at: int = EACH, direct: bool = False) -> None:
         # direct: `done` may be called in the committer's thread, without the loop.
-        # deletes: it only makes room.
+        # deletes: the unit only frees space.
         self.ops, self.done, self.at, self.direct = ops, done, at, direct
         if len(ops) == 1:
             op = ops[0]
@@ -54,7 +55,7 @@ class Unit:
             self.size, self.deletes = sum(op.size for op in ops), all(op.draft is None for op in ops)
 
     def error(self) -> StoreError | None:
-        """What kept the unit from being applied, after its batch was."""
+        """Returns why the unit was not applied, after its batch was; None if it was."""
         for op in self.ops:
             if op.status == 1:
                 return op.error if op.error is not None else Conflict(op.previous, op.key)
@@ -64,21 +65,21 @@ class Unit:
 
 
 class Committer:
-    """Owns the thread and its queue. ``deliver(batch)`` is called in the thread and must see to it that the batch is resolved."""
+    """Owns the thread and its queue. ``deliver(batch)`` is called in the thread and must ensure that the batch is resolved."""
 
     def __init__(
         self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
         spare: ballast.Ballast, no_room: Callable[[], bool], ahead: Preallocation | None = None,
     ) -> None:  # fmt: skip
-        """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any;
-        ``spare`` is the disk's for deletes; ``no_room()`` says of a write that failed whether it was for want of room; ``ahead`` is what is
-        put behind the data, where commits are synced."""
+        """``note(revision)`` is called with each durable revision; ``trim()`` frees space by dropping history, and returns
+        whether there was any; ``spare`` reserves disk space for deletes; ``no_room()`` returns whether a failed write failed
+        for lack of space; ``ahead`` preallocates space after the data, where commits are synced."""
         self._env, self._shared, self._deliver = env, shared, deliver
         self._note, self._trim, self._spare, self._ahead = note, trim, spare, ahead
         self._no_room, self._failed, self._failed_at = no_room, "", 0.0
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
-        self._lock = threading.Lock()  # one batch after the other, until it is delivered: the hub gets them in order
+        self._lock = threading.Lock()  # one batch at a time until it is delivered: the hub needs them in order
         self._thread = threading.Thread(target=self._run, name="kas-committer", daemon=True)
         self.batches = 0
         self.operations = 0
@@ -90,7 +91,7 @@ class Committer:
 
     @property
     def queued(self) -> int:
-        """How many units wait."""
+        """The number of waiting units."""
         return self._queue.qsize()
 
     def submit(self, unit: Unit) -> None:
@@ -102,15 +103,15 @@ class Committer:
         self._queue.put(unit)
 
     def commit_together(self, units: list[Unit]) -> None:
-        """Commits units in one transaction, in order, in the caller's thread: who follows another source has nothing else to do
-        meanwhile, and two changes of threads cost more than the transaction. Raises ``Closed``."""
+        """Commits units in one transaction, in order, in the caller's thread: the thread that follows another source has
+        nothing else to do meanwhile, and two thread switches cost more than the transaction. Raises ``Closed``."""
         with self._lock:
             if self._closed:
                 raise Closed("the store is closed")
             self._commit(units)
 
     def close(self) -> None:
-        """Commits what is queued, then ends the thread. Idempotent; not to be called from the thread itself."""
+        """Commits the queued units, then ends the thread. Idempotent; must not be called from the thread itself."""
         if not self._closed:
             with self._lock:
                 self._closed = True
@@ -134,7 +135,7 @@ class Committer:
         return units, True
 
     def _run(self) -> None:
-        be_woken_soon()  # the disk wakes it several times a commit, beside a loop that is busy then
+        be_woken_soon()  # the disk wakes the thread several times per commit, while a busy loop competes for the CPU
         last = False
         while not last:
             units, last = self._take()
@@ -143,7 +144,7 @@ class Committer:
                     self._commit(units)
                 if self._ahead is not None:
                     self._ahead.keep(self._queue.qsize() > 0)
-        # A unit that slipped in between the flag and the mark.
+        # A unit that was queued between the flag and the end mark.
         while True:
             try:
                 unit = self._queue.get_nowait()
@@ -158,23 +159,26 @@ class Committer:
         deletes = [u for u in units if u.deletes]
         batch = self._apply_in_room(units, len(deletes) == len(units))
         if isinstance(batch.error, Full) and deletes and len(deletes) < len(units) and all(u.at <= 0 for u in units):
-            # Deletes make room: they do not share the fate of the writes they queued with. (Given revisions keep their order.)
+            # Deletes free space: they must not fail with the writes they queued with. (Externally assigned revisions keep
+            # their order.)
             self._deliver(Batch([u for u in units if not u.deletes], error=batch.error))
             batch = self._apply_in_room(deletes, True)
         self.operations += len(batch.events)
         self._deliver(batch)
 
     def refused_lately(self) -> bool:
-        """Whether a write of any worker found no room within the last ``REFUSED_S`` seconds, and none has since."""
+        """Returns whether a write of any worker was refused for lack of space within the last ``REFUSED_S`` seconds, and none
+        has succeeded since."""
         at = self._shared.refused_at
         return at > 0 and time.monotonic() - at < REFUSED_S
 
     def failed_lately(self) -> str:
-        """Why the disk did not take a write of this worker within the last ``REFUSED_S`` seconds; "" when it has taken one since."""
+        """Returns the disk's error for a write of this worker within the last ``REFUSED_S`` seconds; "" if a later write
+        succeeded."""
         return self._failed if self._failed and time.monotonic() - self._failed_at < REFUSED_S else ""
 
     def _apply_in_room(self, units: list[Unit], only_deletes: bool) -> Batch:
-        """History gives way before a write is refused, and the ballast before a delete is."""
+        """Drops history before it refuses a write, and gives up the ballast before it refuses a delete."""
         batch = self._apply(units, only_deletes)
         try:
             if only_deletes and isinstance(batch.error, Full):
@@ -182,8 +186,8 @@ class Committer:
                 batch = self._apply(units, only_deletes)
             while isinstance(batch.error, Full) and self._trim():
                 batch = self._apply(units, only_deletes)
-        except Exception as e:  # no room to make room, say: the disk is full
-            batch.error = _as_told(e)
+        except Exception as e:  # for example, no space to make space: the disk is full
+            batch.error = _store_error(e)
         if isinstance(batch.error, Full):
             self._shared.refused_at = time.monotonic()
         elif not only_deletes and self._shared.refused_at:
@@ -191,11 +195,12 @@ class Committer:
         return batch
 
     def left_to_deletes(self) -> bool:
-        """Whether what room there is on the disk is deletes': the ballast is gone, and not as much is free inside of the file."""
+        """Returns whether the remaining disk space is reserved for deletes: the ballast is gone, and less than its size is
+        free inside the file."""
         return self._spare.given_up and self._env.statistics()["free_bytes"] < ballast.BYTES
 
     def _apply(self, units: list[Unit], only_deletes: bool) -> Batch:
-        given = units[0].at > 0  # who gives revisions is to be followed
+        given = units[0].at > 0  # externally assigned revisions must be followed
         if not (only_deletes or given) and self.left_to_deletes() and all(u.at <= 0 for u in units):
             return Batch(units, error=Full("writing: No space left on device"))
         try:
@@ -209,16 +214,16 @@ class Committer:
             self._failed, self._failed_at = str(e), time.monotonic()
             return Batch(units, error=e)
         except Exception as e:
-            return Batch(units, error=_as_told(e))
+            return Batch(units, error=_store_error(e))
         self._failed = ""
         self._note(reached)
         self._shared.publish(reached)
         return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)
 
 
-def _as_told(e: Exception) -> StoreError:
-    """What those who wait are told: what the store refused, or that nobody knows. Without memory, say, the thread has to go on: with it
-    every later write of the worker would wait for ever."""
+def _store_error(e: Exception) -> StoreError:
+    """Converts an exception to the error for the waiting clients: a store's error, or ``Unknown``. Any error, such as lack of
+    memory, is caught: if the thread ended, every later write of the worker would wait for ever."""
     if isinstance(e, StoreError):
         return e
     log.exception("a batch of writes failed")
@@ -226,8 +231,8 @@ def _as_told(e: Exception) -> StoreError:
 
 
 class Batch:
-    """The outcome of one group commit, on its way to the event loop: the events of the revisions greater than ``after``, up to
-    ``reached``."""
+    """The outcome of one group commit, on its way to the event loop: the events of the revisions greater than ``after``, up
+    to ``reached``."""
 
     __slots__ = ("after", "error", "events", "reached", "units")
 

@@ -1,9 +1,9 @@
-"""Room at the end of the data file that was written before it is needed.
+"""Preallocates space at the end of the data file by writing to it before it is needed.
 
-A commit that makes the file longer, or writes to a block for the first time, has the file system write its journal, too, before the sync
-comes back: on ext4 that takes milliseconds where a commit into blocks that are there takes a fraction of one, and most commits need a page
-or two more. So zeros are put behind what the file holds, some megabytes at a time, and synced, between two commits. A small
-file is left as it is: the first start of a server waits for its commits one after the other.
+A commit that extends the file, or writes to a block for the first time, makes the file system write its journal as well
+before the sync returns: on ext4 that takes milliseconds, where a commit to existing blocks takes a fraction of one, and most
+commits need a page or two more. So zeros are written after the used part of the file, some megabytes at a time, and synced,
+between two commits. A small file is left as it is: the first start of a server waits for its commits one after the other.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from kas.store._engine import Env
 from kas.store.errors import StoreError
 from kas.store.lmdb.ballast import LOW_BYTES
 
-LEAST, MOST = 1 << 20, 4 << 20  # a small file doubles, a smaller one is left as it is
+LEAST, MOST = 1 << 20, 4 << 20  # a file doubles up to MOST; one smaller than LEAST is left as it is
 log = logging.getLogger("kas.store")
 
 
 class Preallocation:
-    """That of one data file; for one thread, but ``close``. Raises ``OSError`` when the file cannot be opened. What finds no room is
-    left to the commits."""
+    """The preallocation of one data file; for one thread, except ``close``. Raises ``OSError`` when the file cannot be
+    opened. Without space on the disk, extending the file is left to the commits."""
 
     def __init__(self, env: Env, file: str) -> None:
         self._env, self._fd = env, os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-        self._lock = threading.Lock()  # the file is not closed while it is written
-        self._size = 0  # of the file, as far as is known: other processes make it longer, too
+        self._lock = threading.Lock()  # the file must not be closed while it is written
+        self._size = 0  # of the file, as far as known: other processes extend it, too
 
     def keep(self, more: bool = False) -> None:
-        """Puts room ahead where little is left; after a commit. Where the next one is about to come (``more``), whose sync is for all of
-        the file, it is left to that."""
+        """Preallocates after a commit if little is left. If the next commit is about to come (``more``), its sync, which
+        covers the whole file, replaces the one here."""
         end = self._env.end()
         step = min(end, MOST)
         least = min(step // 4, self._env.limit - end)
@@ -53,7 +53,7 @@ class Preallocation:
                 self._close()
 
     def close(self) -> None:
-        """Lets go of the file. Idempotent."""
+        """Closes the file. Idempotent."""
         with self._lock:
             self._close()
 

@@ -1,7 +1,8 @@
-"""The LMDB backend: reads straight from the map, writes through the committer, events through the hub.
+"""The LMDB backend: reads directly from the map, writes through the committer, delivers events through the hub.
 
-One instance per process and data directory. Reads may come from any thread; ``commit``, ``watch`` and ``listen`` belong to the event
-loop given to ``start``. What is on disk stands in ``kas/store/_engine.pxd``, and why, in the parts under ``kas/store/engine/``.
+One instance per process and data directory. Reads may come from any thread; ``commit``, ``watch`` and ``listen`` belong to
+the event loop given to ``start``. ``kas/store/_engine.pxd`` describes the layout on disk; the parts under
+``kas/store/engine/`` give the reasons.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ _engine.bind_errors(Full, Failed, Corrupt, StoreError, KeyTooLong, TransformErro
 _RECORDS, _JSON, _METADATA, _COUNT, _PROTOBUF = range(5)
 T = TypeVar("T")
 OUT_OF_SPACE = "database space exceeded"
-# Fewer are counted about as fast as what was written since is looked through.
+# Counting fewer keys takes about as long as checking what was written since they were counted.
 MANY_KEYS = 256
-# Threads for transactions whose values somebody is asked to seal, and how many of them may wait for one.
+# Threads that seal transactions with a slow transformer, and the bound of transactions waiting for them.
 SEALERS, SEALING_MOST = 16, 1024
 COUNTED_BYTES, COUNTED_KEY_BYTES = 256 << 10, 1024
 
@@ -106,17 +107,17 @@ class LMDBStore(Store):
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
-        self._being_sealed = 0  # transactions in the sealers' threads, which begin with the first one
+        self._being_sealed = 0  # transactions in the sealing threads, which start on first use
         self._sealers = Threads(SEALERS, "kas-sealing")
         self._started = False
         self._closed = False
 
     def open_with(self, transformers: Transformers | None) -> None:
-        """From now on values are sealed and opened so."""
+        """Sets the transformers for all later seals and opens."""
         self._env.transformer_for = self._transformers = transformers
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Starts the committer, and on the loop the watches and the reader of wake-ups. Without a loop only ``commit_now`` writes."""
+        """Starts the committer, and on the loop watches and the reader of wake-ups. Without a loop only ``commit_now`` writes."""
         if not self._started:
             self._started = True
             self._committer.start()
@@ -128,7 +129,8 @@ class LMDBStore(Store):
             self.hub.catch_up()
 
     def close(self) -> None:
-        """Commits what is queued, resolves it, closes the file. Later calls raise ``Closed`` or ``StoreError``. Idempotent."""
+        """Commits the queued writes, resolves their futures, closes the file. Later calls raise ``Closed`` or ``StoreError``.
+        Idempotent."""
         if self._closed:
             return
         self._flush()
@@ -148,7 +150,8 @@ class LMDBStore(Store):
     # -- reads --------------------------------------------------------------------------------------------------------
 
     def get(self, key: str, revision: int = 0) -> Record | None:
-        """The record of a key, or None: one transaction, two lookups. At an older revision the log is read from there on."""
+        """Returns the record of a key, or None: one transaction, two lookups. For an older revision the log is read back from
+        the present."""
         if revision:
             try:
                 return _engine.record_at(self._env, key, revision)
@@ -156,21 +159,21 @@ class LMDBStore(Store):
                 _translate(e)
         record = self._env.get(key)
         if record is not None:
-            # Another worker's write can be read a moment before its revision is published (or for longer, when that worker
-            # died in between). What has been shown to a client must not be newer than `revision`.
+            # Another worker's write can be read a moment before its revision is published (or longer, if that worker died in
+            # between). A state shown to a client must not be newer than `revision`.
             self.shared.memory.publish(record.revision)
             return record
         self._absent(key)
         return None
 
     def _absent(self, key: str) -> None:
-        """Raises for a key that stands somewhere, and not here."""
+        """Called for a missing key; a subclass raises if the key exists elsewhere but could not be stored here."""
 
     def range(
         self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False,
         *, max_bytes: int = 0,
     ) -> RangeResult:
-        """A page of records."""
+        """Returns a page of records."""
         return self._scan(prefix, start, limit, revision, matcher, count, _RECORDS, b"{", None, max_bytes)
 
     def range_json(
@@ -187,7 +190,7 @@ class LMDBStore(Store):
         wrap: Wrap | None = None,
         max_bytes: int = 0,
     ) -> RangeResult:
-        """A page as the bytes of JSON items; without the GIL when it is large."""
+        """Returns a page as the bytes of JSON items; releases the GIL for a large one."""
         mode = _METADATA if metadata_only else _JSON
         return self._scan(prefix, start, limit, revision, matcher, count, mode, lead, wrap, max_bytes)
 
@@ -203,26 +206,26 @@ class LMDBStore(Store):
         wrap: Wrap | None = None,
         max_bytes: int = 0,
     ) -> RangeResult:
-        """A page as field 2 of a protobuf list."""
+        """Returns a page as field 2 of a protobuf list."""
         return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap, max_bytes)
 
     def count(self, prefix: str, most: int = 0) -> int:
-        """How many keys stand under a prefix: what was counted before, and what was written since, where that is little; with ``most`` no
-        more than that, and no more are looked at."""
+        """Returns the number of keys under a prefix. It is computed from an earlier count and the writes since, if these are
+        few. With ``most``, at most that number is returned and no more keys are visited."""
         result = self._scan(prefix, "", most, 0, None, False, _COUNT, b"", None, 0)
         if not most and result.count >= MANY_KEYS:
             self._counted.put((prefix, ""), (result.revision, result.count), len(prefix))
         return result.count
 
     def stale(self, record: Record) -> bool:
-        """Whether a write would store the record otherwise than it is stored."""
+        """Returns whether a write would store the record in another form."""
         if record.sealed or self._transformers is None:
             return record.stale
         transformer = self._transformers(record.key)
         return transformer is not None and not transformer.plain
 
     def bare(self, key: str, revision: int) -> bytes | None:
-        """None: what is read is what was written."""
+        """Returns None: objects are read as they were written."""
         return None
 
     def _scan(
@@ -250,7 +253,7 @@ class LMDBStore(Store):
         return result
 
     def _note(self, prefix: str, start: str, known: tuple[int, int] | None, result: RangeResult) -> None:
-        """Remembers how many keys there are from this page on and from the next one on: for lists of the same and for those that go on."""
+        """Caches the number of keys from this page on and from the next page on, for the same list and for its continuation."""
         if known is None or known[0] < result.revision:
             self._counted.put((prefix, start), (result.revision, result.count + result.remaining), len(prefix) + len(start))
         self._counted.put((prefix, result.next_key), (result.revision, result.remaining), len(prefix) + len(result.next_key))
@@ -262,16 +265,17 @@ class LMDBStore(Store):
         return self._gather([op], op, EACH)
 
     def commit_many(self, ops: list[Op], one_revision: bool = False) -> asyncio.Future[list[Op]]:
-        """Queues a transaction: all when all preconditions hold, nothing otherwise. Keys must differ. With ``one_revision`` all
-        writes have the same, else consecutive ones."""
+        """Queues a transaction: it is applied if all preconditions hold, otherwise not at all. Keys must differ. With
+        ``one_revision`` all writes get the same revision, otherwise consecutive ones."""
         _check_keys(ops)
         return self._gather(list(ops), ops, ONE if one_revision else EACH)
 
     def _gather(self, ops: list[Op], outcome: T, at: int) -> asyncio.Future[T]:
-        """What one turn of the loop writes is handed over at its end: one batch and one change of threads instead of many."""
+        """Collects the writes of one turn of the loop, which go to the committer at its end: one batch and one thread switch
+        instead of many."""
         loop = self._loop
         if loop is None or self._closed:
-            loop = self._require_loop()  # which says why not
+            loop = self._require_loop()  # raises with the reason
         if len(self._gathered) + self._committer.queued >= QUEUE_UNITS:
             raise Busy(f"{QUEUE_UNITS} writes are waiting")
         if self._transformers is not None:
@@ -281,12 +285,12 @@ class LMDBStore(Store):
         return self._gather_now(loop, ops, outcome, at)
 
     def _waits(self, op: Op) -> bool:
-        """Whether somebody is asked to seal it."""
+        """Returns whether sealing the operation calls a slow external service."""
         found = self._transformers(op.key) if op.draft is not None and self._transformers is not None else None
         return found is not None and found.waits and not found.plain
 
     async def _gather_sealed(self, ops: list[Op], outcome: T, at: int) -> T:
-        """``_gather`` for what takes its time to be sealed: in a thread, before the transaction it stands in."""
+        """``_gather`` for writes that take long to seal: they are sealed in a thread before they are queued."""
         if self._being_sealed >= SEALING_MOST:
             raise Busy(f"{SEALING_MOST} writes are being sealed")
         loop = self._require_loop()
@@ -302,7 +306,7 @@ class LMDBStore(Store):
 
         def done(error: StoreError | None) -> None:
             if future.done():
-                return  # cancelled; the write stands
+                return  # cancelled; the write is made all the same
             if error is None:
                 future.set_result(outcome)
             else:
@@ -314,13 +318,13 @@ class LMDBStore(Store):
         return future
 
     def _seal(self, ops: list[Op]) -> None:
-        """Seals what is to be sealed, before the committer has it, which never waits for it."""
+        """Seals the drafts that need it before they reach the committer, which must not wait for this."""
         if self._transformers is not None:
             for op in ops:
                 op.seal(self._transformers(op.key))
 
     def _flush(self) -> None:
-        """Hands what was gathered to the committer, in order."""
+        """Hands the collected writes to the committer, in order."""
         units, self._gathered = self._gathered, []
         for unit in units:
             try:
@@ -334,11 +338,11 @@ class LMDBStore(Store):
         self._commit_now(list(ops), ONE if one_revision else EACH)
 
     def apply(self, revision: int, ops: list[Op]) -> None:
-        """Takes in, and waits for, what another source of revisions has decided: ``ops``, on different keys, all at ``revision``; without
-        any it says that nothing else happened up to it.
+        """Applies a decision of another source of revisions, and waits: ``ops``, on different keys, all at ``revision``.
+        Without operations it records that nothing else happened up to that revision.
 
-        Revisions may leave gaps; one that is not newer than ``self.revision`` raises ``StoreError``, unless it brings nothing. The
-        operations' own preconditions count. For the thread that follows the other source.
+        Revisions may leave gaps; one that is not newer than ``self.revision`` raises ``StoreError``, unless it has no
+        operations. The operations' own preconditions apply. For the thread that follows the other source.
         """
         if revision <= 0:
             raise ValueError("a revision is greater than 0")
@@ -352,10 +356,10 @@ class LMDBStore(Store):
             raise outcome[0]
 
     def apply_many(self, revisions: Sequence[tuple[int, list[Op]]]) -> None:
-        """``apply`` of several revisions, ascending, as few transactions; a delete of a key that is not there is passed over. Raises what
-        the first that failed met; those after it are not applied then."""
+        """``apply`` for several ascending revisions, in as few transactions as possible; deletes of absent keys are skipped.
+        Raises the first error; later revisions are not applied then."""
         self.start()
-        known: dict[str, bool] = {}  # whether a key is there after the revisions before this one, which may not be committed yet
+        known: dict[str, bool] = {}  # whether a key exists after the previous revisions, which may not be committed yet
         ended: SimpleQueue[StoreError | None] = SimpleQueue()
         units: list[Unit] = []
         for revision, ops in revisions:
@@ -368,7 +372,7 @@ class LMDBStore(Store):
                 self._seal(there)
             units.append(Unit(there, ended.put, revision, direct=True))
         while units:
-            # One transaction after the other: a revision must not be taken in when one before it was not.
+            # One transaction after the other: a revision must not be applied if an earlier one was not.
             n, size = 1, units[0].size
             while n < len(units) and n < BATCH_OPS and size + units[n].size < BATCH_BYTES:
                 size += units[n].size
@@ -380,8 +384,8 @@ class LMDBStore(Store):
             units = units[n:]
 
     def load(self, ops: list[Op], states: list[tuple[int, int, int]]) -> None:
-        """Takes in records as they stand elsewhere, before anybody reads: ``states`` has the mod revision, the create revision and the
-        version of each; what was loaded before is replaced. ``loaded`` ends it."""
+        """Loads records with their states from elsewhere, before there are readers: ``states`` has the mod revision, the
+        create revision and the version of each; records loaded earlier are replaced. ``loaded`` completes the load."""
         self._seal(ops)
         try:
             _engine.load_batch(self._env, ops, states, int(self.shared.lease_clock()))
@@ -389,10 +393,10 @@ class LMDBStore(Store):
             if self._no_room():
                 raise Full("loading: No space left on device") from None
             raise
-        self._counted.clear()  # no history tells of it
+        self._counted.clear()  # the history does not contain these records
 
     def loaded(self, revision: int) -> None:
-        """What was loaded is everything as of ``revision``; nothing before it can be read."""
+        """Completes a load: the loaded records are the whole state as of ``revision``; nothing before it can be read."""
         self.apply(revision, [])
         while not self.compact(revision):
             pass
@@ -420,19 +424,19 @@ class LMDBStore(Store):
         return self._loop
 
     def _deliver(self, batch: Batch) -> None:
-        """In the committer's thread: brings the outcome to the loop, in one call."""
+        """Called in the committer's thread: passes the outcome to the loop in one call."""
         batch.resolve(direct=True)
         if self._loop is not None:
             if batch.reached > batch.after:
                 self.hub.land(batch.events, batch.after, batch.reached)
             try:
                 self._loop.call_soon_threadsafe(self._arrived, batch)
-            except RuntimeError:  # the loop was closed before the store: nobody waits any more
+            except RuntimeError:  # the loop was closed before the store: nothing waits any more
                 return
 
     def _arrived(self, batch: Batch) -> None:
-        # The futures first, so that the writers are answered before a thousand watchers are served; they only wake up after this
-        # call, so who has a write acknowledged finds its event dispatched all the same.
+        # The futures come first, so that writers are answered before a thousand watchers are served. They only resume after
+        # this call, so a writer whose write is acknowledged finds its event dispatched all the same.
         batch.resolve(direct=False)
         if batch.reached > batch.after:
             self.hub.publish(batch.events, batch.after, batch.reached)
@@ -449,7 +453,7 @@ class LMDBStore(Store):
     # -- events and history -------------------------------------------------------------------------------------------
 
     def events(self, prefix: str, after: int, limit: int = 1000, max_bytes: int = EVENTS_BYTES) -> tuple[list[Event], int]:
-        """Events of the log, whole revisions, and the revision they reach up to."""
+        """Returns events of the log, in whole revisions, and the revision up to which they are complete."""
         try:
             events, reached = _engine.read_events(self._env, prefix, after, limit, max_bytes)
         except LookupError as e:
@@ -477,56 +481,58 @@ class LMDBStore(Store):
 
     @property
     def revision(self) -> int:
-        """The newest durable revision. One atomic load."""
+        """The newest durable revision. Costs one atomic load."""
         return self.shared.memory.revision
 
     @property
     def compacted_revision(self) -> int:
-        """The oldest revision that can be read. One transaction."""
+        """The oldest revision that can be read. Costs one transaction."""
         return self._env.revisions()[1]
 
     def compact(self, revision: int, max_entries: int = 2000) -> bool:
-        """Forgets history up to ``revision`` in one transaction of at most ``max_entries``; True when nothing is left to do.
+        """Removes history up to ``revision`` in one transaction of at most ``max_entries``; returns True when nothing is left
+        to do.
 
         Blocks for the transaction: call it in a thread. From the first step on older revisions are refused.
         """
         try:
             return _engine.compact_step(self._env, revision, max_entries)[1]
-        except Full:  # it copies pages before it frees them
+        except Full:  # LMDB copies pages before it frees them
             self.ballast.give_up()
             return _engine.compact_step(self._env, revision, max_entries)[1]
 
     def maintain(self, now_s: float, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
-        """Forgets history that is older than ``window_s`` seconds or takes more than ``max_history_bytes``, and what dead processes hold;
-        returns the compacted revision. ``now_s`` is of a clock that is never set. Blocks: call it in a thread, one at a time."""
+        """Removes history that is older than ``window_s`` seconds or larger than ``max_history_bytes``, releases pages held by
+        readers of dead processes, and maintains the ballast; returns the compacted revision. ``now_s`` is the time of a monotonic
+        clock. Blocks: call it in a thread, one call at a time."""
         self.ballast.keep()
         self._history.window_s, self._history.max_bytes = window_s, max_history_bytes
         return self._history.run(self, now_s)
 
     def leased(self) -> list[tuple[str, int]]:
-        """All keys that end by themselves with the revisions they were written at, the next first. For tools."""
+        """Returns all keys with a lease and the revisions they were written at, the next to expire first. For tools."""
         return _engine.due(self._env, (1 << 64) - 1, 1 << 62)
 
     def refresh(self) -> None:
-        """Publishes the newest durable revision and wakes everyone when nobody did: a writer was killed right after its commit.
-        ``expire`` does it too, so the leading worker's loop heals such a gap within a second. Any thread.
-        """
+        """Publishes the newest durable revision and wakes all workers if a writer was killed right after its commit and
+        before it did so. ``expire`` does it too, so the leading worker's loop closes such a gap within a second. Any
+        thread."""
         newest = self._env.revisions()[0]
-        # A reader may have published it since, which wakes nobody.
+        # A reader may have published it since, without waking anyone.
         if newest > min(self.shared.revision, self.hub.revision):
             self.shared.publish(newest)
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._catch_up)
 
     def check_readers(self) -> int:
-        """Lets go of pages that readers of dead processes hold; returns how many such readers there were."""
+        """Releases pages held by readers of dead processes; returns how many such readers there were."""
         return self._env.check_readers()
 
     def expire(self, now_s: int | None = None, limit: int = 500) -> int:
-        """Deletes keys whose lease has ended (by ``now_s``, or by now), at most ``limit``, and waits for it: call it in a thread. Returns
-        how many were due.
+        """Deletes at most ``limit`` keys whose lease has ended (by ``now_s``, or the current time) and waits for it: call it
+        in a thread. Returns how many were due.
 
-        Each delete is a write of its own, with a precondition: a key that was renewed meanwhile stays. Raises ``Full``.
+        Each delete is a separate write with a precondition: a key that was renewed meanwhile stays. Raises ``Full``.
         """
         self.refresh()
         due = _engine.due(self._env, int(self.shared.lease_clock()) if now_s is None else now_s, limit)
@@ -537,7 +543,7 @@ class LMDBStore(Store):
         for key, revision in due:
             self._committer.submit(Unit([Op(key, None, revision)], ended.put, EACH, direct=True))
         for error in [ended.get() for _ in due]:
-            # Renewed meanwhile, also when it cannot be opened to be shown: it is not due any more.
+            # Renewed meanwhile, or renewed with a value that cannot be decrypted for the Conflict: no longer due.
             if error is not None and not isinstance(error, (Conflict, TransformError)):
                 raise error
         return len(due)
@@ -549,11 +555,11 @@ class LMDBStore(Store):
         s = self._env.statistics() if self._env.nearly_full() else None
         if s is None:
             return ""
-        kept = s["file_bytes"] - s["free_bytes"] - s["log_bytes"]  # history gives way to what is written
+        kept = s["file_bytes"] - s["free_bytes"] - s["log_bytes"]  # history can be dropped for new writes
         return OUT_OF_SPACE if kept + _engine.margin(s["limit"]) > s["limit"] else ""
 
     def lost(self) -> str:
-        """See the contract: a file that was deleted or replaced is written to as if nothing were, until it is closed."""
+        """See the contract: writes to a deleted or replaced file succeed until it is closed."""
         if _identity(self._file) != self._opened:
             return f"{self._file} is not the file that was opened"
         return self._committer.failed_lately()
@@ -567,7 +573,7 @@ class LMDBStore(Store):
         return "lmdb", stats["file_bytes"] - stats["free_bytes"]
 
     def statistics(self) -> dict[str, int]:
-        """Numbers for metrics and tests: revisions, sizes in bytes, entries, readers, queue and batches."""
+        """Returns numbers for metrics and tests: revisions, sizes in bytes, entries, readers, queue and batches."""
         newest, compacted = self._env.revisions()
         committer = self._committer
         return {
@@ -586,7 +592,7 @@ class LMDBStore(Store):
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """What tells a file from another of its name, None where there is none."""
+    """Returns what distinguishes a file from others of its name; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What Python sees of the usual way of a call to etcd; the promises stand at the functions, the design in ``_wire.pxd``."""
+"""Types of the compiled path of a call to etcd. The functions document their guarantees, ``_wire.pxd`` the design."""
 
 import asyncio
 from collections import deque

@@ -1,7 +1,7 @@
-"""Calls on an HTTP/2 connection: what each of them takes. The design stands in ``_wire.pxd``.
+"""The path of every call on an HTTP/2 connection. ``_wire.pxd`` describes the design.
 
-Why C: with dozens of writers the steps of a call, none of which takes long, were a quarter of what a create costs a worker
-(``bench/on_etcd.py``, create).
+It is compiled because with dozens of writers these steps, none of which takes long, were a quarter of a worker's cost of a
+create (``bench/on_etcd.py``, create).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -34,18 +34,18 @@ cdef enum:
     MOST_FRAME = 16384
     FIRST_WINDOW = 65535
 
-cdef double TICK_S = 0.001  # of the loop's clock
+cdef double TICK_S = 0.001  # resolution of the loop's clock
 cdef long LARGEST = (1 << 31) - 1
 cdef long STREAM_WINDOW_ = 4 << 20, WINDOW_ = 16 << 20
 cdef unsigned long MOST_MESSAGE = (1 << 31) - 1
-cdef Py_ssize_t MOST_UNREAD = 32 << 20  # what a peer may leave unread of what it was sent, its own window aside
+cdef Py_ssize_t MOST_UNREAD = 32 << 20  # bytes that may be queued for a peer that does not read, besides its own window
 
 STREAM_WINDOW, WINDOW = STREAM_WINDOW_, WINDOW_
 cdef object _DONE = b"0", _STATUS = b"grpc-status", _OK = b"200", _GRPC = b"application/grpc"
 
 
 class Broken(Exception):
-    """The peer does not keep to the protocol: the connection has to end."""
+    """The peer violates the protocol: the connection has to end."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -73,7 +73,7 @@ cdef inline unsigned char *_frame_head(unsigned char *p, Py_ssize_t n, int kind,
 
 
 cpdef bytes frame(int kind, int flags, long stream, bytes payload=b""):
-    """A frame as it is sent."""
+    """Returns an encoded frame."""
     cdef Py_ssize_t n = PyBytes_GET_SIZE(payload)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, HEAD + n)
     memcpy(_frame_head(<unsigned char *>PyBytes_AS_STRING(out), n, kind, flags, stream), PyBytes_AS_STRING(payload), n)
@@ -87,7 +87,7 @@ cdef bytes _four(long n):
 
 
 cdef bytes _message(bytes message):
-    """With gRPC's prefix: it is not compressed, and so long."""
+    """Adds gRPC's prefix: not compressed, and the length."""
     cdef Py_ssize_t n = PyBytes_GET_SIZE(message)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, 5 + n)
     cdef unsigned char *p = <unsigned char *>PyBytes_AS_STRING(out)
@@ -109,15 +109,15 @@ cdef class Stream:
 
     @property
     def unsent(self):
-        """Whether the request has not wholly been given to the socket: nobody can have begun with it."""
+        """Whether the request has not been passed completely to the socket: the server cannot have begun with it."""
         return not self._id or PyBytes_GET_SIZE(self._left) > 0
 
 
 cdef class Wire:
-    """See ``http2.Connection``, which it is but for what is not every call's."""
+    """See ``http2.Connection``; this is the part of it that every call uses."""
 
     def __init__(self, bytes greeting not None, decoder, tuple handlers not None):
-        """``decoder`` reads blocks of headers, ``handlers`` take frames, by their kind."""
+        """``decoder`` decodes header blocks, ``handlers`` handle frames, by their type."""
         self._out, self._rest = [greeting], b""
         self._decoder, self._seen, self._handlers = decoder, decoder.known, handlers
         self._streams, self._waiting, self._blocked, self.held = {}, deque(), {}, []
@@ -126,10 +126,10 @@ cdef class Wire:
         self._most = LARGEST
         self.leaving = ""
 
-    # -- going out
+    # -- sending
 
     cpdef bytes take(self):
-        """What is to be sent now."""
+        """Returns the bytes to be sent now."""
         cdef list out = self._out
         self._out, self._taken = [], self._next
         return <bytes>out[0] if len(out) == 1 else b"".join(out)
@@ -152,7 +152,7 @@ cdef class Wire:
         return stream
 
     cdef int _whole(self, Stream stream, bytes message) except -1:
-        """A call whose headers and only message are a frame each."""
+        """Sends a call whose headers and only message fit into one frame each."""
         cdef Py_ssize_t b = PyBytes_GET_SIZE(stream._block), m = PyBytes_GET_SIZE(message)
         cdef bytes out = PyBytes_FromStringAndSize(NULL, 2 * HEAD + 5 + b + m)
         cdef unsigned char *p = <unsigned char *>PyBytes_AS_STRING(out)
@@ -171,7 +171,7 @@ cdef class Wire:
         return 0
 
     cpdef _start(self, Stream stream):
-        """It begins, as far as the windows let."""
+        """Begins a call, as far as the windows permit."""
         stream._id = self._next
         self._next += 2
         stream._window = self._stream_room
@@ -180,7 +180,7 @@ cdef class Wire:
         self._pump_one(stream)
 
     cpdef _pump(self, Stream stream):
-        """Sends of what is left as much as the windows let."""
+        """Sends as much of the remaining data as the windows permit."""
         self._pump_one(stream)
 
     cdef int _pump_one(self, Stream stream) except -1:
@@ -200,7 +200,7 @@ cdef class Wire:
         return 0
 
     cpdef _over(self, Stream stream, error):
-        """It is over, with an error or without."""
+        """Ends the call, with an error or without."""
         stream.over, stream.error = True, error
         self._streams.pop(stream._id, None)
         if self._blocked:
@@ -214,10 +214,10 @@ cdef class Wire:
         if stream.ended is not None:
             stream.ended(stream)
 
-    # -- coming in
+    # -- receiving
 
     cpdef feed(self, bytes data):
-        """What the peer sent. Never raises: a peer that breaks the protocol ends the connection."""
+        """Processes received data. Never raises: a peer that violates the protocol ends the connection."""
         cdef Py_ssize_t at = 0, size, end, n
         cdef int kind, flags
         cdef long number
@@ -254,7 +254,7 @@ cdef class Wire:
         self._rest = data[at:] if at < size else b""
 
     def _of(self, long number):
-        """The open stream; None for one that is over."""
+        """Returns the open stream; None for one that has ended."""
         return self._known(number)
 
     cdef Stream _known(self, long number):
@@ -284,7 +284,7 @@ cdef class Wire:
             raise Broken(PROTOCOL_ERROR, "data before headers")
         error = self._gather(stream, data, at, end)
         if error is not None:
-            stream._ended = False  # so that it is told
+            stream._ended = False  # so that the server is told
             self._over(stream, error)
         elif flags & END_STREAM:
             self._over(stream, verdict(stream._headers) or RpcError(Code.INTERNAL, "an answer without trailers"))
@@ -294,7 +294,7 @@ cdef class Wire:
         return 0
 
     cdef object _gather(self, Stream stream, bytes data, Py_ssize_t at, Py_ssize_t end):
-        """Takes messages out of what came; the ``RpcError`` that ends the call, or None."""
+        """Extracts messages from received data; returns the ``RpcError`` that ends the call, or None."""
         cdef const unsigned char *p = <const unsigned char *>PyBytes_AS_STRING(data) + at
         cdef Py_ssize_t n = end - at
         cdef bytearray buffer = stream._buffer
@@ -318,11 +318,11 @@ cdef class Wire:
         return None
 
     def _said(self, long number, int flags, bytes block not None):
-        """A whole block of headers, which may have come in pieces."""
+        """Handles a complete header block, which may have come in pieces."""
         self._told(self._known(number), flags, block)
 
     cdef int _told(self, Stream stream, int flags, bytes block) except -1:
-        """The first headers of an answer, or its trailers."""
+        """Handles the first headers of an answer, or its trailers."""
         headers = self._seen.get(block)
         if headers is None:
             try:
@@ -380,7 +380,7 @@ cdef inline unsigned char *_bytes(unsigned char *p, unsigned char tag, bytes val
 
 
 cdef class PutIf:
-    """A ``TxnRequest``: where ``key`` has the mod revision ``expected`` (None: whatever it has) it is put, else its revision is told."""
+    """A ``TxnRequest``: puts ``key`` if it has the mod revision ``expected`` (None: any); otherwise returns its revision."""
 
     cdef bytes _key, _value
     cdef long long _expected, _lease
@@ -390,7 +390,7 @@ cdef class PutIf:
         self._expected = -1 if expected is None else expected
 
     def SerializeToString(self):
-        """As a message of protobuf's is."""
+        """Returns the encoded message, like a protobuf message does."""
         cdef Py_ssize_t k = PyBytes_GET_SIZE(self._key), v = PyBytes_GET_SIZE(self._value)
         cdef Py_ssize_t key = 1 + _varint_size(k) + k  # as a field
         cdef Py_ssize_t compare = 0 if self._expected < 0 else 2 + key + 1 + _varint_size(self._expected)
@@ -425,7 +425,7 @@ cdef enum:
 
 
 cdef struct Field:
-    # One field of a message: what it says where it is a number, where it lies where it is bytes.
+    # One field of a message: its value if it is a number, its position if it is bytes.
     int number, kind
     unsigned long long value
     const unsigned char *data
@@ -433,7 +433,7 @@ cdef struct Field:
 
 
 cdef inline const unsigned char *_read_varint(const unsigned char *p, const unsigned char *end, unsigned long long *n) noexcept:
-    """What follows the number; NULL where it breaks off, or does not end."""
+    """Returns the end of the number; NULL if it is truncated, or too long."""
     cdef int shift = 0
     cdef unsigned char byte
     n[0] = 0
@@ -448,7 +448,7 @@ cdef inline const unsigned char *_read_varint(const unsigned char *p, const unsi
 
 
 cdef const unsigned char *_field(const unsigned char *p, const unsigned char *end, Field *field) noexcept:
-    """What follows the field that begins at ``p``; NULL for what is none."""
+    """Returns the end of the field that begins at ``p``; NULL if it is invalid."""
     cdef unsigned long long n
     p = _read_varint(p, end, &n)
     if p == NULL or n >> 32 or not n >> 3:
@@ -469,7 +469,7 @@ cdef const unsigned char *_field(const unsigned char *p, const unsigned char *en
 
 
 class Undecoded(ValueError):
-    """No message of the kind that was expected."""
+    """A message that is not of the expected type."""
 
 
 cdef const unsigned char *_next(const unsigned char *p, const unsigned char *end, Field *field) except NULL:
@@ -480,11 +480,11 @@ cdef const unsigned char *_next(const unsigned char *p, const unsigned char *end
 
 
 cdef class Change:
-    """What became of a key: an ``Event`` with its ``KeyValue``."""
+    """A change of a key: an ``Event`` with its ``KeyValue``."""
 
 
 cdef class Watched:
-    """A ``WatchResponse``, with what its header says."""
+    """A ``WatchResponse``, with the values of its header."""
 
 
 cdef int _key_value(Change change, const unsigned char *p, const unsigned char *end) except -1:
@@ -526,7 +526,7 @@ cdef int _header(Watched told, const unsigned char *p, const unsigned char *end)
 
 
 def watched(bytes message not None) -> Watched:
-    """A ``WatchResponse``. Raises ``Undecoded``."""
+    """Parses a ``WatchResponse``. Raises ``Undecoded``."""
     cdef Watched told = Watched.__new__(Watched)
     cdef const unsigned char *p = <const unsigned char *>PyBytes_AS_STRING(message)
     cdef const unsigned char *end = p + PyBytes_GET_SIZE(message)
@@ -556,7 +556,7 @@ def watched(bytes message not None) -> Watched:
 
 
 cdef class Calls:
-    """See ``looped.Looped``, which it is but for the connection's life."""
+    """See ``looped.Looped``; this is the part of it that is not about the connection's lifetime."""
 
     def __init__(self, loop, Wire http2 not None):
         self._loop, self._http2 = loop, http2
@@ -571,7 +571,7 @@ cdef class Calls:
         stream.until = _now_s() + within_s
         if self._latest is None or stream.until < self._look_at:
             self._watch(stream.until)
-        if alone:  # for others to leave with it would wait a turn of the loop
+        if alone:  # waiting for other calls to send with it would take a turn of the loop
             self._flush()
         elif not self._flushing:
             self._flushing = True
@@ -581,7 +581,7 @@ cdef class Calls:
         return stream
 
     cdef int _watch(self, double until) except -1:
-        """Calls are looked at then."""
+        """Sets the timer that checks calls for timeouts."""
         if self._latest is not None:
             self._latest.cancel()
         self._look_at = until
@@ -597,7 +597,7 @@ cdef class Calls:
     cpdef _flush(self):
         cdef bytes out
         self._flushing = False
-        if self._transport.is_closing():  # uvloop would raise; what was not taken is known not to have been sent
+        if self._transport.is_closing():  # uvloop would raise; data that were not taken are known to be unsent
             return
         if self._http2._out:
             out = self._http2.take()
@@ -609,7 +609,7 @@ cdef class Calls:
             self._overflown()
 
     def _look_for_late(self):
-        """Ends the calls whose time is up. One timer for all: few calls take so long."""
+        """Ends the calls whose deadline has passed. A single timer serves all: few calls take so long."""
         cdef double now = _now_s() + TICK_S, until = 0
         cdef Stream stream
         self._latest = None

@@ -1,5 +1,4 @@
-"""A connection for a thread that waits: one call after the other, or one stream of messages. Not for two threads at once, but for what says
-so."""
+"""A connection for a blocking thread: one call after the other, or one stream of messages. Not thread-safe, except where stated."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from kas.store.etcd.rpc.looped import KEEPALIVE_S, KEEPALIVE_TIMEOUT_S, address_
 from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 READ = 1 << 18
-WRITE_S = 10.0  # a server that takes nothing for so long is lost
+WRITE_S = 10.0  # a server that accepts no data for this long is considered lost
 
 
 class Blocking:
-    """A server that has greeted, at the first address of its name where one does. Raises ``OSError`` when that does not happen within
-    ``within_s``."""
+    """A connection whose server has sent its greeting, at the first address of its name that answers. Raises ``OSError`` if
+    that takes longer than ``within_s``."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> None:
         until = time.monotonic() + within_s
@@ -43,7 +42,7 @@ class Blocking:
     def _open(self, to: socket.socket, address: tuple[Any, ...], tls: ssl.SSLContext | None, host: str, until: float) -> None:
         self._http2, self._socket = Connection(), to
         try:
-            to.settimeout(max(0.001, until - time.monotonic()))  # this thread may have had no turn until then
+            to.settimeout(max(0.001, until - time.monotonic()))  # the thread may not have been scheduled until now
             to.connect(address)
             to.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
@@ -61,7 +60,7 @@ class Blocking:
             raise
 
     def _turn(self, until: float) -> None:
-        """Sends what there is to send, and takes what comes first. Raises ``OSError``, ``TimeoutError`` among them."""
+        """Sends pending data, and reads what arrives first. Raises ``OSError``, including ``TimeoutError``."""
         self._socket.settimeout(max(0.001, until - time.monotonic()))
         self._flush()
         data = self._socket.recv(READ)
@@ -76,7 +75,7 @@ class Blocking:
             self._socket.sendall(out)
 
     def idle(self) -> bool:
-        """Whether another call may begin; for a connection that was not looked at for a while."""
+        """Returns whether another call may begin; for a connection that was not used for a while."""
         self._socket.settimeout(0)
         try:
             while data := self._socket.recv(READ):
@@ -88,8 +87,8 @@ class Blocking:
         return False
 
     def call(self, block: bytes, message: bytes, within_s: float, most: int = 0) -> bytes:
-        """The message that answers, of at most so many bytes (0: as many as gRPC allows). Raises ``RpcError``; the connection is of no use
-        then unless ``idle()`` says so."""
+        """Returns the message of the answer, of at most ``most`` bytes (0: as many as gRPC allows). Raises ``RpcError``; the
+        connection is unusable then unless ``idle()`` returns True."""
         until = time.monotonic() + within_s
         stream = self._http2.open(block, message)
         if most:
@@ -110,46 +109,46 @@ class Blocking:
         return stream.messages[0]
 
     def close(self) -> None:
-        """Ends the connection. Idempotent."""
+        """Closes the connection. Idempotent."""
         self._http2.lost("the connection was closed")
         self._socket.close()
 
 
 class Following:
-    """A stream of messages both ways, alone on its connection. Iterating waits for the next messages, gives all that have come, and raises
-    ``RpcError`` at an end that is none; ``send`` and ``cancel`` are for any thread."""
+    """A bidirectional stream of messages, alone on its connection. Iterating waits for the next messages, yields all that
+    have arrived, and raises ``RpcError`` at an abnormal end; ``send`` and ``cancel`` may be called from any thread."""
 
     def __init__(self, connection: Blocking, block: bytes, first: bytes, last: bool = False) -> None:
         self._connection = connection
         self._http2, self._socket = connection._http2, connection._socket
         self._to_send: deque[bytes] = deque()
-        self._lock = threading.Lock()  # of the descriptors: they are not written to after they were closed
+        self._lock = threading.Lock()  # guards the descriptors: they must not be written to after they were closed
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         self._socket.settimeout(0)
-        self._try = True  # there may be something to read
+        self._try = True  # there may be data to read
         self._cancelled = self._closed = False
         self._seen = time.monotonic()
         self._stream = self._http2.open(block, first, last=last, single=False)
 
     def send(self, message: bytes) -> None:
-        """Another message, if there still is somebody to send it to."""
+        """Sends another message, if the stream is still open."""
         self._to_send.append(message)
         self._stir()
 
     def cancel(self) -> None:
-        """Ends it: who iterates gets ``RpcError``. Idempotent."""
+        """Ends the stream: the iterating thread gets ``RpcError``. Idempotent."""
         self._cancelled = True
         self._stir()
 
     def _stir(self) -> None:
         with self._lock:
             if not self._closed:
-                with contextlib.suppress(BlockingIOError):  # it was stirred often enough
+                with contextlib.suppress(BlockingIOError):  # enough wake-ups are pending
                     os.write(self._wake, b"\1")
 
     def close(self) -> None:
-        """Ends it, with the connection. For the thread that iterates. Idempotent."""
+        """Ends the stream and its connection. For the iterating thread. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -178,7 +177,7 @@ class Following:
             self.close()
 
     def _more(self, poll: select.poll) -> None:
-        """Waits until something came, or is to be sent."""
+        """Waits until data has arrived, or is to be sent."""
         try:
             self._flush()
             if self._try and self._received():
@@ -205,7 +204,7 @@ class Following:
             return False
         if not data:
             raise ConnectionError("the server closed the connection")
-        # Of what TLS has taken from the socket poll() knows nothing.
+        # poll() does not see data that TLS has already read from the socket.
         self._try = isinstance(self._socket, ssl.SSLSocket) or len(data) == READ
         self._seen = time.monotonic()
         self._http2.feed(data)

@@ -1,14 +1,14 @@
 """Header blocks of HTTP/2 (RFC 7541), without a dynamic table.
 
-The peer is told that our table has no room (SETTINGS_HEADER_TABLE_SIZE 0), so a block means the same whenever it comes, and the few that
-servers repeat are looked up. What we send is literal.
+The peer is told that our table has size 0 (SETTINGS_HEADER_TABLE_SIZE), so a block always has the same meaning, and the few
+blocks that servers repeat are cached. Blocks that we send are literal.
 """
 
 from __future__ import annotations
 
 Headers = dict[bytes, bytes]
 
-# RFC 7541, appendix A: names, and values behind the "=".
+# RFC 7541, appendix A: names, with values after the "=".
 STATIC = tuple(
     tuple(entry.encode().split(b"=")) if "=" in entry else (entry.encode(), b"")
     for entry in (
@@ -22,8 +22,8 @@ STATIC = tuple(
         "strict-transport-security", "transfer-encoding", "user-agent", "vary", "via", "www-authenticate",
     )
 )  # fmt: skip
-# RFC 7541, appendix B: how many bits the code of each byte has, and of the end; "a" stands for 5. The codes follow from that: those of one
-# length are consecutive, shorter ones come first.
+# RFC 7541, appendix B: the code length in bits for each byte, and for the end; "a" means 5. The codes follow from the
+# lengths: codes of the same length are consecutive, shorter ones come first.
 LENGTHS = (
     "isxxxxxxxtzxxzxxxxxxxxzxxxxxxxxxbffhibdgffdgdbbbaaabbbbbbbcdkbhfibccccccccccccccccccccccdcdioijbkaba"
     "babbbaccbbbabcbaabccccckgjixprpprrrsrssssststtrstssssqrsrsstrqprrssqsrrtqrssqqrqsrssprrrsrrsvvporsru"
@@ -34,7 +34,7 @@ REMEMBERED, REMEMBERED_BYTES = 64, 256
 
 
 class Malformed(ValueError):
-    """No header block, or one that uses a table that is not there."""
+    """An invalid header block, or one that refers to a dynamic table."""
 
 
 def _codes() -> dict[tuple[int, int], int]:
@@ -50,7 +50,7 @@ CODES = _codes()
 
 
 def huffman(data: bytes) -> bytes:
-    """What a coded string says. Raises ``Malformed``."""
+    """Returns the decoded string. Raises ``Malformed``."""
     out, code, bits = bytearray(), 0, 0
     for byte in data:
         for shift in range(7, -1, -1):
@@ -69,7 +69,7 @@ def huffman(data: bytes) -> bytes:
 
 
 def _integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
-    """A number whose first bits are the last ``prefix`` of a byte, and where it ends."""
+    """Returns an integer that begins in the last ``prefix`` bits of a byte, and its end."""
     most = (1 << prefix) - 1
     value = block[at] & most
     at += 1
@@ -113,7 +113,7 @@ def _decode(block: bytes) -> Headers:
             if size:
                 raise Malformed("a table larger than was offered")
             continue
-        else:  # a literal; whether it would be remembered does not matter in a table without room
+        else:  # a literal; indexing has no effect with a table of size 0
             index, at = _integer(block, at, 6 if first & 64 else 4)
             if index:
                 name = _static(index)[0]
@@ -125,13 +125,13 @@ def _decode(block: bytes) -> Headers:
 
 
 class Decoder:
-    """Reads blocks; remembers small ones (``known``)."""
+    """Decodes blocks; caches small ones (``known``)."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, Headers] = {}
 
     def decode(self, block: bytes) -> Headers:
-        """The last value of each name. Not to be changed. Raises ``Malformed``."""
+        """Returns the last value of each name; the result must not be changed. Raises ``Malformed``."""
         known = self.known.get(block)
         if known is not None:
             return known
@@ -158,5 +158,5 @@ def _length(n: int) -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """One header of a block, as it is, never remembered by the peer."""
+    """Returns a literal header that is never indexed by the peer."""
     return b"\x10" + _length(len(name)) + name + _length(len(value)) + value

@@ -1,10 +1,11 @@
-"""One HTTP/2 connection to a gRPC server (RFC 9113), without a socket: bytes that came go in, bytes to send come out.
+"""One HTTP/2 connection to a gRPC server (RFC 9113), without a socket: received bytes go in, bytes to send come out.
 
-Its owner, on one thread at a time, calls ``feed`` with what the peer sent, and sends what ``take`` gives after each call. A stream is one
-call: its messages gather in ``messages``, ``over`` says that it ended, and ``error`` how. Whatever the peer does, what is held for it is
-bounded: a header block by ``MOST_HEADERS``, what was not read by the windows, an answer with one message (``single``) by that message.
+Its owner, on one thread at a time, calls ``feed`` with received data, and sends the result of ``take`` after each call. A
+stream is one call: its messages are collected in ``messages``, ``over`` says that it has ended, and ``error`` how. Whatever
+the peer does, memory is bounded: a header block by ``MOST_HEADERS``, unread data by the windows, an answer with one message
+(``single``) by that message.
 
-What every call passes is compiled (``_wire.pxd``).
+The path of every call is compiled (``_wire.pxd``).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ END_HEADERS, PADDED, WITH_PRIORITY = 4, 8, 32
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 0, 1, 3, 6, 7, 8, 9
 TABLE_SIZE, ENABLE_PUSH, MOST_STREAMS, INITIAL_WINDOW, FRAME_SIZE, HEADER_LIST = range(1, 7)
 
-MOST_FRAME = 16384  # the least that every peer has to accept, and the most that we do
+MOST_FRAME = 16384  # the minimum that every peer must accept, and our maximum
 MOST_HEADERS, MOST_CONTINUED = 16384, 32
-MOST_HELD = 16  # pings that wait to be answered
-LARGEST = (1 << 31) - 1  # of windows and stream numbers
+MOST_HELD = 16  # pings waiting to be answered
+LARGEST = (1 << 31) - 1  # maximum of windows and stream numbers
 FIRST_WINDOW = 65535
 
 _setting, _number, _two, _prefix = Struct(">HI"), Struct(">I"), Struct(">II"), Struct(">BI")
@@ -45,31 +46,33 @@ GREETING = (
 
 
 class Connection(Wire):
-    """See above. ``ready``: the peer has greeted. ``leaving``: why no call may begin any more; "" while one may. ``closed``: it is over,
-    all streams with it. ``heard`` changes when something came. ``held``: answers to pings which wait for ``answer_pings``."""
+    """See above. ``ready``: the peer has sent its greeting. ``leaving``: why no call may begin any more, "" while calls may
+    begin. ``closed``: the connection and all its streams have ended. ``heard`` changes when data arrives. ``held``: answers
+    to pings that wait for ``answer_pings``."""
 
     def __init__(self, hold_pings: bool = False) -> None:
-        """``hold_pings``: who owns it answers them, by and by. gRPC's servers measure the connection with a ping for what they receive
-        while none is open: answered at once, each call brings another one, and a wake-up of both sides."""
+        """``hold_pings``: the owner answers pings, after a delay. gRPC's servers measure the connection with a ping when they
+        receive data and none is pending: if it were answered at once, each call would cause another ping, and wake both
+        sides."""
         super().__init__(GREETING, Decoder(), HANDLERS)
         self._hold_pings = hold_pings
 
-    # -- going out
+    # -- sending
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a call is in progress."""
         return bool(self._streams or self._waiting)
 
     def open(
         self, block: bytes, message: bytes, *, last: bool = True, single: bool = True, ended: Callable[[Stream], None] | None = None
     ) -> Stream:
-        """Begins a call with its first message; ``last``: there is no other. ``ended(stream)`` is called when it is over. Raises
+        """Begins a call with its first message; ``last``: it is the only one. ``ended(stream)`` is called at its end. Raises
         ``RpcError`` when no call may begin."""
         return self.begin(block, message, last, single, ended)
 
     def send(self, stream: Stream, message: bytes) -> None:
-        """Another message of a call; of one that is over nothing is sent."""
+        """Sends another message of a call; does nothing if the call has ended."""
         if not stream.over:
             stream._left += _prefix.pack(0, len(message)) + message
             if stream._id:
@@ -92,26 +95,26 @@ class Connection(Wire):
             self._over(stream, error)
 
     def ping(self) -> None:
-        """Asks for a sign of life."""
+        """Sends a ping, to check that the peer is alive."""
         self._out.append(frame(PING, 0, 0, b"kas-ping"))
 
     def answer_pings(self) -> None:
-        """Answers what was held."""
+        """Answers the held pings."""
         self._out += [frame(PING, ACK, 0, ping) for ping in self.held]
         self.held.clear()
 
     def lost(self, why: str) -> None:
-        """The connection is no more: every call ends, its outcome unknown unless it was not sent. Idempotent."""
+        """Ends every call of a lost connection, with an unknown outcome unless it was not sent. Idempotent."""
         self.closed = True
         self.leaving = self.leaving or why
         for stream in (*self._streams.values(), *self._waiting):
             self._waiting.clear()
             self._over(stream, RpcError(Code.UNAVAILABLE, why, unsent=stream.unsent or stream._id >= self._taken))
 
-    # -- coming in
+    # -- receiving
 
     def _ignored(self, flags: int, stream: int, data: bytes, at: int, end: int) -> None:
-        """Priorities are advice."""
+        """Ignores priorities, which are only advice."""
 
     def _pushed(self, flags: int, stream: int, data: bytes, at: int, end: int) -> None:
         raise Broken(PROTOCOL_ERROR, "a push")
@@ -227,7 +230,7 @@ class Connection(Wire):
         self._pump_all()
 
 
-# Of frames by kind. DATA is the Wire's, as are usual HEADERS.
+# Handlers by frame type. Wire handles DATA, and the usual HEADERS.
 HANDLERS = (
     None, Connection._headers, Connection._ignored, Connection._reset, Connection._settings, Connection._pushed, Connection._pinged,
     Connection._went, Connection._widened, Connection._continued,

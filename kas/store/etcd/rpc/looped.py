@@ -13,19 +13,20 @@ from kas.store.etcd.rpc.status import Code, RpcError, reason
 
 # Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
 KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
-LEAST_DIAL_S = 2.0  # for one address, where there is as much (Go: net.partialDeadline)
-# After which a ping is answered: servers wait for seconds.
+LEAST_DIAL_S = 2.0  # for one address, if that much is left (Go: net.partialDeadline)
+# Delay before a ping is answered: servers wait for seconds.
 ANSWER_PING_S = 0.2
 
 
 def succeeded(stream: Stream) -> bool:
-    """Whether a call that is over has its one message."""
+    """Returns whether an ended call has its one message."""
     return stream.error is None and len(stream.messages) == 1
 
 
 def failure(stream: Stream) -> RpcError:
-    """Why a call that is over did not succeed. Anew each time: what is raised leads to its stream by its traceback, and must not be led to
-    by it, else a request of megabytes stays until somebody looks for cycles."""
+    """Returns why an ended call failed. The exception is created anew each time: once raised, its traceback refers to the
+    stream, and if the stream referred to it, a request of megabytes would stay until the next garbage collection of
+    cycles."""
     error = stream.error
     if error is None:
         return RpcError(Code.INTERNAL, "an answer without a message")
@@ -33,19 +34,20 @@ def failure(stream: Stream) -> RpcError:
 
 
 def answer(stream: Stream) -> bytes:
-    """The message that answered a call that is over. Raises ``RpcError``."""
+    """Returns the message that answered an ended call. Raises ``RpcError``."""
     if not succeeded(stream):
         raise failure(stream)
     return stream.messages[0]
 
 
 class Looped(Calls, asyncio.Protocol):
-    """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others; one that is told of, and the only one
-    under way, leaves at once.
+    """Created by ``dial``. Calls begin at once, and are sent together at the end of the loop's turn; a call with ``told``
+    that is the only one in progress is sent at once.
 
-    ``begin(block, message, within_s, told)`` is a call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises
-    ``RpcError``, too. Who does not wait to the end says ``leave``. ``told``, which must not raise, is called instead of a waiter when the
-    call is over; ``answer`` says how."""
+    ``begin(block, message, within_s, told)`` begins a call, whose ``waiter`` gets the message of the answer, or ``RpcError``;
+    it may also raise ``RpcError``. A caller that stops waiting calls ``leave``. With ``told``, which must not raise, there is
+    no waiter: it is called at the end of the call, and ``answer`` gives the result.
+    """
 
     _http2: Connection
 
@@ -68,7 +70,7 @@ class Looped(Calls, asyncio.Protocol):
         waiter.set_exception(failure(stream))
 
     def leave(self, stream: Stream) -> None:
-        """Nobody waits any more. The server is told to give up what it has not begun."""
+        """Cancels a call that nothing waits for any more. The server is told to drop it."""
         if not stream.over:
             self._http2.cancel(stream, RpcError(Code.CANCELLED, "nobody waits", stream.unsent))
             self._flush()
@@ -78,17 +80,17 @@ class Looped(Calls, asyncio.Protocol):
         self._flush()
 
     def _overflown(self) -> None:
-        """The connection is over, or the server does not read."""
+        """Ends the transport of a connection that is over, or whose server does not read."""
         unread = self._transport.get_write_buffer_size()
         if not self._http2.closed:
             self._http2.lost("the server does not read")
-        if unread:  # nothing that is left matters
+        if unread:  # the remaining data do not matter
             self._transport.abort()
         else:
             self._transport.close()
 
     def _look(self) -> None:
-        """Whether the server lives: asked after a while in which nothing came though somebody waits."""
+        """Checks that the server is alive, if nothing has arrived for a while though a call waits."""
         self._alive = None
         if self._http2.heard != self._seen:
             self._pinged = False
@@ -105,7 +107,7 @@ class Looped(Calls, asyncio.Protocol):
             self._alive = self._loop.call_later(KEEPALIVE_TIMEOUT_S if self._pinged else KEEPALIVE_S, self._look)
 
     def close(self) -> None:
-        """Ends the connection and its calls. Idempotent."""
+        """Closes the connection and ends its calls. Idempotent."""
         self._http2.lost("the connection was closed")
         self._transport.close()
         self._stop_timers()
@@ -120,7 +122,7 @@ class Looped(Calls, asyncio.Protocol):
         self._http2.answer_pings()
         self._flush()
 
-    # -- asyncio's
+    # -- asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
@@ -128,7 +130,7 @@ class Looped(Calls, asyncio.Protocol):
         self._flush()
 
     def _heed(self) -> None:
-        """What came may have been the greeting, or pings that nobody answers yet."""
+        """Handles received data that may have been the greeting, or pings that are not answered yet."""
         if self._greeting and self._http2.ready:
             self._greeting = False
             if not self.greeted.done():
@@ -146,7 +148,8 @@ class Looped(Calls, asyncio.Protocol):
 
 
 async def dial(host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> Looped:
-    """A connection to a server that has greeted, at the first address of its name where one does. Raises ``OSError``."""
+    """Returns a connection whose server has sent its greeting, at the first address of its name that answers. Raises
+    ``OSError``."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(within_s):
         until = loop.time() + within_s
@@ -154,7 +157,7 @@ async def dial(host: str, port: int, tls: ssl.SSLContext | None, within_s: float
         for left, (family, *_, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
             try:
                 async with asyncio.timeout(address_share(until - loop.time(), left)):
-                    numeric = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]  # with its zone
+                    numeric = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]  # including its zone
                     return await _dial(numeric, port, family, tls, host)
             except OSError:
                 if left == 1:
@@ -178,5 +181,6 @@ async def _dial(address: str, port: int, family: int, tls: ssl.SSLContext | None
 
 
 def address_share(left_s: float, left: int) -> float:
-    """How long one of the addresses that are left of a name may take, as Go's net.Dialer has it: so that there is time for the others."""
+    """Returns the timeout for one of the remaining addresses of a name, as Go's net.Dialer does, so that there is time for
+    the others."""
     return max(left_s / left, min(left_s, LEAST_DIAL_S))

@@ -1,4 +1,4 @@
-"""What calls end with: gRPC's status codes, and how trailers and HTTP say them."""
+"""Outcomes of calls: gRPC's status codes, and their form in trailers and HTTP statuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
-# What an answer that is not gRPC's means (grpc: doc/http-grpc-status-mapping.md).
+# The codes for answers that are not gRPC's (grpc: doc/http-grpc-status-mapping.md).
 OF_HTTP = {
     b"400": Code.INTERNAL, b"401": Code.UNAUTHENTICATED, b"403": Code.PERMISSION_DENIED, b"404": Code.UNIMPLEMENTED,
     b"429": Code.UNAVAILABLE, b"502": Code.UNAVAILABLE, b"503": Code.UNAVAILABLE, b"504": Code.UNAVAILABLE,
@@ -39,8 +39,8 @@ OF_HTTP = {
 
 
 class RpcError(Exception):
-    """A call that did not succeed. ``unsent``: it is certain that the server did not begin with it. ``told``: these are the words of the
-    server's program, not of a connection, or of something between."""
+    """A failed call. ``unsent``: it is certain that the server did not begin with it. ``told``: the error comes from the
+    server's program, not from a connection or a proxy."""
 
     def __init__(self, code: Code, details: str, unsent: bool = False, told: bool = False) -> None:
         super().__init__(f"{code.name}: {details}")
@@ -48,7 +48,7 @@ class RpcError(Exception):
 
 
 def reason(e: Exception) -> str:
-    """What is wrong with a connection, without numbers and places in a library's source."""
+    """Returns what is wrong with a connection, without error numbers and positions in a library's source."""
     if isinstance(e, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {e.verify_message}"
     if isinstance(e, ssl.SSLError):
@@ -57,7 +57,8 @@ def reason(e: Exception) -> str:
 
 
 def verdict(headers: Headers) -> RpcError | None:
-    """What the last headers of an answer say; None: it succeeded. Without gRPC's status it is HTTP's."""
+    """Returns the outcome according to an answer's last headers; None: it succeeded. Without a gRPC status the HTTP status
+    counts."""
     said = headers.get(b"grpc-status")
     if said == b"0":
         return None

@@ -1,18 +1,18 @@
-# A question that is asked again and again, of which only the revision matters that its answer tells: whose headers are looked up anew only
-# when somebody else is to be asked, or as somebody else.
+# A call that is repeated with the same request, and of whose answer only the revision is used. Its connection and headers are
+# looked up again only when the server or the credentials change.
 #
-# Why C: a read that has to be as new as etcd waits for one, and where few share it, it is most of what such a read costs more than another
-# (bench/on_etcd.py, get-newest-1).
+# It is compiled because a read that must be as new as etcd waits for such a call; if few reads share it, it is most of the
+# additional cost of such a read (bench/on_etcd.py, get-newest-1).
 
 
 cdef class Question:
-    """See ``kas.store.etcd.client.Asked``, which it is but for finding out whom to ask."""
+    """See ``kas.store.etcd.sharedcall.SharedCall``, which adds finding a connection."""
 
     def __init__(self, client, bytes message not None, double within_s):
         self._client, self._message, self._within_s = client, message, within_s
 
     def ask(self, told) -> bool:
-        """Whether it leaves now; ``told(stream)``, which must not raise, is called once the call is over."""
+        """Returns whether the call could be begun now; ``told(stream)``, which must not raise, is called at its end."""
         cdef Calls connection = self._connection
         if (
             connection is None or connection._http2.leaving
@@ -28,7 +28,7 @@ cdef class Question:
         return True
 
     def revision(self, Stream stream not None) -> int:
-        """What the header of its answer says; -1 where it was not answered."""
+        """Returns the revision in the header of the answer; -1 if there is no answer."""
         cdef bytes message
         if stream.error is not None or len(stream.messages) != 1:
             return -1
@@ -37,7 +37,7 @@ cdef class Question:
 
 
 cdef long long _header_revision(const unsigned char *p, Py_ssize_t size) noexcept:
-    """That of a message whose first field is its header, as of each answer of etcd's; -1 for what is none."""
+    """Returns the revision of a message whose first field is its header, as in all answers of etcd; -1 for an invalid message."""
     cdef const unsigned char *end = p + size
     cdef const unsigned char *within
     cdef Field field, inner
@@ -58,9 +58,11 @@ cdef long long _header_revision(const unsigned char *p, Py_ssize_t size) noexcep
 
 
 def succeeded_at(Stream stream not None) -> int:
-    """The revision of the transaction that a call has made, as its answer, a ``TxnResponse``, says; 0 for everything else.
+    """Returns the revision of a successful transaction according to the answer of its call, a ``TxnResponse``; 0 in all other
+    cases.
 
-    Why C: of what an answer brought a write this was a fifth."""
+    It is compiled because it was a fifth of the cost of handling a write's answer.
+    """
     cdef bytes message
     cdef const unsigned char *p
     cdef const unsigned char *end
