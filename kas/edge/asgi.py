@@ -87,8 +87,7 @@ class App:
             await rest
 
     def begin(self, scope: dict, receive, send, watcher: Any = None, spawn: Spawn | None = None) -> Coroutine[Any, Any, None] | None:
-        """Answers what can be answered at once, without waiting. Returns the rest of the work for a task to run, or
-        None.
+        """Answers what can be answered at once, without waiting. Returns the rest of the work for a task to run, or None.
 
         With ``spawn``, a request may be parked instead: ``PARKED`` is returned, and later ``watcher`` is told of the
         end of the request, or ``spawn`` is called with the rest of the work.

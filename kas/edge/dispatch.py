@@ -268,8 +268,7 @@ class Dispatcher:
         self._waiting += 1
 
     def _credential(self, scope: dict[str, Any], introductions: Introductions | None) -> tuple[int, bool]:
-        """A hash that identifies the client before it is authenticated, and whether its credential is known to be
-        valid.
+        """A hash that identifies the client before it is authenticated, and whether its credential is known to be valid.
 
         It is made of the first of these that applies: a valid Authorization header, with the user it impersonates;
         valid client certificates, with the users that a proxy names and impersonates; the connection, for an unknown
@@ -390,8 +389,7 @@ class Dispatcher:
         return True
 
     def gives(self) -> Awaitable[None] | None:
-        """Returns what the running task has to await before it sends a large response; None for every task but the
-        flood's.
+        """Returns what the running task has to await before it sends a large response; None for every task but the flood's.
 
         Granian's thread, which reads for all clients, encrypts and writes such a response in one go. The flood's
         task lets requests that arrived in the meantime go first, as far as they can be answered at once. While

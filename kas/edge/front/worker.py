@@ -1,4 +1,4 @@
-"""A worker as the front sees it: where it takes connections, and the channel on which they are introduced."""
+"""A worker as the front sees it: where it accepts connections, and the channel that introduces them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ READ_BYTES = 1 << 16
 
 
 class Worker:
-    """``joined`` while the worker listens to introductions: only then it is given connections, at ``address``, or at ``streams`` when they
-    ask for SPDY. ``changed`` is called when that changes. ``relays`` are its connections, by their addresses."""
+    """One worker. ``joined`` is true while the worker reads introductions; only then is it given connections, at
+    ``address``, or at ``streams`` if they ask for SPDY. ``changed`` is called when that changes. ``relays`` are its
+    connections by address."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, address: str, introductions: str, changed: Callable[[], None], streams: str = ""
@@ -25,11 +26,11 @@ class Worker:
         self.relays: dict[str, Any] = {}
         self.joined = False
         self._sock: socket.socket | None = None
-        self._pending = b""  # bounded by what the relays that wait have to say
+        self._pending = b""  # bounded by what the waiting relays have to tell
         self._then: list[Callable[[], None]] = []
 
     def join(self) -> None:
-        """Tries until the worker is there, also when it comes back after its end."""
+        """Tries until the worker can be reached, also when it comes back after its end."""
         sock = socket.socket(socket.AF_UNIX)
         sock.setblocking(False)
         try:
@@ -44,7 +45,8 @@ class Worker:
         self._changed()
 
     def tell(self, message: bytes, then: Callable[[], None]) -> None:
-        """Calls ``then`` once the message, and all before it, is with the worker's kernel; at once when the worker has gone."""
+        """Sends a message and calls ``then`` once it, and all before it, is in the worker's socket; at once if the
+        worker is gone."""
         self._then.append(then)
         if self.joined:
             self._pending += message
@@ -76,7 +78,7 @@ class Worker:
             return
         except OSError:
             data = b""
-        if not data or self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # libuv looks no more at a socket with an error
+        if not data or self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # libuv no longer polls a socket with an error
             self._leave()
             return
         for body in self._messages.of(data):
