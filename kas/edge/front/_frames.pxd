@@ -10,11 +10,11 @@
 #     reset      starts the count again
 #     http2      False once it is known that the client speaks another protocol
 #
-# No input is trusted: a length says only how many bytes are skipped, and nothing is read beyond the piece. Nothing is kept but a frame header
-# that arrives in pieces. For one thread.
+# No input is trusted: a length says only how many bytes are skipped, and nothing is read beyond the piece. Nothing is kept but a frame
+# header that arrives in pieces. For one thread.
 #
-# Why C: pings are frames of 17 bytes, and so are their answers, 3,855 in a piece of 64 KiB. In Python that was 2.5 ms of the front's event loop
-# for each piece, and 20 ms of delay for other clients while eight connections sent pings; here it is 33 us.
+# Why C: pings are frames of 17 bytes, and so are their answers, 3,855 in a piece of 64 KiB. In Python that was 2.5 ms of the front's event
+# loop for each piece, and 20 ms of delay for other clients while eight connections sent pings; here it is 33 us.
 
 
 cdef struct Head:
