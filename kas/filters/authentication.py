@@ -186,13 +186,9 @@ def authentication(
     authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None],
     vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()), remembered: Remembered | None = None,
 ) -> Filter:  # fmt: skip
-    """Sets the user of a request, or refuses it with 401.
-
-    ``authenticator()`` returns the authenticator to use. It is called for each request that is not remembered,
-    because credentials are loaded after the chain is built. ``revoked(forget)`` registers what to call when a
-    credential may have been revoked. ``vouching`` are the names and the prefixes of the headers of authenticating
-    proxies, which nothing behind this filter sees.
-    """
+    """Sets the user of a request, or refuses it with 401. ``authenticator()`` is called for each request that is not remembered,
+    because credentials are loaded after the chain is built. ``revoked(forget)`` registers what to call when a credential may have been
+    revoked. ``vouching`` are the names and prefixes of the headers of authenticating proxies, which nothing behind this filter sees."""
     succeeded = (timer := Timer(seconds := _durations(registry), ("success",))).add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := remembered or Remembered()).forget)
