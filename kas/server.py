@@ -253,7 +253,7 @@ class Server:
         self._authorities = Texts()
         self.bootstrapper = Bootstrapper(self.registries, self._wanted, self._authorities.changed)
 
-    # --- who and whether
+    # --- authentication and authorization
 
     def _build_auth(self) -> None:
         o, raw = self.options, self.options.raw

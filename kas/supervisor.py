@@ -89,7 +89,7 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
 
 
 def _load(o: Completed) -> None:
-    """Imports what the workers run once, so that they share its pages. A single worker shares with nobody and imports for itself."""
+    """Imports what the workers run once, so that they share its pages. A single worker imports for itself."""
     if o.workers == 1:
         return
     look_for_no_cycles()
@@ -255,7 +255,7 @@ class _Supervisor:
             raise StartError(unwritable(self.options, e)) from None
         os.write(report, b"ok")
         os.close(report)
-        os.nice(10)  # gives way to workers that load on the same processor
+        os.nice(10)  # workers that load on the same processor come first
         prepare_later(self.options, lambda why: _say(self.options, why))
 
     def _await_prepared(self, child: Worker) -> bool:

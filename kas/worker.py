@@ -125,7 +125,7 @@ def work(
             use_environment(proxies.of)
     log.info("start: worker %d loaded %.0f ms after its fork", index, age_s() * 1000)
     try:
-        # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own
+        # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only represents its own
         # scheduler.
         loop = uvloop.new_event_loop()
         loop.set_default_executor(Threads())

@@ -99,7 +99,7 @@ class Exchange(Wire, asyncio.Protocol):
         return found
 
     def late(self) -> None:
-        """The time for the response is up: whoever awaits it gets a BackendError."""
+        """Called when the time for the response is up: fails its future with BackendError."""
         if self._answer is not None:
             self._fail(BackendError("context deadline exceeded"))
 
@@ -109,7 +109,7 @@ class Exchange(Wire, asyncio.Protocol):
         if self._transport is not None:
             give_up(self._transport)
 
-    # --- what the loop tells
+    # --- asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts the handshake; without TLS the connection is ready."""
@@ -273,7 +273,7 @@ class Exchange(Wire, asyncio.Protocol):
             self._done()  # the body ends with the connection
 
     def _broken(self, exc: OSError) -> BackendError:
-        """The error for whoever awaits a connection that broke."""
+        """The error for a request whose connection broke."""
         if isinstance(exc, ssl.SSLError):
             return BackendError(tls_text(exc))
         kind = BackendError if self.head is _NO_HEAD else BodyError

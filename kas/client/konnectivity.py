@@ -124,7 +124,7 @@ class Tunnel(asyncio.Transport):
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._receive()), loop.create_task(self._send())]
 
-    # --- what came
+    # --- receiving
 
     async def _receive(self) -> None:
         error: Exception | None = None
@@ -173,7 +173,7 @@ class Tunnel(asyncio.Transport):
             self._lost = True
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
 
-    # --- what goes
+    # --- sending
 
     async def _send(self) -> None:
         try:
@@ -234,7 +234,7 @@ class Tunnel(asyncio.Transport):
         self._stream.cancel()
         self._tasks.append(asyncio.get_running_loop().create_task(self._channel.close()))
 
-    def _force_close(self, exc: BaseException | None) -> None:  # asyncio's TLS ends what it stands on by this
+    def _force_close(self, exc: BaseException | None) -> None:  # called by asyncio's TLS to end its transport
         self.abort()
 
     def pause_reading(self) -> None:

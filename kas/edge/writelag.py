@@ -31,8 +31,8 @@ class Exchange(Protocol):
 class WriteLag:
     """Probes granian's thread and tells whether to hold back responses.
 
-    ``given`` is the number of responses given since the last probe, ``over`` an exchange that is over; whoever gives
-    a response updates both. ``resume()`` is called when a probe has been answered.
+    ``given`` is the number of responses given since the last probe, ``over`` an exchange that is over; every caller
+    that gives a response updates both. ``resume()`` is called when a probe has been answered.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resume: Callable[[], object], clock: Callable[[], float]) -> None:

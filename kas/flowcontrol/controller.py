@@ -94,7 +94,7 @@ class FlowControl:
             Reflector(source, prefix, _Part(self, resource, prefix)).start()
         self.configure()  # there may be hundreds of large ones, and the first request, and all behind it, would wait
 
-    # --- the objects
+    # --- API objects
 
     def changed(self, resource: str, objects: Mapping[str, Obj | None], all_there_are: bool) -> None:
         """Takes the stored objects by name (None: deleted). ``all_there_are``: there are no others."""
@@ -243,7 +243,7 @@ class FlowControl:
             pass
 
     async def adjust_in_turns(self) -> None:
-        """Like ``adjust``, but gives way to other tasks: there may be thousands of levels."""
+        """Like ``adjust``, but lets other tasks run in between: there may be thousands of levels."""
         time_slice = TimeSlice()
         for _ in self._adjusting():
             if time_slice.over:
@@ -369,7 +369,7 @@ class FlowControl:
             req.aside += time.monotonic() - ticket.arrived
         return None if runs else self._refused(ticket)
 
-    # --- what the engine asks for
+    # --- callbacks of the engine
 
     def later(self, seconds: float, level: Level, queue: Queue | None, seats: int) -> None:
         """Schedules the release of seats of a level in so many seconds."""

@@ -376,7 +376,7 @@ class Relay:
             pass  # the connection is over either way
         self.close()
 
-    # --- what it holds, and its end
+    # --- memory, and the end
 
     def held(self) -> Held[Relay] | None:
         """What is held for the client, if it has not taken everything; None otherwise. May be called from any

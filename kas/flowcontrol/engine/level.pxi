@@ -216,7 +216,7 @@ cdef class Level:
                 break
         return best
 
-    # --- the way of a request
+    # --- the life of a request
 
     cdef int admit(self, Ticket t) except -1:
         """Returns RUNS, WAITS, NO_SEATS or QUEUE_FULL."""
