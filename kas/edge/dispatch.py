@@ -52,16 +52,16 @@ log = logging.getLogger("kas.edge")
 
 TURN_S = 0.02  # length of a turn of the event loop, after which requests are queued; a hundred GETs take half of it
 SHARED_TURN_S = 0.0003  # the same while several users send requests: half a dozen GETs
-BEGUN = 8  # queued requests that one turn begins, unless it or the work between turns took too long
-HANDS = 2  # times the processor is yielded: once for the thread that reads and writes, once for the one that hands requests over
+QUEUED_PER_TURN = 8  # queued requests that one turn begins, unless it or the work between turns took too long
+YIELDS = 2  # times the processor is yielded: once for the thread that reads and writes, once for the one that hands requests over
 HOLD_S = 0.002  # how long the flood's next request waits for its previous one, and for a large response to another user
 LONGEST_S = 0.005  # the longest wait for that response, from the start of the flood's previous request
 STEPS = 2  # turns of the event loop until a new arrival is answered: one begins it, the next runs the first step of its task
 # A flow with this many times the pending requests of all others is a flood. With 1, two users who send the same load
 # would lose more than half of their throughput, because a flood is limited to one request a turn.
-FLOOD = 4
-UNASKED = 7 * BATCH  # responses to flows with nothing queued, beyond the usual batch, before the write lag is checked
-PUT_DOWN_S = 0.005  # of a turn, for reading heads and queueing them: 25,000 requests that arrived at once held the event loop for a second
+FLOOD_FACTOR = 4
+UNPROBED = 7 * BATCH  # responses to flows with nothing queued, beyond the usual batch, before the write lag is checked
+ENQUEUE_S = 0.005  # of a turn, for reading heads and queueing them: 25,000 requests that arrived at once held the event loop for a second
 HEADS_BYTES = 32 << 20  # of heads of queued requests; beyond that only small heads are queued
 SMALL_HEAD = 4 << 10
 
@@ -78,7 +78,7 @@ class GranianRequest(Protocol):
         """The exchange's ``receive`` and ``send``."""
 
 
-class _Dismissed:
+class _Refused:
     """What is kept of a request that is to be refused: its exchange, but not its head."""
 
     __slots__ = ("proto",)
@@ -107,7 +107,7 @@ class RequestTask(Protocol):
 Begin = Callable[[Any, dict[str, Any] | None], RequestTask | None]  # without a scope the request is refused
 Shows = Callable[[bytes, str, "bytes | None"], "Hashable | None"]
 Arrived = tuple[Begin, "Introductions | None", Any]
-PutDown = tuple[Begin, Any, dict[str, Any], int, int]  # with the size of its head, and its connection if the credential is unknown, else 0
+Queued = tuple[Begin, Any, dict[str, Any], int, int]  # with the size of its head, and its connection if the credential is unknown, else 0
 
 
 class Dispatcher:
@@ -141,26 +141,26 @@ class Dispatcher:
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._lone, self._alone = lone, False  # and whether it was when the last turn began
         self._shows, self._naming, self._spoke = shows, tuple(naming), spoke
-        self._knows, self._acts, self._behind = knows, acts, WriteLag(loop, self._written, clock)
+        self._knows, self._acts, self._write_lag = knows, acts, WriteLag(loop, self._written, clock)
         self._due = False  # whether a turn is scheduled
-        self._anew = False  # whether the scheduled turn is put off once, for the first step of a fresh request's task
-        self._come: deque[Arrived] = deque()
-        self._flows: OrderedDict[int, deque[PutDown]] = OrderedDict()  # by credential; the next one to serve is first
+        self._deferred = False  # whether the scheduled turn is put off once, for the first step of a fresh request's task
+        self._arrivals: deque[Arrived] = deque()
+        self._flows: OrderedDict[int, deque[Queued]] = OrderedDict()  # by credential; the next one to serve is first
         self._fresh: OrderedDict[int, None] = OrderedDict()  # flows of which nothing has been begun since they were empty
-        self._good: OrderedDict[int, None] = OrderedDict()  # those of ``_fresh`` whose credential is known to be valid
-        self._let: dict[int, int] = {}  # by credential: requests begun since granian's thread fell behind
-        self._dismissed: deque[tuple[Begin, _Dismissed]] = deque()  # to be refused
-        self._strangers = UnauthenticatedShare(strangers, clock)
+        self._valid: OrderedDict[int, None] = OrderedDict()  # those of ``_fresh`` whose credential is known to be valid
+        self._begun_in_lag: dict[int, int] = {}  # by credential: requests begun since granian's thread fell behind
+        self._to_refuse: deque[tuple[Begin, _Refused]] = deque()  # to be refused
+        self._unauthenticated = UnauthenticatedShare(strangers, clock)
         self._timer: asyncio.TimerHandle | None = None  # fires when unauthenticated requests may be begun again
-        self._passed = 0  # how many requests of fresh flows were begun while another flow was next
-        self._waiting = self._bytes = 0  # requests in all flows, and the bytes of their heads
+        self._fresh_in_a_row = 0  # how many requests of fresh flows were begun while another flow was next
+        self._queued = self._heads_bytes = 0  # requests in all flows, and the bytes of their heads
         self._ended = 0.0  # when the last turn that began queued requests ended
-        self._last: RequestTask | None = None  # the flood's request that was begun last
-        self._beside = 0.0  # when another one of the flood may be begun alongside it
-        self._other: RequestTask | None = None  # the task of another user that began to send a large response last
-        self._until = 0.0  # how long the flood waits for that task
-        self._held = False  # only the flood has requests queued, and it waits
-        self._going: dict[int, int] = {}  # by credential: unfinished requests that were begun while others waited for seats
+        self._flood_task: RequestTask | None = None  # the flood's request that was begun last
+        self._flood_next_at = 0.0  # when another one of the flood may be begun alongside it
+        self._large_response: RequestTask | None = None  # the task of another user that began to send a large response last
+        self._large_response_until = 0.0  # how long the flood waits for that task
+        self._flood_waits = False  # only the flood has requests queued, and it waits
+        self._unfinished: dict[int, int] = {}  # by credential: unfinished requests that were begun while others waited for seats
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
         """Hands over a request, to be begun in this turn of the event loop or a later one.
@@ -168,14 +168,14 @@ class Dispatcher:
         ``begin(request, scope)`` is called in the event loop, without a scope for a request that is to be refused;
         it must not raise. May be called from any thread.
         """
-        self._come.append((begin, introductions, request))
+        self._arrivals.append((begin, introductions, request))
         if not self._due:
             self._due = True
             self._loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        if self._anew:
-            self._anew = False
+        if self._deferred:
+            self._deferred = False
             self._loop.call_soon(self._turn)
             return
         self._due = False
@@ -183,11 +183,11 @@ class Dispatcher:
             self._begin_some()
         finally:  # whatever happens to one of them, the others are begun
             if not self._due:
-                if self._come or (self._flows and not self._held and not self._stops()):
+                if self._arrivals or (self._flows and not self._flood_waits and not self._all_wait()):
                     self._due = True
                     self._loop.call_soon(self._turn)
-                elif (self._dismissed or self._strangers.waiting) and self._timer is None and not self._far():
-                    self._timer = self._loop.call_later(self._strangers.rests(), self._rested)
+                elif (self._to_refuse or self._unauthenticated.waiting) and self._timer is None and not self._lagging():
+                    self._timer = self._loop.call_later(self._unauthenticated.rests(), self._rested)
 
     def _rested(self) -> None:
         self._timer = None
@@ -195,77 +195,77 @@ class Dispatcher:
             self._due = True
             self._turn()
 
-    def _stops(self) -> bool:
+    def _all_wait(self) -> bool:
         """Whether no queued request may be begun until granian's thread has written what it was given."""
-        return self._far() and not self._good and (not self._fresh or self._far(BATCH))
+        return self._lagging() and not self._valid and (not self._fresh or self._lagging(BATCH))
 
-    def _far(self, more: int = 0) -> bool:
-        return not self._alone and self._behind.far(more)
+    def _lagging(self, more: int = 0) -> bool:
+        return not self._alone and self._write_lag.far(more)
 
     def _written(self) -> None:
-        self._let.clear()
+        self._begun_in_lag.clear()
         self._resume()
 
     def _resume(self, _: object = None) -> None:
-        self._held = False
-        if (self._flows or self._dismissed or self._strangers.waiting) and not self._due:
+        self._flood_waits = False
+        if (self._flows or self._to_refuse or self._unauthenticated.waiting) and not self._due:
             self._due = True
             self._loop.call_soon(self._turn)
 
     def _begin_some(self) -> None:
-        come, clock, crowded = self._come, self._clock, self._crowded
+        arrivals, clock, crowded = self._arrivals, self._clock, self._crowded
         began = clock()
         length = SHARED_TURN_S if self._shared() else TURN_S
         self._alone = length == TURN_S and bool(self._lone())
-        if not self._flows and not self._dismissed and not self._strangers.many(began):
+        if not self._flows and not self._to_refuse and not self._unauthenticated.many(began):
             self._ended = began
-            until, count, behind = began + length, 0, self._behind
-            if behind.given < UNASKED or not self._far(UNASKED):
-                while come and not crowded():
-                    begin, _, request = come.popleft()
-                    going = begin(request, scope := request.scope)
+            until, count, write_lag = began + length, 0, self._write_lag
+            if write_lag.given < UNPROBED or not self._lagging(UNPROBED):
+                while arrivals and not crowded():
+                    begin, _, request = arrivals.popleft()
+                    task = begin(request, scope := request.scope)
                     count += 1
-                    if (count >= UNASKED and not self._alone) or clock() > until:
+                    if (count >= UNPROBED and not self._alone) or clock() > until:
                         break
                 if count:
-                    behind.given += count
-                    if going is None and scope.get("method") == "GET":
-                        behind.over = request.proto
-                if not come:
+                    write_lag.given += count
+                    if task is None and scope.get("method") == "GET":
+                        write_lag.over = request.proto
+                if not arrivals:
                     return
-        self._put_all_down()
-        self._go_on(began, length)
+        self._enqueue_arrivals()
+        self._begin_queued(began, length)
 
-    def _put_all_down(self) -> None:
-        come, clock = self._come, self._clock
-        until = clock() + PUT_DOWN_S
-        while come:
-            self._put_down(*come.popleft())
+    def _enqueue_arrivals(self) -> None:
+        arrivals, clock = self._arrivals, self._clock
+        until = clock() + ENQUEUE_S
+        while arrivals:
+            self._enqueue(*arrivals.popleft())
             if clock() > until:  # the rest is looked at in the next turn
                 break
 
-    def _put_down(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
+    def _enqueue(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
         scope = request.scope
         if introductions is None and scope["client"]:  # relays of the TLS front have no ports
             self._spoke(int(scope["client"][1]))
         size = _size(scope)
-        if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
-            self._dismissed.append((begin, _Dismissed(request.proto)))
+        if size > SMALL_HEAD and self._heads_bytes + size > HEADS_BYTES and scope["type"] == "http":
+            self._to_refuse.append((begin, _Refused(request.proto)))
             return
-        key, good = self._credential(scope, introductions)
-        connection = 0 if good else _connection(scope)
-        self._bytes += size
-        if connection and self._strangers.knows(connection):
-            self._strangers.add(connection, (begin, request, scope, size, connection))
+        key, valid = self._credential(scope, introductions)
+        connection = 0 if valid else _connection(scope)
+        self._heads_bytes += size
+        if connection and self._unauthenticated.knows(connection):
+            self._unauthenticated.add(connection, (begin, request, scope, size, connection))
             return
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
             self._fresh[key] = None
-            if good and self._let.get(key, 0) < BEGUN:
-                self._good[key] = None
+            if valid and self._begun_in_lag.get(key, 0) < QUEUED_PER_TURN:
+                self._valid[key] = None
         waiting.append((begin, request, scope, size, connection))
-        self._waiting += 1
+        self._queued += 1
 
     def _credential(self, scope: dict[str, Any], introductions: Introductions | None) -> tuple[int, bool]:
         """A hash that identifies the client before it is authenticated, and whether its credential is known to be valid.
@@ -300,92 +300,92 @@ class Dispatcher:
             return hash(address), False
         return hash(who.client if certificates is None else certificates.key), False
 
-    def _go_on(self, began: float, length: float) -> None:
+    def _begin_queued(self, began: float, length: float) -> None:
         """Begins some queued requests: none if this turn has used up its time, one if the work between turns took
         that long."""
         now, shared = self._clock(), length < TURN_S
-        if self._going and not self._crowded():
-            self._going = {}
+        if self._unfinished and not self._crowded():
+            self._unfinished = {}
         if now - began <= length:
             until = now + length
-            left = 1 if began - self._ended > length else BEGUN
-            gave_way = flooded = anew = False
-            while left and self._flows and now <= until and not self._stops():
+            left = 1 if began - self._ended > length else QUEUED_PER_TURN
+            yielded = flooded = fresh_task = False
+            while left and self._flows and now <= until and not self._all_wait():
                 key = self._next(shared)
                 fresh = shared and key in self._fresh
-                if anew and not fresh and self._passed < BEGUN:
+                if fresh_task and not fresh and self._fresh_in_a_row < QUEUED_PER_TURN:
                     break  # The new flow's request continues in a task, which takes its first step before others are begun.
-                if shared and self._floods(key):
+                if shared and self._is_flood(key):
                     if key in self._fresh:
                         del self._fresh[key]  # new, but already a flood
-                        self._good.pop(key, None)
+                        self._valid.pop(key, None)
                         continue
-                    if flooded or self._holds(now):
+                    if flooded or self._flood_must_wait(now):
                         if len(self._flows) == 1:
                             break
                         self._flows.move_to_end(key)
                         continue
-                    if not gave_way:
-                        gave_way = True
-                        for _ in range(HANDS):
+                    if not yielded:
+                        yielded = True
+                        for _ in range(YIELDS):
                             self._give_way()
-                        self._put_all_down()
+                        self._enqueue_arrivals()
                         continue  # flows that arrived in the meantime come first
                     flooded = True
-                anew = (self._begin(key) is not None and fresh) or anew
+                fresh_task = (self._begin(key) is not None and fresh) or fresh_task
                 left -= 1
                 now = self._clock()
-            self._anew = anew and self._due
-            if (self._dismissed or self._strangers.waiting) and not self._strangers.rests():
-                self._begin_strangers()
+            self._deferred = fresh_task and self._due
+            if (self._to_refuse or self._unauthenticated.waiting) and not self._unauthenticated.rests():
+                self._begin_unauthenticated()
         self._ended = now
 
-    def _begin_strangers(self) -> None:
+    def _begin_unauthenticated(self) -> None:
         """Begins some unauthenticated requests, and refuses some of those that are to be refused."""
-        strangers, began = self._strangers, self._clock()
-        for _ in range(BEGUN):
-            if self._far():
+        strangers, began = self._unauthenticated, self._clock()
+        for _ in range(QUEUED_PER_TURN):
+            if self._lagging():
                 break
             if strangers.waiting:
                 begin, request, scope, size, connection = strangers.next()
-                self._bytes -= size
+                self._heads_bytes -= size
                 before = strangers.count()
-                going = begin(request, scope)
+                task = begin(request, scope)
                 strangers.began(connection, before)
-                self._gave(going, request, scope)
-            elif self._dismissed:
-                begin, request = self._dismissed.popleft()
+                self._note_given(task, request, scope)
+            elif self._to_refuse:
+                begin, request = self._to_refuse.popleft()
                 begin(request, None)
-                self._behind.given += 1
+                self._write_lag.given += 1
             else:
                 break
         strangers.took(self._clock() - began)
 
     def _next(self, shared: bool) -> int:
-        """The flow to serve next. While there are several users, fresh flows come first, but at most ``BEGUN`` times
+        """The flow to serve next. While there are several users, fresh flows come first, but at most ``QUEUED_PER_TURN`` times
         in a row."""
-        if self._far():
-            return next(iter(self._good or self._fresh))
-        return next(iter(self._fresh if shared and self._fresh and self._passed < BEGUN else self._flows))
+        if self._lagging():
+            return next(iter(self._valid or self._fresh))
+        return next(iter(self._fresh if shared and self._fresh and self._fresh_in_a_row < QUEUED_PER_TURN else self._flows))
 
-    def _floods(self, key: int) -> bool:
+    def _is_flood(self, key: int) -> bool:
         """Whether a flow has several times as many requests as all others together, counting those queued and those
         begun that wait for seats, as far as that is known. Users who send equal loads are never floods."""
-        count = len(self._flows[key]) + self._going.get(key, 0)
-        return BEGUN < count > FLOOD * (self._waiting + sum(self._going.values()) - count)
+        count = len(self._flows[key]) + self._unfinished.get(key, 0)
+        return QUEUED_PER_TURN < count > FLOOD_FACTOR * (self._queued + sum(self._unfinished.values()) - count)
 
-    def _holds(self, now: float) -> bool:
+    def _flood_must_wait(self, now: float) -> bool:
         """Whether the flood has to wait: for its request that was begun last, or for a large response to another
         user. If only the flood has requests queued, no turn is needed until then, and one is scheduled."""
-        both = (self._last, self._beside), (self._other, self._until)
-        going = {one: until for one, until in both if one is not None and now < until and not one.done()}
-        if not going:
+        both = (self._flood_task, self._flood_next_at), (self._large_response, self._large_response_until)
+        pending = {one: until for one, until in both if one is not None and now < until and not one.done()}
+        if not pending:
             return False
-        if not self._held and len(self._flows) == 1:
-            self._held = True
-            for one in going:
+        if not self._flood_waits and len(self._flows) == 1:
+            self._flood_waits = True
+            for one in pending:
                 one.add_done_callback(self._resume)
-            self._loop.call_later(max(going.values()) - now, self._resume)
+            self._loop.call_later(max(pending.values()) - now, self._resume)
         return True
 
     def gives(self) -> Awaitable[None] | None:
@@ -397,57 +397,57 @@ class Dispatcher:
         """
         task = asyncio.current_task()
         assert task is not None
-        if task is self._last:
+        if task is self._flood_task:
             return self._others_first() if self._shared() else None
-        self._other, self._until = task, min(self._clock() + HOLD_S, self._beside - HOLD_S + LONGEST_S)
+        self._large_response, self._large_response_until = task, min(self._clock() + HOLD_S, self._flood_next_at - HOLD_S + LONGEST_S)
         return None
 
     async def _others_first(self) -> None:
-        for _ in range(HANDS):
+        for _ in range(YIELDS):
             self._give_way()
         for _ in range(STEPS):
             await asyncio.sleep(0)
 
-    def _gave(self, going: RequestTask | None, request: GranianRequest, scope: dict[str, Any]) -> None:
-        self._behind.given += 1
-        if going is None and scope.get("method") == "GET":
-            self._behind.over = request.proto
+    def _note_given(self, task: RequestTask | None, request: GranianRequest, scope: dict[str, Any]) -> None:
+        self._write_lag.given += 1
+        if task is None and scope.get("method") == "GET":
+            self._write_lag.over = request.proto
 
     def _begin(self, key: int) -> RequestTask | None:
-        flows, fresh, floods = self._flows, self._fresh, self._floods(key)
-        self._passed = self._passed + 1 if key in fresh and len(fresh) < len(flows) else 0
+        flows, fresh, floods = self._flows, self._fresh, self._is_flood(key)
+        self._fresh_in_a_row = self._fresh_in_a_row + 1 if key in fresh and len(fresh) < len(flows) else 0
         waiting = flows.pop(key)
         fresh.pop(key, None)
-        self._good.pop(key, None)
-        put_down = waiting.popleft()
-        self._waiting -= 1
+        self._valid.pop(key, None)
+        queued = waiting.popleft()
+        self._queued -= 1
         if waiting:
             flows[key] = waiting
-        begin, request, scope, size, connection = put_down
-        if connection and self._strangers.knows(connection):  # it may have become one of these while it was queued
-            self._strangers.add(connection, put_down)
+        begin, request, scope, size, connection = queued
+        if connection and self._unauthenticated.knows(connection):  # it may have become one of these while it was queued
+            self._unauthenticated.add(connection, queued)
             return None
-        self._bytes -= size
-        if self._far():
-            self._let[key] = self._let.get(key, 0) + 1
-        before = self._strangers.count()
-        going = begin(request, scope)
-        self._strangers.began(connection, before)
-        self._gave(going, request, scope)
-        if going is not None and self._crowded():
-            self._going[key] = self._going.get(key, 0) + 1
-            going.add_done_callback(partial(_gone, self._going, key))
+        self._heads_bytes -= size
+        if self._lagging():
+            self._begun_in_lag[key] = self._begun_in_lag.get(key, 0) + 1
+        before = self._unauthenticated.count()
+        task = begin(request, scope)
+        self._unauthenticated.began(connection, before)
+        self._note_given(task, request, scope)
+        if task is not None and self._crowded():
+            self._unfinished[key] = self._unfinished.get(key, 0) + 1
+            task.add_done_callback(partial(_finished, self._unfinished, key))
         if floods:
-            self._last, self._beside = going, self._clock() + HOLD_S
-        return going
+            self._flood_task, self._flood_next_at = task, self._clock() + HOLD_S
+        return task
 
 
-def _gone(going: dict[int, int], key: int, _: object) -> None:
-    left = going.get(key, 0) - 1
+def _finished(unfinished: dict[int, int], key: int, _: object) -> None:
+    left = unfinished.get(key, 0) - 1
     if left > 0:
-        going[key] = left
+        unfinished[key] = left
     else:
-        going.pop(key, None)
+        unfinished.pop(key, None)
 
 
 def _connection(scope: dict[str, Any]) -> int:

@@ -39,7 +39,7 @@ class WriteLag:
         self._loop, self._resume, self._clock = loop, resume, clock
         self._batch, self._began = BATCH, 0.0
         self.over: Exchange | None = None
-        self._asked: asyncio.Future[Any] | None = None
+        self._probe: asyncio.Future[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.given = 0
 
@@ -48,24 +48,24 @@ class WriteLag:
         batch."""
         if self.given < self._batch + more or self.over is None:
             return False
-        if self._asked is None:
+        if self._probe is None:
             self.given, self._began = 0, self._clock()
-            self._asked = asyncio.ensure_future(self.over.receive(), loop=self._loop)
-            self._asked.add_done_callback(self._came_by)
-            self._timer = self._loop.call_later(LONGEST_S, self._come_by)
+            self._probe = asyncio.ensure_future(self.over.receive(), loop=self._loop)
+            self._probe.add_done_callback(self._probe_answered)
+            self._timer = self._loop.call_later(LONGEST_S, self._caught_up)
             return False
         return True
 
-    def _came_by(self, asked: asyncio.Future[Any]) -> None:
-        if asked is self._asked:
-            self._come_by()
-        if not asked.cancelled():
-            asked.exception()  # a client that is gone answers the probe as well
+    def _probe_answered(self, probe: asyncio.Future[Any]) -> None:
+        if probe is self._probe:
+            self._caught_up()
+        if not probe.cancelled():
+            probe.exception()  # a client that is gone answers the probe as well
 
-    def _come_by(self) -> None:
+    def _caught_up(self) -> None:
         assert self._timer is not None
         self._timer.cancel()
-        self._asked = self._timer = None
+        self._probe = self._timer = None
         took = self._clock() - self._began
         if took < AT_ONCE_S:
             self._batch = min(2 * self._batch, MOST)
