@@ -80,11 +80,11 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
     """Runs the server until it is told to stop; returns the exit code. ``extensions`` are an embedding program's. ``ready``, called
     with the final options, replaces the ready line."""
     for text in options.raw.warnings():
-        _say(options, text, begin="kas: warning: ")
+        _log(options, text, begin="kas: warning: ")
     try:
         return _Supervisor(options, extensions, ready).run()
     except (StartError, NoProcess) as e:
-        _say(options, str(e), "error")
+        _log(options, str(e), "error")
         return EXIT_FAILED
 
 
@@ -100,7 +100,7 @@ def _load(o: Completed) -> None:
     gc.enable()
 
 
-def _say(o: Completed, text: str, level: str = "warning", begin: str = "kas: ") -> None:
+def _log(o: Completed, text: str, level: str = "warning", begin: str = "kas: ") -> None:
     """Writes a message to standard error in the format of the logs; in text format it begins with ``begin``."""
     line = {"ts": round(time.time() * 1000, 3), "level": level, "logger": "kas.supervisor", "pid": os.getpid(), "msg": text}
     say(json.dumps(line) if o.raw.logging_format == "json" else begin + text)
@@ -256,12 +256,12 @@ class _Supervisor:
         os.write(report, b"ok")
         os.close(report)
         os.nice(10)  # workers that load on the same processor come first
-        prepare_later(self.options, lambda why: _say(self.options, why))
+        prepare_later(self.options, lambda why: _log(self.options, why))
 
     def _await_prepared(self, child: Worker) -> bool:
         """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe. Returns False if the
         server was told to stop meanwhile."""
-        text = self._hear(child.pipe)
+        text = self._read_to_end(child.pipe)
         if text is None:
             return False
         os.close(child.pipe)
@@ -271,7 +271,7 @@ class _Supervisor:
         self._close_go_writer()
         return True
 
-    def _hear(self, pipe: int) -> bytes | None:
+    def _read_to_end(self, pipe: int) -> bytes | None:
         """Reads a pipe to its end. Returns None if the server was told to stop meanwhile."""
         text = b""
         while True:
@@ -321,7 +321,7 @@ class _Supervisor:
             self._loader(made, said)
         for fd in (said, *(w for _, w in made)):
             os.close(fd)
-        text = self._hear(heard)
+        text = self._read_to_end(heard)
         os.close(heard)
         if text is None:  # the workers forked so far end with this process
             os.kill(loader, signal.SIGKILL)
@@ -357,14 +357,14 @@ class _Supervisor:
                             for held in other.sockets.values():
                                 held.close()
                     await_adoption(own)
-                    self._become(self._worker(child.index, child.sockets), report)
+                    self._run_child(self._worker(child.index, child.sockets), report)
                 text += f" {pid}"
         except NoProcess as e:
             text = str(e)
         except BaseException as e:
             import traceback
 
-            _say(self.options, traceback.format_exc(), "error", "")
+            _log(self.options, traceback.format_exc(), "error", "")
             text = f"workers could not be loaded: {type(e).__name__}: {e}"
         os.write(said, text.encode())
         os._exit(0)
@@ -382,9 +382,9 @@ class _Supervisor:
             os.set_blocking(r, True)
             return Worker(-1, pid, r, sockets or {})
         os.close(r)
-        self._become(work, w)
+        self._run_child(work, w)
 
-    def _become(self, work: Callable[[int], None], w: int) -> NoReturn:
+    def _run_child(self, work: Callable[[int], None], w: int) -> NoReturn:
         """Runs ``work`` in a child, with the write end of a pipe on which it reports, and on which a failure is reported."""
         code = EXIT_FAILED
         try:
@@ -403,7 +403,7 @@ class _Supervisor:
         except BaseException as e:
             import traceback
 
-            _say(self.options, traceback.format_exc(), "error", "")
+            _log(self.options, traceback.format_exc(), "error", "")
             os.write(w, f"{type(e).__name__}: {e}".encode())
         finally:
             flush_standard_streams()
@@ -419,7 +419,7 @@ class _Supervisor:
             for s in sockets.values():
                 s.close()
             if index not in self.owed:
-                _say(self.options, f"{e}; {Worker(index, -1, -1, {}).name} is missing until one can")
+                _log(self.options, f"{e}; {Worker(index, -1, -1, {}).name} is missing until one can")
             self.owed.add(index)
             return
         self.owed.discard(index)
@@ -492,7 +492,7 @@ class _Supervisor:
             timeout = LOOK_EVERY_S if grace is None else max(0.0, grace - time.monotonic())
             ready = readable((self.signals, *pipes), timeout)
             if grace is None:
-                self._look()
+                self._check_heartbeats()
                 for index in tuple(self.owed):
                     self._spawn(index)
             for fd in ready - {self.signals}:
@@ -509,7 +509,7 @@ class _Supervisor:
                     elif s == signal.SIGHUP:
                         self._reload()
             if grace is not None and time.monotonic() >= grace:
-                _say(self.options, "workers did not end in time and were killed")
+                _log(self.options, "workers did not end in time and were killed")
                 return EXIT_FAILED
             self._reap()
             if self.waiting_for_replica and any(w.index == REPLICATOR and w.ready for w in self.workers.values()):
@@ -528,7 +528,7 @@ class _Supervisor:
         raw = self.options.raw
         return raw.shutdown_delay_duration + raw.shutdown_watch_termination_grace_period + raw.shutdown_grace + 5.0
 
-    def _look(self) -> None:
+    def _check_heartbeats(self) -> None:
         """Checks the heartbeats. A worker without one gets no new connections after a while and is killed in the end. One that responds
         again in between is told to stop, because a listener that was shut down stays so. Only time in which this process ran counts: if
         all of them were stopped together, none is late."""
@@ -546,11 +546,11 @@ class _Supervisor:
             else:
                 w.silent_s += passed
                 if w.silent_s >= limit and w.killed_at is None:
-                    _say(self.options, f"{w.name} has not answered for {w.silent_s:.0f} s and is killed")
+                    _log(self.options, f"{w.name} has not answered for {w.silent_s:.0f} s and is killed")
                     w.killed_at = now
                     self._signal(w, signal.SIGKILL)
                 elif w.silent_s >= limit / 3 and w.index >= 0 and not w.deaf and self._others_answer():
-                    _say(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
+                    _log(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
                     self._deafen(w)
 
     def _others_answer(self) -> bool:
@@ -602,7 +602,7 @@ class _Supervisor:
             code = os.waitstatus_to_exitcode(status)
             reason = w.report.decode(errors="replace").strip() or (f"signal {-code}" if code < 0 else f"exit code {code}")
             if not w.ready and code != 0 and code > 0:
-                _say(self.options, reason, "error")
+                _log(self.options, reason, "error")
                 self._give_up()
                 continue
             if w.index >= 0:
@@ -614,10 +614,10 @@ class _Supervisor:
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
             if len(deaths) > RESPAWN_LIMIT:
-                _say(self.options, f"{w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", "error")
+                _log(self.options, f"{w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", "error")
                 self._give_up()
                 continue
-            _say(self.options, f"{w.name} died ({reason}); starting it again")
+            _log(self.options, f"{w.name} died ({reason}); starting it again")
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
 
@@ -630,12 +630,12 @@ class _Supervisor:
         try:
             bury(self.options.run_dir, w.index)
         except OSError as e:  # a full disk: the old gauges count until the replacement writes its own
-            _say(self.options, f"the gauges of {w.name} stay for now: {e}")
+            _log(self.options, f"the gauges of {w.name} stay for now: {e}")
 
     def _renew(self) -> None:
         """Replaces the replica: its readers end first, then everything begins as at the start."""
         if not self.renewing:
-            _say(self.options, "the replica of etcd cannot be continued; the workers end and begin anew")
+            _log(self.options, "the replica of etcd cannot be continued; the workers end and begin anew")
             self.renewing = self.renewed = True
             self._signal_all(signal.SIGKILL)
         if not self.workers:
@@ -684,7 +684,7 @@ class _Supervisor:
             self.ready(o)
             return
         if why := notify_ready():
-            _say(o, why)
+            _log(o, why)
         took = age_s() * 1000
         secure, insecure, read_only = o.secure_port, o.insecure_port, o.read_only_port
         where = [f"https://{shown(o.raw.bind_address, secure)}"] * bool(secure) + [f"http://127.0.0.1:{insecure}"] * bool(insecure)

@@ -187,7 +187,7 @@ async def _serve(
     os.close(go_fd)
     if (signer := server.keys.external) is not None:  # it may not be running yet
         longest_s = int(options.raw.service_account_max_token_expiration)
-        if not await _unless(stop, asyncio.to_thread(signer.begin, longest_s)):
+        if not await _done_before(stop, asyncio.to_thread(signer.begin, longest_s)):
             return
     server.load_credentials()
     step("credentials loaded")
@@ -207,7 +207,7 @@ async def _serve(
         await server.streams.start()
     for bound in ports:
         wait_for_words(bound)
-    LoopTime(server.metrics, _whose, [gate.glance, Cycles().look]).start()
+    LoopTime(server.metrics, _describe_request, [gate.glance, Cycles().look]).start()
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
         ("answers that are not taken", slowreaders.LOOK_EVERY_S, stuck.due),
@@ -231,7 +231,7 @@ async def _serve(
     await _shut_down(server, listeners, runner, gate, bounds.leaving)
 
 
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     """Whether ``work``, which may take long, finished before this worker was told to end. Raises what it raises."""
     working, ending = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -259,7 +259,7 @@ async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRe
             if not server.options.etcd or not server.bootstrapped():
                 raise
             log.warning("the bootstrap objects are those of an earlier start until etcd takes writes: %s", e)
-            return [("bootstrap objects", OWED_S, Owed(server).pay)]
+            return [("bootstrap objects", OWED_S, PendingBootstrap(server).pay)]
         except (Unavailable, Unknown) as e:
             if not server.options.etcd or stop.is_set():
                 raise
@@ -274,7 +274,7 @@ async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRe
                 await stop.wait()
 
 
-class Owed:
+class PendingBootstrap:
     """Bootstrap objects that could not be written yet."""
 
     def __init__(self, server: Server) -> None:
@@ -339,7 +339,7 @@ def _steps() -> Callable[[str], None]:
     return step
 
 
-def _whose(frame: FrameType) -> str:
+def _describe_request(frame: FrameType) -> str:
     """The request that a frame serves, without anything that may be secret."""
     req = frame.f_locals.get("req")
     if not isinstance(req, Request):
@@ -397,11 +397,11 @@ def _listeners(
             app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
         out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections, turns=turns))
     if raw.debug_socket_path and server.index == 0:
-        out.append(Listener(App(_debugging(server)), uds=_freed(raw.debug_socket_path)))
+        out.append(Listener(App(_debug_handler(server)), uds=_free_path(raw.debug_socket_path)))
     return out
 
 
-def _debugging(server: Server) -> Handler:
+def _debug_handler(server: Server) -> Handler:
     """What ``--debug-socket-path`` serves to every process that may open it."""
     assert server.debug is not None
     mux = Director(lambda req: respond.not_found(), ())
@@ -410,7 +410,7 @@ def _debugging(server: Server) -> Handler:
     return Chain(filters, mux, respond.status, translate, server.deadlines, lambda req: respond.late(timed_out()))
 
 
-def _freed(path: str) -> str:
+def _free_path(path: str) -> str:
     """Removes the socket that an earlier server left at ``path`` and checks that one can be made. Returns ``path``. Raises ValueError."""
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -456,7 +456,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
     await runner.stop()
     end = time.monotonic() + raw.shutdown_grace
-    if not await _quiet(server, min(QUIET_S, raw.shutdown_grace)):
+    if not await _became_idle(server, min(QUIET_S, raw.shutdown_grace)):
         server.not_accepting = True
         if await _answered(server.waiting, leaving, end, raw.shutdown_grace / PATIENCE):
             await _all_sent(max(0.5, end - time.monotonic()))
@@ -532,7 +532,7 @@ async def _all_sent(within_s: float) -> bool:
     return True
 
 
-async def _quiet(server: Server, within_s: float) -> bool:
+async def _became_idle(server: Server, within_s: float) -> bool:
     """Whether there came a moment in which no request is served and every response has been taken. Clients that are
     answered before it are told to leave with their response, so it usually comes soon, and no request has to be
     refused."""

@@ -108,7 +108,7 @@ class HookClient(Asker):
         _, target, head = last
         try:
             self.rest(connection, len(found) <= MAX_ANSWER and connection.persistent)
-            return await self._slowly(said(connection, found), target, head, body, until)
+            return await self._finish_post(said(connection, found), target, head, body, until)
         finally:
             self._shares.give(self._backend)
 
@@ -119,18 +119,18 @@ class HookClient(Asker):
 
     async def otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
         """``post`` without an open connection, or when the timeout or headers have changed."""
-        _, target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
+        _, target, head = self._request(max(1, math.ceil(min(timeout_s, left_s))))
         trace = tracing.outgoing()
         if trace:
             head += f"traceparent: {trace}\r\n".encode()
         if not self._shares.take(self._backend):
             raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
         try:
-            return await self._slowly(None, target, head, body, monotonic() + timeout_s)
+            return await self._finish_post(None, target, head, body, monotonic() + timeout_s)
         finally:
             self._shares.give(self._backend)
 
-    async def _slowly(self, answer: Answer | None, target: Target, head: bytes, body: bytes, until: float) -> bytes:
+    async def _finish_post(self, answer: Answer | None, target: Target, head: bytes, body: bytes, until: float) -> bytes:
         """Returns the body of the response. Connects, or repeats the request, if ``answer`` is None or asks for it."""
         if answer is None or answer.retry_after:
             task = asyncio.current_task()
@@ -140,7 +140,7 @@ class HookClient(Asker):
                 if answer is None:
                     answer = await self._pool.post(target, head, body, MAX_ANSWER)
                 if answer.retry_after:
-                    answer = await self._again(answer, target, head, body)
+                    answer = await self._retry(answer, target, head, body)
             except asyncio.CancelledError:
                 if not self._deadlines.drop(task):
                     raise  # the caller was cancelled
@@ -165,7 +165,7 @@ class HookClient(Asker):
             raise HookError(f"0-length response with status code: {answer.status} and content type: {kind}")
         return found
 
-    def _told(self, seconds: int) -> Sent:
+    def _request(self, seconds: int) -> Sent:
         """The target for a timeout of so many seconds, and the head of the request; mostly those of the last request."""
         last = self._last
         headers = self._credentials.headers()  # tokens are read from files, and change
@@ -177,7 +177,7 @@ class HookClient(Asker):
             last = self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
         return last
 
-    async def _again(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
+    async def _retry(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
         """Repeats the request while the response asks for it; returns the last response."""
         for _ in range(RETRIES):
             pause = retry_after_s(answer.retry_after)

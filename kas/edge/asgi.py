@@ -41,7 +41,7 @@ TUNNEL = "CONNECT"
 LINE_BYTES = 8 << 20
 
 
-def _unmet(req: Request, scope: dict[str, Any]) -> bool:
+def _unmet_expectation(req: Request, scope: dict[str, Any]) -> bool:
     """Whether a client expects what this server does not do: anything but 100-continue, over HTTP/1.1, as in Go."""
     said = req.header(b"expect")
     return bool(said) and scope["http_version"] == "1.1" and "100-continue" not in map(str.strip, said.lower().split(","))
@@ -55,7 +55,7 @@ def _no_tunnel(resp: Response) -> Response:
     return refused
 
 
-class _EnoughError(Exception):
+class _TooLarge(Exception):
     """Nothing more of a stream is needed."""
 
 
@@ -79,7 +79,7 @@ class App:
         sent; without them the application has its own. ``gives()`` returns what a task has to await before it sends
         a large response."""
         self.handler, self.read_only, self.introductions, self._spoke = handler, read_only, introductions, spoke
-        self._departures, self._bounds, self._gives = Departures(), bounds or Bounds(), gives
+        self._departures, self._bounds, self._before_large = Departures(), bounds or Bounds(), gives
 
     async def __call__(self, scope: dict, receive, send) -> None:
         rest = self.begin(scope, receive, send)
@@ -105,7 +105,7 @@ class App:
         if req.method not in READ_METHODS:
             source, tunnel = inlet(req, receive, self._bounds), req.method == TUNNEL
             req.incoming = None if source.ended else source
-        unmet = source is not None and _unmet(req, scope)
+        unmet = source is not None and _unmet_expectation(req, scope)
         resp = Response(417, [(b"connection", b"close")]) if unmet else self.handler(req)
         left = None if tunnel else sent(req, resp, send)
         if left is None:
@@ -114,8 +114,8 @@ class App:
                 return PARKED
             return self._later(req, resp, source or Inlet(receive), send)
         if source is not None and not source.ended and not req.has_header(b"expect"):
-            return _all((*left, source.drain()))
-        return _all(left) if left else None
+            return _await_all((*left, source.drain()))
+        return _await_all(left) if left else None
 
     def answer_later(self, put_down: PutDown, result: Result) -> None:
         """Starts a task that answers a parked request."""
@@ -123,7 +123,7 @@ class App:
 
     def send_later(self, put_down: PutDown, left: Iterable[Awaitable[None]]) -> None:
         """Starts a task that awaits the rest of a parked request's response."""
-        put_down.spawn(_all(left), put_down.watcher)
+        put_down.spawn(_await_all(left), put_down.watcher)
 
     @staticmethod
     def refuse(send) -> Coroutine[Any, Any, None] | None:
@@ -133,10 +133,10 @@ class App:
             send({"type": "http.response.start", "status": resp.status, "headers": resp.headers}),
             send({"type": "http.response.body", "body": resp.body}),
         )
-        return None if all(type(one).__name__ == TAKEN for one in left) else _all(left)
+        return None if all(type(one).__name__ == TAKEN for one in left) else _await_all(left)
 
     async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
-        _works_for(req)
+        _set_tenant(req)
         if isinstance(result, Response):
             resp = result
         else:
@@ -161,9 +161,9 @@ class App:
             resp = _no_tunnel(resp)
         try:
             if resp.stream is None:
-                await _all(_whole(req, resp, send))
+                await _await_all(_send_whole(req, resp, send))
             else:
-                if not req.long_running and (others := self._gives()) is not None:
+                if not req.long_running and (others := self._before_large()) is not None:
                     await others
                 started = send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
                 await started
@@ -193,38 +193,39 @@ class App:
         if self.introductions is not None:
             _introduce(req, self.introductions)
         req.read_only_port = self.read_only
-        return self._shaken(req, self.handler(req), client, receive, send)
+        return self._answer_handshake(req, self.handler(req), client, receive, send)
 
-    async def _shaken(self, req: WebSocketRequest, result: Result, client: Any, receive, send) -> None:
+    async def _answer_handshake(self, req: WebSocketRequest, result: Result, client: Any, receive, send) -> None:
         """Answers a handshake that is not upgraded as HTTP, so that the client sees the same Status as over HTTP. A
         stream (a watch) is sent as one text message per line."""
-        _works_for(req)
+        _set_tenant(req)
         resp: Any = result if isinstance(result, Response) else await result
         task = asyncio.current_task()
         assert task is not None
-        messages, whose = Messages(req.peer, task.cancel), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
-        if whose is not None:
-            self._bounds.gathered.open[whose] = messages
+        messages = Messages(req.peer, task.cancel)
+        client_key = (client[0], 0 if req.peer is not None else int(client[1])) if client else None
+        if client_key is not None:
+            self._bounds.gathered.open[client_key] = messages
         try:
             await receive()  # the message that announces the handshake
             if isinstance(resp, Upgrade):
                 await _converse(resp, _Socket(receive, send, messages))
             else:
-                await _unconverted(req, resp, _Socket(receive, send, messages), send)
+                await _answer_unupgraded(req, resp, _Socket(receive, send, messages), send)
         finally:
-            if whose is not None:
-                self._bounds.gathered.open.pop(whose, None)
+            if client_key is not None:
+                self._bounds.gathered.open.pop(client_key, None)
             if resp.finish is not None:
                 resp.finish()
 
 
-def _works_for(req: Request) -> None:
+def _set_tenant(req: Request) -> None:
     """Makes this task work for the request's user, or for its credential while the user is unknown
     (``kas.meta.fairqueue``)."""
     works_for(tenant(req.user.name) if req.user is not None else hash(req.raw_header(b"authorization")))
 
 
-async def _unconverted(req: WebSocketRequest, resp: Response, socket: _Socket, send) -> None:
+async def _answer_unupgraded(req: WebSocketRequest, resp: Response, socket: _Socket, send) -> None:
     """Sends a response to a handshake that is not an upgrade; 400 in place of a response that is large, as lists may
     be."""
     headers = [h for h in resp.headers if h[0] != b"content-length"]
@@ -256,9 +257,9 @@ async def _collected(stream: Stream) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > UNCONVERTED_BYTES:
-            raise _EnoughError
+            raise _TooLarge
 
-    with contextlib.suppress(_EnoughError):
+    with contextlib.suppress(_TooLarge):
         await stream(keep)
     return b"".join(pieces)
 
@@ -274,13 +275,13 @@ def _introduce(req: Request, introductions: Introductions) -> None:
         req.client, req.peer = who.client, who
 
 
-def _whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:
+def _send_whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:
     """Sends a response. Returns the awaitables that are still to be awaited, in order."""
     head, body = whole(req, resp, send)
     return () if type(head) is type(body) and type(body).__name__ == TAKEN else (head, body)
 
 
-async def _all(left: Iterable[Awaitable[None]]) -> None:
+async def _await_all(left: Iterable[Awaitable[None]]) -> None:
     for one in left:
         await one
 

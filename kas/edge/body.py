@@ -52,8 +52,8 @@ class Inlet:
     connection. ``ended`` is set when nothing is left of the body.
     """
 
-    __slots__ = ("_ahead", "_arrived", "_bounds", "_gone", "_held", "_left", "_look_task", "_pieces", "_receive", "_taken", "_user",
-                 "_waiter", "ended", "length", "multiplexed", "reading")  # fmt: skip
+    __slots__ = ("_ahead", "_ahead_task", "_arrived", "_bounds", "_disconnected", "_held", "_on_disconnect", "_pieces", "_receive",
+                 "_taken", "_user", "_waiter", "ended", "length", "multiplexed", "reading")  # fmt: skip
 
     def __init__(self, receive: Receive, length: int = 0, multiplexed: bool = False, bounds: Bounds | None = None) -> None:
         self._receive, self.length, self.multiplexed, self._bounds = receive, length, multiplexed, bounds
@@ -61,10 +61,10 @@ class Inlet:
         self._user: UserInfo | None = None
         self._pieces: deque[bytes] = deque()  # received while nobody read
         self._ahead = 0  # the number of bytes in them
-        self._look_task: asyncio.Future[dict[str, Any]] | None = None
-        self._waiter: asyncio.Future[None] | None = None  # of the task that waits for ``_look_task``
-        self._left: Callable[[], None] | None = None
-        self.reading = self._gone = False
+        self._ahead_task: asyncio.Future[dict[str, Any]] | None = None
+        self._waiter: asyncio.Future[None] | None = None  # of the task that waits for ``_ahead_task``
+        self._on_disconnect: Callable[[], None] | None = None
+        self.reading = self._disconnected = False
         self.ended = self._arrived = length == 0
 
     @property
@@ -88,7 +88,9 @@ class Inlet:
             return await self._read()
         bounds.written.check(user)
         bounds.pace.add(task, self)
-        whole = 0 < self.length <= FREE_BYTES and not (self.multiplexed or self._look_task or self._arrived or self._pieces or self._gone)
+        whole = 0 < self.length <= FREE_BYTES and not (
+            self.multiplexed or self._ahead_task or self._arrived or self._pieces or self._disconnected
+        )
         try:
             if whole:  # one piece, as nearly every body
                 self.reading = True
@@ -155,17 +157,17 @@ class Inlet:
                 yield piece
         if self._taken != self.length and (self.length >= 0 or self.multiplexed):
             await self._check_whole()
-        if self._left is not None:
-            self.watch(self._left)  # a disconnect could not be watched for during the read
+        if self._on_disconnect is not None:
+            self.watch(self._on_disconnect)  # a disconnect could not be watched for during the read
 
     async def _take(self) -> bytes:
         """Returns the next piece. Every byte of every body passes through here to its reader."""
         while not self._pieces and not self._arrived:
-            if self._gone:
+            if self._disconnected:
                 self.ended = True
                 raise broken_off()
-            if self._look_task is not None:
-                await self._looked_at()
+            if self._ahead_task is not None:
+                await self._wait_ahead()
                 continue
             self.reading = True
             try:
@@ -173,7 +175,7 @@ class Inlet:
             finally:
                 self.reading = False
             if message["type"] == "http.disconnect":
-                self._gone = True
+                self._disconnected = True
                 continue
             # Returned at once, as nearly every body is one piece. Nothing can be queued before it: only one coroutine
             # receives at a time.
@@ -193,7 +195,7 @@ class Inlet:
 
     def _received(self, message: dict[str, Any]) -> None:
         if message["type"] == "http.disconnect":
-            self._gone = True
+            self._disconnected = True
         elif not self._arrived:
             piece: bytes = message.get("body", b"")
             if piece:
@@ -206,11 +208,11 @@ class Inlet:
         given it has not been reached; else the disconnect follows at once."""
         if self.length >= 0:
             raise broken_off()
-        self._look()
+        self._receive_ahead()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_SEEN_S):
-                await self._looked_at()
-        if self._gone:
+                await self._wait_ahead()
+        if self._disconnected:
             raise broken_off()
 
     async def drain(self) -> None:
@@ -229,45 +231,45 @@ class Inlet:
         At most ``AHEAD_BYTES`` and one piece are received ahead of the reader; the disconnect of a client with more
         to send is not seen before that is read.
         """
-        self._left = left
-        if not self.reading and self._look_task is None and (self._arrived or self._ahead < AHEAD_BYTES):
-            self._look()
+        self._on_disconnect = left
+        if not self.reading and self._ahead_task is None and (self._arrived or self._ahead < AHEAD_BYTES):
+            self._receive_ahead()
 
-    def _look(self) -> None:
-        if self._look_task is None:
-            self._look_task = asyncio.ensure_future(self._receive())
-            self._look_task.add_done_callback(self._looked)
+    def _receive_ahead(self) -> None:
+        if self._ahead_task is None:
+            self._ahead_task = asyncio.ensure_future(self._receive())
+            self._ahead_task.add_done_callback(self._received_ahead)
 
-    async def _looked_at(self) -> None:
-        """Waits for ``_look_task``. ``asyncio.wait`` is not used: granian's future has room for one callback."""
+    async def _wait_ahead(self) -> None:
+        """Waits for ``_ahead_task``. ``asyncio.wait`` is not used: granian's future has room for one callback."""
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
             await waiter
         finally:
             self._waiter = None
 
-    def _looked(self, done: asyncio.Future[dict[str, Any]]) -> None:
-        if done is not self._look_task:
+    def _received_ahead(self, done: asyncio.Future[dict[str, Any]]) -> None:
+        if done is not self._ahead_task:
             return
-        self._look_task = None
+        self._ahead_task = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         if done.cancelled() or done.exception() is not None:
             return
         self._received(done.result())
-        if self._gone:
-            if self._left is not None:
-                self._left()
-        elif self._left is not None:
-            self.watch(self._left)
+        if self._disconnected:
+            if self._on_disconnect is not None:
+                self._on_disconnect()
+        elif self._on_disconnect is not None:
+            self.watch(self._on_disconnect)
 
     def close(self) -> None:
         """Stops watching for a disconnect; the request is over."""
         self.release()
-        self._left = None
-        if self._look_task is not None:
-            self._look_task.cancel()
-            self._look_task = None
+        self._on_disconnect = None
+        if self._ahead_task is not None:
+            self._ahead_task.cancel()
+            self._ahead_task = None
 
 
 def inlet(req: Request, receive: Receive, bounds: Bounds | None = None) -> Inlet:
@@ -298,24 +300,24 @@ class Leaving:
     AT_ONCE = 64
 
     def __init__(self) -> None:
-        self._left: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], None]] = deque()
 
-    def put(self, leave: Callable[[], None]) -> None:
-        """Queues ``leave``, which must do nothing if what it ends is over by then."""
-        self._left.append(leave)
-        if len(self._left) == 1:
-            self._some_next()
+    def put(self, callback: Callable[[], None]) -> None:
+        """Queues ``callback``, which must do nothing if what it ends is over by then."""
+        self._queue.append(callback)
+        if len(self._queue) == 1:
+            self._schedule()
 
-    def _some_next(self) -> None:
-        asyncio.get_running_loop().call_soon(self._some)
+    def _schedule(self) -> None:
+        asyncio.get_running_loop().call_soon(self._call_some)
 
-    def _some(self) -> None:
+    def _call_some(self) -> None:
         try:
-            for _ in range(min(self.AT_ONCE, len(self._left))):
-                self._left.popleft()()
+            for _ in range(min(self.AT_ONCE, len(self._queue))):
+                self._queue.popleft()()
         finally:  # even if one of them fails: nothing else calls the others
-            if self._left:
-                self._some_next()
+            if self._queue:
+                self._schedule()
 
 
 class Departures:
@@ -327,8 +329,8 @@ class Departures:
     def __init__(self) -> None:
         self.leaving = Leaving()
         self._waiting: dict[asyncio.Task[Any], Inlet] = {}
-        self._before: set[asyncio.Task[Any]] = set()  # the tasks that waited at the last look
-        self._left: set[asyncio.Task[Any]] = set()
+        self._long_waiting: set[asyncio.Task[Any]] = set()  # the tasks that waited at the last look
+        self._cancelled: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, task: asyncio.Task[Any], client: Inlet) -> None:
@@ -340,8 +342,8 @@ class Departures:
     def drop(self, task: asyncio.Task[Any]) -> bool:
         """Ends the watch; returns whether the task was cancelled because its client is gone."""
         self._waiting.pop(task, None)
-        if self._left and task in self._left:
-            self._left.discard(task)
+        if self._cancelled and task in self._cancelled:
+            self._cancelled.discard(task)
             return True
         return False
 
@@ -350,15 +352,15 @@ class Departures:
 
     def _look(self) -> None:
         self._timer = None
-        for task in self._before:
+        for task in self._long_waiting:
             client = self._waiting.get(task)
             if client is not None:
                 client.watch(partial(self.leaving.put, partial(self._gone, task)))
-        self._before = set(self._waiting)
+        self._long_waiting = set(self._waiting)
         if self._waiting:
             self._arm()
 
     def _gone(self, task: asyncio.Task[Any]) -> None:
-        if task in self._waiting and task not in self._left:
-            self._left.add(task)
+        if task in self._waiting and task not in self._cancelled:
+            self._cancelled.add(task)
             task.cancel()

@@ -118,21 +118,21 @@ class SPDYListener:
         except (HeadError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as e:
             await _answer(writer, Response(400, [(b"content-type", b"text/plain; charset=utf-8")], f"400 Bad Request: {e}\n".encode()))
             return
-        whose = writer.get_extra_info("peername")
-        who = self._introductions.of(whose)
+        peername = writer.get_extra_info("peername")
+        introduction = self._introductions.of(peername)
         req.scheme = "https"
-        if who is not None:
-            req.client, req.peer = who.client, who
+        if introduction is not None:
+            req.client, req.peer = introduction.client, introduction
         result = self._handler(req)
         resp = result if isinstance(result, Response) else await result
         if isinstance(resp, Upgrade):
             task = asyncio.current_task()
             assert task is not None
-            messages = self._gathered.open[whose, 0] = Messages(who, task.cancel, stream=True)
+            messages = self._gathered.open[peername, 0] = Messages(introduction, task.cancel, stream=True)
             try:
                 await _upgrade(resp, writer, _Raw(reader, writer, messages))
             finally:
-                self._gathered.open.pop((whose, 0), None)
+                self._gathered.open.pop((peername, 0), None)
                 if resp.finish is not None:
                     resp.finish()
         else:

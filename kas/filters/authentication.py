@@ -130,7 +130,7 @@ class _ProxyHeaders:
             req.drop_prefix(prefix)
 
 
-def _alone(req: Request) -> None:
+def _end_connection(req: Request) -> None:
     """Makes an unauthenticated HTTP/2 request the last of its connection: streams are cheap to open and costly to
     serve (CVE-2023-44487)."""
     if req.peer is not None and not req.http_version.startswith("1") and features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation"):
@@ -139,7 +139,7 @@ def _alone(req: Request) -> None:
         req.peer.leave(must=monotonic() - req.started < PROMPT_S)
 
 
-def _tell(req: Request, notes: Notes | None) -> None:
+def _apply_notes(req: Request, notes: Notes | None) -> None:
     if notes is None:
         return
     for key, value in notes.annotations.items():
@@ -154,7 +154,7 @@ def _bearer(credential: bytes) -> tuple[bool, bytes]:
     return kind.lower() == b"bearer", token
 
 
-def _tell_of_space(req: Request, credential: bytes) -> None:
+def _warn_of_space(req: Request, credential: bytes) -> None:
     """Warns a client that sent two spaces, also with a refusal: its token was ignored."""
     bearer, token = _bearer(credential)
     if bearer and token[:1] == b" ":
@@ -164,8 +164,8 @@ def _tell_of_space(req: Request, credential: bytes) -> None:
 def _refuse(req: Request, credential: bytes, known: Remembered) -> None:
     known.refused = monotonic()
     known.strangers += 1
-    _alone(req)
-    _tell_of_space(req, credential)
+    _end_connection(req)
+    _warn_of_space(req, credential)
 
 
 def _counted(name: str) -> str:
@@ -205,7 +205,7 @@ def authentication(
             if unusual or req.vouches:
                 strip(req)
             if req.user.notes is not None:
-                _tell(req, req.user.notes)
+                _apply_notes(req, req.user.notes)
             return None
         began, credential = monotonic(), req.raw_header(b"authorization")
         found = Found() if credential or shown is not None else None
@@ -248,16 +248,16 @@ def authentication(
         req.user = user
         if user.name == ANONYMOUS or UNAUTHENTICATED in user.groups:
             known.strangers += 1
-            _alone(req)
+            _end_connection(req)
         if unusual or req.vouches:
             strip(req)
-        _tell(req, user.notes)
+        _apply_notes(req, user.notes)
         shown = known.show(req, user, found)
         if credential:
             if found is not None and found.by_header and not shown:
                 known.keep(credential, user, name, _bearer(credential)[0], forgotten)
                 recall.longest = known.longest
             req.drop_header(b"authorization")
-            _tell_of_space(req, credential)
+            _warn_of_space(req, credential)
 
     return Filter("authentication", before)

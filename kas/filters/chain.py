@@ -150,7 +150,7 @@ def parts(
     )  # fmt: skip
 
 
-def _few(settings: Settings, run_dir: Path) -> Callable[[], bool]:
+def _rate_limit(settings: Settings, run_dir: Path) -> Callable[[], bool]:
     """Whether the read-only port may answer one more request; all workers count together."""
     from kas.meta.buckets import Buckets  # few servers need it
 
@@ -164,7 +164,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         who = trusted(settings.cors_allowed_origins)
     else:
         who = authentication(p.authenticator, metrics, p.revoked, p.vouching, p.remembered)
-    few: Sequence[Filter] = (read_only(_few(settings, p.run_dir)),) if port == "read-only" else ()
+    few: Sequence[Filter] = (read_only(_rate_limit(settings, p.run_dir)),) if port == "read-only" else ()
     changing = partial(current_verbosity, LOGGING) if settings.profiling or settings.debug_socket_path else None  # by /debug/flags/v
     early = (not_ready_retry(lambda: p.state.health.been_ready()),) if settings.send_retry_after_while_not_ready_once else ()
     held = (storage_version(p.registration),) if p.registration is not None else ()

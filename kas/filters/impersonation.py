@@ -62,12 +62,12 @@ class _Timed:
         """The authorizer's decision."""
         began = monotonic()
         outcome = self._authorizer.authorize(a)
-        return self._told(a, outcome, began) if isinstance(outcome, tuple) else self._later(a, outcome, began)
+        return self._observed(a, outcome, began) if isinstance(outcome, tuple) else self._later(a, outcome, began)
 
     async def _later(self, a: Attributes, pending: Awaitable[Outcome], began: float) -> Outcome:
-        return self._told(a, await pending, began)
+        return self._observed(a, await pending, began)
 
-    def _told(self, a: Attributes, outcome: Outcome, began: float) -> Outcome:
+    def _observed(self, a: Attributes, outcome: Outcome, began: float) -> Outcome:
         self._seconds.observe((mode_of(a.verb), ALLOWED if outcome[0] == ALLOW else DENIED), monotonic() - began)
         return outcome
 

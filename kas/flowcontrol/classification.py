@@ -47,7 +47,7 @@ class Schema:
     @property
     def few(self) -> bool:
         """Whether it is indexed by its ``subjects``, which are at most ``FEW``."""
-        return sum(rule.speaks_of for rule in self._rules) <= FEW
+        return sum(rule.subject_count for rule in self._rules) <= FEW
 
     def distinguisher(self, req: Request) -> str:
         """The flow distinguisher of a request in this schema."""
@@ -152,7 +152,7 @@ class _Rule:
         self._urls = [(set(r.get("verbs") or ()), *_paths(r.get("nonResourceURLs") or ())) for r in rule.get("nonResourceRules") or ()]
 
     @property
-    def speaks_of(self) -> int:
+    def subject_count(self) -> int:
         """The number of its subjects."""
         return len(self._users) + len(self._groups) + len(self._accounts)
 
@@ -163,9 +163,9 @@ class _Rule:
         yield from (("account", *account) for account in self._accounts)
 
     def matches(self, req: Request) -> bool:
-        return self._speaks_of(req.user) and (self._resource(req) if req.info.is_resource_request else self._url(req))
+        return self._matches_user(req.user) and (self._resource(req) if req.info.is_resource_request else self._url(req))
 
-    def _speaks_of(self, user: UserInfo) -> bool:
+    def _matches_user(self, user: UserInfo) -> bool:
         if user.name in self._users or "*" in self._users or "*" in self._groups or not self._groups.isdisjoint(user.groups):
             return True
         if not self._accounts or not user.name.startswith(SERVICE_ACCOUNT_PREFIX):

@@ -78,12 +78,13 @@ class FlowControl:
         self._changed_levels: set[str] = set()
         self._shares: dict[str, int] = {}  # of levels, by name
         self._total_shares = 0
-        self._unequal = 0  # levels that have changed since the seats of all were computed
+        self._changes_since_sharing = 0  # levels that have changed since the seats of all were computed
         self.leaving: list[Level] = []  # levels whose configuration was deleted, until they are idle
         self._flows: dict[Any, tuple[object, dict[Any, Flow]]] = {}
-        self._room = Budget("flow_control_flows", "which flow requests belong to, by user, verb and resource", FLOWS_BUDGET, LONGEST_FLOW)
+        what = "which flow requests belong to, by user, verb and resource"
+        self._flows_budget = Budget("flow_control_flows", what, FLOWS_BUDGET, LONGEST_FLOW)
         self._polling = False
-        self._waited_for: set[Level] = set()  # levels in which requests of this worker may wait
+        self._waiting_levels: set[Level] = set()  # levels in which requests of this worker may wait
         FlowMetrics(registry, self)
 
     def start(self, source: Source, prefix_of: Callable[[str], str]) -> None:
@@ -101,11 +102,11 @@ class FlowControl:
         if resource == SCHEMAS:
             # Compiled as they come, and not all of them with the next request.
             read = {name: None if obj is None else Schema(obj) for name, obj in objects.items()}
-            meant = _take(self._stored, read, all_there_are, lambda schema: None if schema is None else schema.says)
+            meant = _update(self._stored, read, all_there_are, lambda schema: None if schema is None else schema.says)
             self._all_new |= all_there_are
             self._changed.update(meant)
         else:
-            meant = _take(self._stored_levels, objects, all_there_are, _says)
+            meant = _update(self._stored_levels, objects, all_there_are, _meaning)
             self._all_levels |= all_there_are
             self._changed_levels.update(meant)
         if meant or all_there_are:  # a new status of an existing schema changes no flows
@@ -121,7 +122,7 @@ class FlowControl:
     def _forget(self) -> None:
         self.gate.epoch = object()
         self._flows = {}
-        self._room.size = 0
+        self._flows_budget.size = 0
 
     def configure(self) -> None:
         """Applies the changes of the objects, without looking at unchanged ones, of which there may be thousands."""
@@ -139,13 +140,13 @@ class FlowControl:
     def _configure_changed_levels(self) -> None:
         names, everything = self._changed_levels, self._all_levels
         self._changed_levels, self._all_levels = set(), False
-        self._unequal += len(names)
+        self._changes_since_sharing += len(names)
         if everything:
             names = {*self.levels, *self._stored_levels, *_mandatory(PRIORITY_LEVELS)}
         before = {name for name in names if name in self.levels}
         for name in names:
-            self._take_level(name)
-        if everything or len(self.levels) <= MANY_LEVELS or self._unequal * 8 >= len(self.levels):
+            self._update_level(name)
+        if everything or len(self.levels) <= MANY_LEVELS or self._changes_since_sharing * 8 >= len(self.levels):
             self._share_out()
         else:
             for name in names & self.levels.keys():
@@ -156,7 +157,7 @@ class FlowControl:
         if before - self.levels.keys():
             self.stats = {key: one for key, one in self.stats.items() if key[1] in self.levels}
 
-    def _take_level(self, name: str) -> None:
+    def _update_level(self, name: str) -> None:
         """Creates or ends the level of a name, and counts its shares."""
         obj = self._stored_levels.get(name) or _mandatory(PRIORITY_LEVELS).get(name)
         self._total_shares -= self._shares.pop(name, 0)
@@ -181,7 +182,7 @@ class FlowControl:
 
     def _share_out(self) -> None:
         """Computes the seats of every level."""
-        self._unequal = 0
+        self._changes_since_sharing = 0
         for name in self.levels:
             self._configure_level(name)
         if self.first:
@@ -252,24 +253,24 @@ class FlowControl:
     def _adjusting(self) -> Iterator[None]:
         """The steps of an adjustment, between which levels may come and go."""
         self.configure()
-        if self._unequal:
-            self._unequal = 0
-            for name, _ in self._there():
+        if self._changes_since_sharing:
+            self._changes_since_sharing = 0
+            for name, _ in self._current_levels():
                 self._configure_level(name)
                 yield
         self._close_idle()
-        for name, level in self._there():
+        for name, level in self._current_levels():
             level.publish_demand()
             if self.first:
                 self.demands[name] = self.demands.get(name, Demand()).next(*level.total_demand())
             yield
         if self.first:
             self._borrow()
-            for _, level in self._there():
+            for _, level in self._current_levels():
                 level.dispatch()
                 yield
 
-    def _there(self) -> Iterator[tuple[str, Level]]:
+    def _current_levels(self) -> Iterator[tuple[str, Level]]:
         """The levels that exist now, as long as they do."""
         return ((name, level) for name, level in list(self.levels.items()) if self.levels.get(name) is level)
 
@@ -291,7 +292,7 @@ class FlowControl:
         user, info = req.user, req.info
         kept = self._flows.get(user.key)
         if kept is None:
-            if not self._room.take(2 * user.length, 2 + len(user.groups)):
+            if not self._flows_budget.take(2 * user.length, 2 + len(user.groups)):
                 self._forget()
             kept = self._flows[user.key] = (self.gate.epoch, {})
         user.flows = kept
@@ -304,7 +305,7 @@ class FlowControl:
         found = self._flow_of(req, kept[1])
         length = sum(map(len, key)) + len(found.distinguisher)
         if length <= LONGEST_FLOW:
-            if not self._room.take(length, 2):
+            if not self._flows_budget.take(length, 2):
                 self._forget()  # this flow is the last one with the old epoch
             kept[1][key] = found
         return found
@@ -328,7 +329,7 @@ class FlowControl:
             (b"x-kubernetes-pf-prioritylevel-uid", self._uids[schema.level].encode()),
         ]
         flow = Flow(level, self._stats_of(schema), distinguisher, hand, headers)
-        if len(distinguisher) <= LONGEST_FLOW and self._room.take(len(distinguisher)):
+        if len(distinguisher) <= LONGEST_FLOW and self._flows_budget.take(len(distinguisher)):
             known[schema, distinguisher] = flow
         return flow
 
@@ -345,7 +346,7 @@ class FlowControl:
             self._polling = True
             loop.call_later(POLL_EVERY_S, self._poll)
         # A request is tried when it arrives; the next try is when seats are released, which may have happened by now.
-        self._waited_for.add(ticket.flow.level)
+        self._waiting_levels.add(ticket.flow.level)
         ticket.flow.level.dispatch()
         if ticket.future.done():
             self.gate.left_queue(ticket, True)
@@ -356,7 +357,7 @@ class FlowControl:
         """Waits for the request's turn, for a quarter of the request's time limit and a minute at most."""
         assert req is not None
         limit = min((req.deadline - req.started) / 4, LONGEST_WAIT_S) - (time.monotonic() - req.started)
-        timer = loop.call_later(max(0.0, limit), _late, ticket)
+        timer = loop.call_later(max(0.0, limit), _time_out, ticket)
         runs = False
         try:
             runs = await ticket.future
@@ -384,15 +385,15 @@ class FlowControl:
         self._shared.wake(worker)
 
     def _dispatch(self) -> None:
-        for level in [x for x in self._waited_for if not x.waits]:
-            self._waited_for.discard(level)
-        for level in list(self._waited_for):
+        for level in [x for x in self._waiting_levels if not x.waits]:
+            self._waiting_levels.discard(level)
+        for level in list(self._waiting_levels):
             level.dispatch()
 
     def _poll(self) -> None:
         """Looks for seats that other workers have released every ``POLL_EVERY_S``, in case a wake-up is lost."""
         self._dispatch()
-        self._polling = any(level.waits for level in self._waited_for)
+        self._polling = any(level.waits for level in self._waiting_levels)
         if self._polling:
             asyncio.get_running_loop().call_later(POLL_EVERY_S, self._poll)
 
@@ -413,7 +414,7 @@ class _Part:
         self._control.changed(self._resource, {name: None if rec is None else sound(rec) for name, rec in there.items()}, False)
 
 
-def _take(known: dict[str, T], objects: Mapping[str, T | None], all_there_are: bool, says: Callable[[T | None], Any]) -> set[str]:
+def _update(known: dict[str, T], objects: Mapping[str, T | None], all_there_are: bool, says: Callable[[T | None], Any]) -> set[str]:
     """Updates ``known`` with the stored objects (None: deleted). Returns the names of those that differ by ``says``;
     the others keep the known object."""
     meant = {name for name, obj in objects.items() if says(known.get(name)) != says(obj)}
@@ -429,7 +430,7 @@ def _take(known: dict[str, T], objects: Mapping[str, T | None], all_there_are: b
     return meant
 
 
-def _says(obj: Obj | None) -> tuple[Any, Any] | None:
+def _meaning(obj: Obj | None) -> tuple[Any, Any] | None:
     """What counts of an object: its identity and its spec."""
     return None if obj is None else (obj["metadata"].get("uid"), obj.get("spec"))
 
@@ -441,7 +442,7 @@ def _loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _late(ticket: Ticket) -> None:
+def _time_out(ticket: Ticket) -> None:
     # A request that was cancelled, but has not noticed yet, leaves the queue by itself.
     if not ticket.future.done() and ticket.cancel("time-out"):
         ticket.future.set_result(False)

@@ -15,14 +15,14 @@ class Failures:
     continued."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self.count, self._told = path, 0, 0
+        self._path, self.count, self._written = path, 0, 0
         self._before: bytes | None = None
-        self._wrong = ""  # the error that was logged last
+        self._last_error = ""  # the error that was logged last
 
     @property
     def due(self) -> bool:
         """Whether there are failures that have not been written."""
-        return self.count > self._told
+        return self.count > self._written
 
     def tell(self) -> None:
         """Writes the count to the file; blocks. An error is logged, and the count stays due."""
@@ -41,8 +41,8 @@ class Failures:
             new.write_bytes(registry.dump())
             os.replace(new, self._path)
         except OSError as e:
-            if self._wrong != str(e):
-                self._wrong = str(e)
+            if self._last_error != str(e):
+                self._last_error = str(e)
                 log.warning("failed handshakes were not told to workers: %s", e)
             return
-        self._told, self._wrong = count, ""
+        self._written, self._last_error = count, ""

@@ -97,31 +97,31 @@ class Introduction:
     """The client that a relay speaks for (``kas.request.http.Connection``). ``certificates`` is None if it presented
     none."""
 
-    __slots__ = ("_address", "_front", "_told", "certificates", "client", "over")
+    __slots__ = ("_address", "_front", "_on_count", "certificates", "client", "over")
 
     def __init__(self, address: str, client: str, certificates: Certificates | None, front: socket.socket) -> None:
         self._address, self.client, self.certificates, self._front = address, client, certificates, front
-        self._told: Callable[[int, bool], None] = lambda size, gone: None
+        self._on_count: Callable[[int, bool], None] = lambda size, gone: None
         self.over = False  # the relay speaks for no client any more
 
     def leave(self, must: bool = False) -> None:
         """Asks the client to reconnect; if it ``must``, the front enforces it."""
-        self._say(LEAVE if must else GO_AWAY)
+        self._send(LEAVE if must else GO_AWAY)
 
     def count(self, told: Callable[[int, bool], None]) -> None:
         """Asks the front how many bytes have arrived over the connection and whether the client has disconnected;
         calls ``told`` with both."""
-        self._told = told
+        self._on_count = told
         if self.over:
             told(0, True)
         else:
-            self._say(HOW_MUCH)
+            self._send(HOW_MUCH)
 
     def tell(self, size: int, gone: bool) -> None:
         """Delivers the front's answer to ``count``."""
-        self._told(size, gone)
+        self._on_count(size, gone)
 
-    def _say(self, what: bytes) -> None:
+    def _send(self, what: bytes) -> None:
         """Sends a message, which is lost if the front is busy or gone."""
         with contextlib.suppress(OSError):
             self._front.send(_framed(what + _short(self._address)))
@@ -208,12 +208,12 @@ class Introductions:
                 self._drop(front)
                 return
             for body in front.messages.of(data):
-                self._heed(front, body)
+                self._handle(front, body)
             if len(data) < READ_BYTES:
                 return
 
     @staticmethod
-    def _heed(front: _Front, body: bytes) -> None:
+    def _handle(front: _Front, body: bytes) -> None:
         address = named(body)
         if body[:1] == b"-":
             if (left := front.known.pop(address, None)) is not None:

@@ -152,14 +152,14 @@ class FrontProcess:
         self._limits, self._most = limits, limits.connections or _descriptors()
         self._open = 0
         self._time = OwnTime()
-        self._shaking = _Handshakes(limits.handshake_s, self._time)
+        self._in_handshake = _Handshakes(limits.handshake_s, self._time)
         self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in (limits.silent_s, limits.linger_s))
-        self._patient: list[Relay] = []  # relays that wanted a worker while there was none
-        self._turns = Handshakes(self.loop)
-        self._untaken = SlowReaders(self._held, self._reset)
-        self._looking: asyncio.Future[int] | None = None
+        self._without_worker: list[Relay] = []  # relays that wanted a worker while there was none
+        self._handshake_queue = Handshakes(self.loop)
+        self._slow_readers = SlowReaders(self._held, self._reset)
+        self._checking: asyncio.Future[int] | None = None
         self._failures = Failures(rendezvous.path.parent / "metrics-front.json")
-        self._telling: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self._trimmer, self._trim_at = Trimmer(), 0.0
         self._stop_asked = self._ending = self._deaf = False
         self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker has joined once
@@ -196,16 +196,16 @@ class FrontProcess:
                 self.loop.remove_reader(self._listening.fileno())
                 self.loop.call_later(PAUSE_S, self._accept_again)
                 return
-            if self._open >= self._most and not (self._shaking.cut_of_most() or self._silent.cut_oldest()):
+            if self._open >= self._most and not (self._in_handshake.cut_of_most() or self._silent.cut_oldest()):
                 sock.close()
                 continue
-            if len(self._shaking.since) >= self._limits.handshakes:
-                self._shaking.cut_of_most()
+            if len(self._in_handshake.since) >= self._limits.handshakes:
+                self._in_handshake.cut_of_most()
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._open += 1
-            self._shaking.add(Relay(self, sock, host(address[0]), self._contexts.current))
+            self._in_handshake.add(Relay(self, sock, host(address[0]), self._contexts.current))
 
     def _accept_again(self) -> None:
         if not (self._ending or self._deaf):
@@ -213,18 +213,18 @@ class FrontProcess:
 
     def shakes(self, relay: Relay) -> None:
         """See ``relay.Front``."""
-        self._turns.ask(relay)
+        self._handshake_queue.ask(relay)
 
     def greeted(self, relay: Relay) -> None:
         """See ``relay.Front``."""
-        self._shaking.drop(relay)
+        self._in_handshake.drop(relay)
         self._silent.add(relay)
 
     def wants_worker(self, relay: Relay) -> None:
         """Gives the relay the worker with the fewest connections."""
         there = [w for w in self._workers if w.joined]
         if not there:
-            self._patient.append(relay)  # it still counts as silent, so its wait is bounded
+            self._without_worker.append(relay)  # it still counts as silent, so its wait is bounded
             return
         self._silent.drop(relay)
         relay.join(min(there, key=lambda w: len(w.relays)))
@@ -245,9 +245,9 @@ class FrontProcess:
     def gone(self, relay: Relay) -> None:
         """See ``relay.Front``."""
         self._open -= 1
-        if relay in self._shaking.since:
+        if relay in self._in_handshake.since:
             self._failures.count += 1
-        for waiting in (self._shaking, self._silent, self._lingering):
+        for waiting in (self._in_handshake, self._silent, self._lingering):
             waiting.drop(relay)
         if self._ending and not self._open:
             self._ended()
@@ -255,7 +255,7 @@ class FrontProcess:
     # --- workers and time
 
     def _workers_changed(self) -> None:
-        patient, self._patient = self._patient, []
+        patient, self._without_worker = self._without_worker, []
         for relay in patient:
             if not relay.closed:
                 self.wants_worker(relay)
@@ -269,7 +269,7 @@ class FrontProcess:
             return
         self._ending = True
         self.loop.remove_reader(self._listening.fileno())
-        for waiting in (self._shaking, self._silent):
+        for waiting in (self._in_handshake, self._silent):
             while waiting.cut_oldest():
                 pass
         self.loop.call_later(GOODBYE_S if self._open else 0, self._ended)
@@ -281,14 +281,14 @@ class FrontProcess:
     def _sweep(self) -> None:
         self.loop.call_later(SWEEP_S, self._sweep)  # first, because starting a thread below may fail
         now = self._time.looked()
-        for waiting in (self._shaking, self._silent, self._lingering):
+        for waiting in (self._in_handshake, self._silent, self._lingering):
             waiting.sweep(now)
         self._contexts.refresh()
         self._give_back(now)
-        if (self._looking is None or self._looking.done()) and self._untaken.pressed():
-            self._looking = self.loop.run_in_executor(None, self._untaken.look)
-        if self._failures.due and (self._telling is None or self._telling.done()):
-            self._telling = self.loop.run_in_executor(None, self._failures.tell)
+        if (self._checking is None or self._checking.done()) and self._slow_readers.pressed():
+            self._checking = self.loop.run_in_executor(None, self._slow_readers.look)
+        if self._failures.due and (self._writing is None or self._writing.done()):
+            self._writing = self.loop.run_in_executor(None, self._failures.tell)
 
     def _held(self) -> Iterator[Held[Relay]]:
         """Called by ``SlowReaders`` in its thread."""

@@ -74,9 +74,9 @@ def _speaks_http(e: SSL.Error) -> bool:
 class Relay:
     """Starts with the handshake. Ends by itself or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_chain", "_client", "_context", "_discarded", "_down", "_fd", "_frames", "_front", "_going",
-                 "_idle", "_idle_since", "_loop", "_sock", "_spdy", "_tls", "_told", "_up", "_worker", "_worker_fd", "_writing", "came",
-                 "client", "closed", "worker")  # fmt: skip
+    __slots__ = ("_address", "_chain", "_client", "_context", "_discarded", "_down", "_fd", "_frames", "_front", "_goaway_at",
+                 "_goaway_due", "_idle", "_idle_since", "_loop", "_sock", "_spdy", "_tls", "_up", "_worker", "_worker_fd", "_writing",
+                 "came", "client", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -89,10 +89,10 @@ class Relay:
         self._chain: list[bytes] = []  # the client's certificates, until a worker has been told
         self._up: bytes | memoryview = b""
         self._down: bytes | memoryview = b""
-        self._writing = self._going = self._spdy = self.closed = False
+        self._writing = self._goaway_due = self._spdy = self.closed = False
         self.came = 0  # bytes received from the client
         self._discarded = 0
-        self._told = 0.0  # when the client was told to go away
+        self._goaway_at = 0.0  # when the client was told to go away
         self._frames: Frames | None = None  # for HTTP/2, if a client may be told to go away
         self._idle: Idle | None = None  # for HTTP/2, and until the protocol is known
         self._idle_since = 0.0
@@ -108,7 +108,7 @@ class Relay:
         if self.closed:
             return
         if self._context is not None:
-            if self._left():
+            if self._disconnected():
                 self.close()
                 return
             self._tls = SSL.Connection(self._context, self._sock)
@@ -131,10 +131,10 @@ class Relay:
                 self.close()  # as Go does with a certificate that cannot be parsed
                 return
             self._tls.set_app_data(Renewals(self._sock))
-            self._loop.add_reader(self._fd, self._speaks)
+            self._loop.add_reader(self._fd, self._read_first_bytes)
             self._front.greeted(self)
 
-    def _left(self) -> bool:
+    def _disconnected(self) -> bool:
         """Whether the client has disconnected before it sent anything: creating OpenSSL's connection object costs
         more than everything before."""
         try:
@@ -158,7 +158,7 @@ class Relay:
 
     # --- the worker
 
-    def _speaks(self) -> None:
+    def _read_first_bytes(self) -> None:
         """Reads the first bytes, which tell where the connection belongs. Until then the client counts as silent."""
         known = len(self._up)
         try:
@@ -186,7 +186,7 @@ class Relay:
         if self._front.goaway and self._tls.get_alpn_proto_negotiated() == b"h2":
             self._frames = Frames()
         self._idle, self._idle_since = Idle(), self._loop.time()
-        self._floods(self._up)
+        self._is_flood(self._up)
         worker.tell(hello(self._address, self._client, self._chain), self._connect)
         self._chain = []
 
@@ -222,7 +222,7 @@ class Relay:
             self.close()
             return
         self.came += len(data)
-        if self._idle is not None and self._floods(data):
+        if self._idle is not None and self._is_flood(data):
             self.close()
             return
         try:
@@ -238,7 +238,7 @@ class Relay:
             self._loop.remove_reader(self._fd)
             self._loop.add_writer(self._worker_fd, self._flush_up)
 
-    def _floods(self, data: bytes | memoryview) -> bool:
+    def _is_flood(self, data: bytes | memoryview) -> bool:
         """Whether the client that sent ``data`` floods the server with frames that request nothing, such as pings,
         settings, window updates and resets. Each has 9 to 17 bytes and must be answered or parsed, so an endless
         stream of them would use up a worker's time and the front's."""
@@ -293,7 +293,7 @@ class Relay:
         if self._idle is not None:
             self._idle.take(len(data))
         if self._frames is not None:
-            data = self._put_in(data)
+            data = self._insert_goaway(data)
         if not data:
             self._worker_ended()
         elif not self._deliver(data):
@@ -307,28 +307,28 @@ class Relay:
         clients that accept nothing after it have that; or it is sent soon, if the response came before this request.
         A client that ``must`` leave and keeps sending requests is disconnected.
         """
-        if must and self._told and self._loop.time() - self._told > LEAVES_S:
+        if must and self._goaway_at and self._loop.time() - self._goaway_at > LEAVES_S:
             self.close()
-        elif not self._going and self._frames is not None:
-            self._going = True
+        elif not self._goaway_due and self._frames is not None:
+            self._goaway_due = True
             self._loop.call_later(SOON_S, self._go_away_soon)
 
     def _go_away_soon(self) -> None:
-        if self._going and self._frames is not None and self._frames.whole and not self._down and self._worker_fd >= 0:
-            self._away()
+        if self._goaway_due and self._frames is not None and self._frames.whole and not self._down and self._worker_fd >= 0:
+            self._goaway_sent()
             if not self._deliver(GOAWAY):
                 self._loop.remove_reader(self._worker_fd)
                 self._loop.add_writer(self._fd, self._flush_down)
 
-    def _away(self) -> None:
-        self._going, self._told = False, self._told or self._loop.time()
+    def _goaway_sent(self) -> None:
+        self._goaway_due, self._goaway_at = False, self._goaway_at or self._loop.time()
 
-    def _put_in(self, data: bytes) -> bytes:
+    def _insert_goaway(self, data: bytes) -> bytes:
         assert self._frames is not None
         at = self._frames.edge(data)
-        if not self._going or at < 0:
+        if not self._goaway_due or at < 0:
             return data
-        self._away()
+        self._goaway_sent()
         return data[:at] + GOAWAY + data[at:]
 
     def _deliver(self, data: bytes | memoryview) -> bool:

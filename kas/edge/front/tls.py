@@ -82,24 +82,24 @@ class Contexts:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._last: dict[Hashable, Any] = {}
-        self._wrong = False  # whether anything stayed as it was
+        self._stale = False  # whether anything stayed as it was
         self._seen, self._tried = self._stamp(), time.monotonic()
         self.current = self._make()
 
     def refresh(self) -> None:
         """Rebuilds the contexts when a file has changed, or if one could not be used a minute ago."""
         stamp, now = self._stamp(), time.monotonic()
-        if stamp == self._seen and not (self._wrong and now - self._tried >= AGAIN_S):
+        if stamp == self._seen and not (self._stale and now - self._tried >= AGAIN_S):
             return
-        self._seen, self._tried, self._wrong = stamp, now, False
+        self._seen, self._tried, self._stale = stamp, now, False
         self.current = self._make()
-        if not self._wrong:
+        if not self._stale:
             log.info("loaded the serving certificates anew")
 
     def _stamp(self) -> list[tuple[int, int, int] | None]:
         return [_stat(file) for file in self._settings.files]
 
-    def _kept(self, files: Hashable, make: Callable[[], T]) -> T:
+    def _made_or_last(self, files: Hashable, make: Callable[[], T]) -> T:
         """Returns ``make()``, or its last result for ``files`` if there is one and the files cannot be used now."""
         wrong: tuple[type[Exception], ...] = (OSError, SSL.Error, *unreadable())
         try:
@@ -107,16 +107,16 @@ class Contexts:
         except wrong as e:
             if files not in self._last:
                 raise
-            self._wrong = True
+            self._stale = True
             log.error("the serving certificates are as they were: %s: %s", files, e)
             made = self._last[files]
         return made
 
     def _make(self) -> SSL.Context:
-        authorities = self._kept(", ".join(self._settings.authorities), self._authorities)
+        authorities = self._made_or_last(", ".join(self._settings.authorities), self._authorities)
 
         def made(pair: Pair) -> tuple[SSL.Context, _Names]:
-            return self._kept(pair, lambda: (self._context(pair, authorities), _Names(pair.cert)))
+            return self._made_or_last(pair, lambda: (self._context(pair, authorities), _Names(pair.cert)))
 
         named = [(pair, *made(pair)) for pair in self._settings.named]
         by_name = _Chosen()
@@ -161,7 +161,7 @@ class Contexts:
         context.use_privatekey_file(pair.key)
         context.check_privatekey()
         if authorities:
-            context.set_verify(SSL.VERIFY_PEER, _bearable)
+            context.set_verify(SSL.VERIFY_PEER, _acceptable)
             context.set_verify_depth(0)  # the library would verify up to a hundred signatures that mean nothing yet
             for authority in authorities:
                 context.add_client_ca(authority)
@@ -206,7 +206,7 @@ def _offer_groups(context: SSL.Context, groups: Sequence[str]) -> None:
         raise ValueError(f"the TLS library knows not all of the key exchanges {', '.join(groups)}")
 
 
-def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int, _depth: int, _ok: int) -> bool:
+def _acceptable(_connection: SSL.Connection, certificate: crypto.X509, _error: int, _depth: int, _ok: int) -> bool:
     """Accepts any certificate but one whose key is too costly to verify a signature with, or so short that anybody
     could have made it. OpenSSL calls this for each certificate before it verifies. Go fails the handshake as well."""
     try:

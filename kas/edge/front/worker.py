@@ -27,7 +27,7 @@ class Worker:
         self.joined = False
         self._sock: socket.socket | None = None
         self._pending = b""  # bounded by what the waiting relays have to tell
-        self._then: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def join(self) -> None:
         """Tries until the worker can be reached, also when it comes back after its end."""
@@ -41,13 +41,13 @@ class Worker:
             return
         self._sock, self.joined = sock, True
         self._messages = Messages()
-        self._loop.add_reader(sock.fileno(), self._hear)
+        self._loop.add_reader(sock.fileno(), self._read)
         self._changed()
 
     def tell(self, message: bytes, then: Callable[[], None]) -> None:
         """Sends a message and calls ``then`` once it, and all before it, is in the worker's socket; at once if the
         worker is gone."""
-        self._then.append(then)
+        self._callbacks.append(then)
         if self.joined:
             self._pending += message
         self._flush()
@@ -59,18 +59,18 @@ class Worker:
             except BlockingIOError:
                 sent = 0
             except OSError:
-                self._leave()
+                self._disconnect()
                 return
             self._pending = self._pending[sent:]
             if self._pending:
                 self._loop.add_writer(self._sock.fileno(), self._flush)
                 return
             self._loop.remove_writer(self._sock.fileno())
-        then, self._then = self._then, []
+        then, self._callbacks = self._callbacks, []
         for f in then:
             f()
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         assert self._sock is not None
         try:
             data = self._sock.recv(READ_BYTES)
@@ -79,7 +79,7 @@ class Worker:
         except OSError:
             data = b""
         if not data or self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # libuv no longer polls a socket with an error
-            self._leave()
+            self._disconnect()
             return
         for body in self._messages.of(data):
             address = named(body)
@@ -89,7 +89,7 @@ class Worker:
             elif relay is not None:
                 relay.go_away(body[:1] == LEAVE)
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         if self._sock is None:
             return
         self._loop.remove_reader(self._sock.fileno())
