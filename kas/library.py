@@ -5,8 +5,9 @@
     with kas.Server(kas.Options(data_dir="data", secure_port="auto"), kinds="none") as server:
         ...  # server.url, server.kubeconfig, server.token, server.ca
 
-The server runs in processes of its own, forked from the program, so that they have what the program gave them; nothing of it runs in the
-program's threads, and nothing the program does later reaches it. ``docs/library.md`` has the rest, and two programs.
+The server runs in processes of its own. They are forked from the program, so they have the plug-ins and other objects that the program
+passed to ``Server``; nothing of the server runs in the program's threads, and nothing that the program does later affects it.
+``docs/library.md`` describes the rest, with two example programs.
 """
 
 from __future__ import annotations

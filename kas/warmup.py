@@ -24,7 +24,7 @@ LARGEST = "kas.kinds.core.pod.strategy"
 
 
 def load_largest() -> None:
-    """Imports what is not left for after the start."""
+    """Imports what must not wait for the warm-up."""
     importlib.import_module(LARGEST)
 
 

@@ -500,8 +500,8 @@ class _Plain(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # the reader keeps the exception, and that the frames that it passed through, including those of the caller that
-        # closes the connection
+        # The reader keeps the exception, which keeps the frames that it passed through, those of the caller that closes
+        # the connection among them.
         if exc is not None:
             exc.__traceback__ = exc.__context__ = None
         super().connection_lost(exc)

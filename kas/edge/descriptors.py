@@ -39,7 +39,7 @@ STUCK_S = 3.0
 # A listener accepts some ten thousand connections a second at most. While there is room for those of a quarter of a
 # second, every fifth look is enough.
 SELDOM, COMING = 5, 4096
-LOOK_S, EMPTY_LOOKS = 0.02, 3  # how often a socket's buffer must be seen empty to count as sent
+LOOK_S, EMPTY_LOOKS = 0.02, 3  # seconds between looks at a socket's buffer, and how often it must be seen empty to count as sent
 TAKES_S = 3.0  # a peer that has taken nothing for so long is not waited for
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27  # <asm-generic/socket.h>
 BPF_RET = 0x06

@@ -41,7 +41,7 @@ CATCH_ALL = "catch-all"
 # With this many levels or more, the seats of unchanged levels are recomputed once an eighth of all levels has changed,
 # or at the next adjustment: each level that comes or goes changes the seats of all others.
 MANY_LEVELS = 64
-MANY_CHANGED = 8  # if more than one in so many schemas has changed, all are rebuilt
+MANY_CHANGED = 8  # all schemas are rebuilt if more than one in this many has changed
 
 
 class FlowControl:
