@@ -73,7 +73,7 @@ class Inlet:
         return self._taken + self._ahead
 
     async def read(self, user: UserInfo | None = None) -> bytes:
-        """Returns the whole body. What is large of it counts against the user's budget until ``release``.
+        """Returns the whole body. One of more than ``FREE_BYTES`` counts against the user's budget until ``release``.
 
         Raises 400 if the body breaks off: part of a body must not be processed, and an empty one would delete what
         its preconditions protect. Raises 413 beyond ``MAX_BODY_BYTES``, before anything is read if the length is
