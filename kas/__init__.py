@@ -1,4 +1,4 @@
-"""kas: a Kubernetes API server in Python. ``kas.Server`` is for programs that have one of their own (``docs/library.md``)."""
+"""kas: a Kubernetes API server in Python. ``kas.Server`` embeds a server in a program (``docs/library.md``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["KUBERNETES_VERSION", "HookContext", "Loopback", "OptionError", "Opti
 
 
 def __getattr__(name: str) -> Any:
-    """What of the library is asked for: ``kas serve``, which stays small, never loads it."""
+    """Loads the names of the library on first use: ``kas serve``, which stays small, never does."""
     if name in _LIBRARY:
         return getattr(import_module("kas.library"), name)
     raise AttributeError(f"module 'kas' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""``python -m kas`` is ``kas``."""
+"""``python -m kas`` is the same as ``kas``."""
 
 from kas.cli import main
 

@@ -1,4 +1,4 @@
-"""The command line: ``kas serve`` and the commands beside it. Imports little, because the supervisor stays in this process."""
+"""The command line: ``kas serve`` and the other commands. Imports little, because the supervisor stays in this process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kas.meta.suggest import did_you_mean
 
 EXIT_USAGE = 2
 FAILED = 1
-UNHEARD = 128 + 13  # what a shell says of a program that SIGPIPE ended
+UNHEARD = 128 + 13  # a shell's exit code for a program that SIGPIPE ended
 COMMANDS = ("serve", "storage", "snapshot", "envtest", "version")
-REFUSED = 1  # the exit code of kube-apiserver, whatever is wrong with its flags and files
-LONGEST_FINDING = 4096  # characters: some repeat a flag, or a line of a file
+REFUSED = 1  # kube-apiserver's exit code for any error in its flags and files
+LONGEST_FINDING = 4096  # characters: some errors repeat a flag, or a line of a file
 USAGE = """usage: kas <command>
 
 A Kubernetes API server.
@@ -39,8 +39,11 @@ Prints the versions of kas, of the Kubernetes API it serves and of Python.
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command; ends the process with its exit code: quietly with UNHEARD when who reads its standard output has gone, and with
-    a line that says so when that takes nothing."""
+    """Runs the command and ends the process with its exit code.
+
+    If standard output has no reader any more, that is UNHEARD, without a message; if standard output cannot be
+    written for another reason, it is FAILED, with a message.
+    """
     open_standard_streams()
     name_standard_output()
     try:
@@ -90,7 +93,7 @@ def _run(args: Sequence[str] | None) -> None:
 
 
 def version(args: Sequence[str]) -> int:
-    """``kas version``: the versions in a line, or as JSON for programs. Returns the exit code."""
+    """``kas version``: prints the versions in a line, or as JSON. Returns the exit code."""
     given = " ".join(args).replace("=", " ", 1).split()
     if given[:1] and given[0] in ("-h", "--help"):
         print(VERSION_USAGE, end="")
@@ -113,7 +116,7 @@ def version_text() -> str:
 
 
 def serve(args: Sequence[str]) -> int:
-    """``kas serve``: serve until told to stop. Returns the exit code; everything wrong with the flags is told at once."""
+    """``kas serve``: serves until told to stop. Returns the exit code; prints every error in the flags at once."""
     gc.disable()  # what is loaded here stays
     from kas.config import flagset
     from kas.config.options import complete, read
@@ -133,9 +136,9 @@ def serve(args: Sequence[str]) -> int:
     gc.enable()
     options, errors = read(args)
     errors += preflight(options)
-    for text in (e.translate(CONTROLS) for e in errors):  # one a line, whatever was typed
+    for text in (e.translate(CONTROLS) for e in errors):  # one per line, whatever was typed
         print(f"kas: {text}" if len(text) <= LONGEST_FINDING else f"kas: {text[:LONGEST_FINDING]} ...", file=sys.stderr)
-    os.umask(os.umask(0) & 0o077)  # what it makes it has to read and write itself
+    os.umask(os.umask(0) & 0o077)  # the files that it makes must be readable and writable to itself
     return REFUSED if errors else run(complete(options))
 
 

@@ -1,7 +1,8 @@
-"""Who answers a path: the REST resources, the documents and probes beside them, or nobody.
+"""Routes a path to its handler: the REST resources, the documents and probes, or 404.
 
-Upstream chains three servers (aggregator, kube, extensions) with a mux each; here their paths are one table. Order: an
-aggregated or custom group claims its group version first, then the built-in resources, then exact and prefix paths, then 404.
+kube-apiserver chains three servers (aggregator, kube, extensions) with a mux each; here their paths are one table.
+The order is: an aggregated or custom group claims its group version first, then the built-in resources, then exact
+and prefix paths, then the fallbacks, then 404.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from kas.request.http import Handler, Request, Result
 
 
 class Director(ResourceRouter):
-    """``rest`` handles resource requests of the group ``versions``; ``exact`` and ``prefixes`` are the rest. ``claims`` has the group
-    versions that other servers answer, with everything below their paths; it may change at any time."""
+    """``rest`` handles resource requests for the group versions in ``versions``; ``exact`` and ``prefix`` add other
+    paths. ``claims`` has the group versions that other servers answer, with everything below their paths; it may
+    change at any time."""
 
     def __init__(
         self, rest: Callable[[Request], Result], versions: Container[tuple[str, str]],
@@ -26,15 +28,15 @@ class Director(ResourceRouter):
         self._fallbacks: list[Callable[[Request], Result | None]] = []
 
     def exact(self, path: str, handler: Handler) -> None:
-        """``handler`` answers ``path`` itself."""
+        """Registers ``handler`` for ``path`` itself."""
         self._table.exact(path, handler)
 
     def prefix(self, path: str, handler: Handler) -> None:
-        """Paths below ``path``, which ends with "/"; the longest match wins."""
+        """Registers ``handler`` for the paths below ``path``, which ends with "/"; the longest match wins."""
         self._table.prefix(path, handler)
 
     def fallback(self, handler: Callable[[Request], Result | None]) -> None:
-        """Asked in order for what nothing else claims; None passes on."""
+        """Adds a handler for what nothing else claims. Fallbacks are called in order; None passes on."""
         self._fallbacks.append(handler)
 
     def paths(self) -> list[str]:
@@ -42,11 +44,11 @@ class Director(ResourceRouter):
         return self._table.paths()
 
     def _elsewhere(self, req: Request) -> Result:
-        """Who answers what does not go straight to a resource."""
+        """Answers a request that does not go straight to a resource."""
         info = req.info
         path = req.path
         if path.startswith("//"):
-            return not_found()  # paths are split without them, but routed with them
+            return not_found()  # RequestInfo ignores leading slashes, but routing does not
         if self._claims:
             claim = self._claims.get((info.api_group, info.api_version) if info.is_resource_request else _group_version(path))
             if claim is not None:
@@ -68,7 +70,7 @@ class Director(ResourceRouter):
 
 
 def _group_version(path: str) -> tuple[str, str]:
-    """Of a path that names no resource. The core group has one version, whose server answers for all of ``/api``."""
+    """The group version of a path that names no resource. The core group has one version, whose server answers all of ``/api``."""
     parts = path.split("/", 4)
     if parts[1] == "apis" and len(parts) > 3:
         return parts[2], parts[3]

@@ -1,9 +1,10 @@
 """kas in the place of the programs that controller-runtime's envtest starts.
 
-``kas envtest DIR`` fills a directory for ``KUBEBUILDER_ASSETS``. envtest runs ``etcd`` first and waits for its /health, then
-``kube-apiserver`` with etcd's URL, and waits for /healthz (controller-runtime, ``pkg/internal/testing``). Here ``kube-apiserver`` is
-``kas serve`` on LMDB, and ``etcd`` stores nothing: it holds the data directory's place, and tells the API server where it is, so that a
-control plane that is stopped and started again finds what it had. With a real etcd in the other's place kas serves that.
+``kas envtest DIR`` fills a directory for ``KUBEBUILDER_ASSETS``. envtest runs ``etcd`` first and waits for its
+/health, then ``kube-apiserver`` with etcd's URL, and waits for /healthz (controller-runtime,
+``pkg/internal/testing``). Here ``kube-apiserver`` is ``kas serve`` on LMDB. ``etcd`` stores nothing: it owns the
+data directory and tells the API server where that is, so that a control plane that is stopped and started again
+keeps its data. If the ``etcd`` program is a real etcd, kas stores its objects there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kas import __version__
 from kas.config import flagset
 
 PROGRAMS = ("kube-apiserver", "etcd")
-PLACE = "/kas"  # path at which etcd's stand-in tells where data are kept
+PLACE = "/kas"  # the path at which etcd's stand-in tells where the data is
 ASK_S = 5.0
 USAGE = """usage: kas envtest DIR
 
@@ -41,7 +42,7 @@ Fills DIR with kube-apiserver and etcd, which are kas, and a link to kubectl if 
 makes tests that use controller-runtime's envtest start kas. It serves with one worker and no controllers, as
 kube-apiserver does; a test that wants them adds the flag: Configure().Append("controllers", "*").
 """
-# What of its command line envtest looks for in the help text decides what it gives.
+# envtest chooses its flags by what it finds in the help text.
 ETCD_USAGE = """usage: etcd --listen-client-urls URL --data-dir DIR
 
 Stands in for etcd in tests: answers for its health, and keeps a place for what kas stores.
@@ -56,12 +57,12 @@ Other flags of etcd are accepted and have no effect.
 
 
 class Foreign(Exception):
-    """A file that is not to be written over."""
+    """A file that must not be overwritten."""
 
 
 def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
-    """``kas envtest DIR``, and what the programs written there run: ``kas envtest --run PROGRAM FLAGS``. ``serve`` is ``kas serve``.
-    Returns the exit code."""
+    """Runs ``kas envtest DIR``, and what the programs written there run: ``kas envtest --run PROGRAM FLAGS``.
+    ``serve`` is ``kas serve``. Returns the exit code."""
     if args and args[0] in ("-h", "--help"):
         print(USAGE, end="")
         return 0
@@ -69,7 +70,7 @@ def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
         return etcd(args[2:])
     if args[:2] == ["--run", "kube-apiserver"]:
         return serve(serve_flags(args[2:]))
-    if len(args) != 1 or args[0].startswith("-") or not args[0]:  # an unset variable does not mean where one is
+    if len(args) != 1 or args[0].startswith("-") or not args[0]:  # an unset variable must not be taken for the current directory
         print("kas: envtest takes one directory; see kas envtest --help", file=sys.stderr)
         return 2
     directory = Path(args[0]).expanduser().absolute()
@@ -86,8 +87,8 @@ def main(args: Sequence[str], serve: Callable[[Sequence[str]], int]) -> int:
 
 
 def write_programs(directory: Path) -> None:
-    """Writes ``PROGRAMS`` into the directory, for this interpreter and this installation of kas. Raises OSError, and Foreign for a file
-    there that this has not written, as those that setup-envtest downloads."""
+    """Writes ``PROGRAMS`` into the directory, for this interpreter and this installation of kas. Raises OSError, and
+    Foreign for a file there that this function has not written, such as one that setup-envtest downloaded."""
     directory.mkdir(parents=True, exist_ok=True)
     ends = {directory / name: f' -P -m kas envtest --run {name} "$@"\n' for name in PROGRAMS}
     for path, end in ends.items():
@@ -98,18 +99,18 @@ def write_programs(directory: Path) -> None:
         path.chmod(0o755)
     kubectl, link = shutil.which("kubectl"), directory / "kubectl"
     if kubectl and not link.exists():
-        link.unlink(missing_ok=True)  # one that leads nowhere any more
+        link.unlink(missing_ok=True)  # a broken link
         link.symlink_to(Path(kubectl).resolve())
 
 
 def serve_flags(args: Sequence[str]) -> list[str]:
-    """Flags of ``kas serve`` that do what envtest expects of kube-apiserver: what those given leave open is chosen for tests."""
+    """Flags for ``kas serve`` that do what envtest expects of kube-apiserver. What the given flags leave open is chosen for tests."""
     given = flagset.parse(args).values
     more = {"workers": "1", "controllers": "none"}
     if "storage-backend" not in given and not {"help", "version"} & given.keys():
         place = _place(given.get("etcd-servers") or ())
         if place is None:
-            certificates = given.get("cert-dir")  # envtest's own, gone afterwards
+            certificates = given.get("cert-dir")  # envtest's own directory, which it removes afterwards
             more["storage-backend"] = "etcd3"
             more["data-dir"] = str(Path(certificates) / "kas") if certificates else tempfile.mkdtemp(prefix="kas-envtest-")
         else:
@@ -118,21 +119,21 @@ def serve_flags(args: Sequence[str]) -> list[str]:
 
 
 def _place(servers: Sequence[str]) -> dict[str, Any] | None:
-    """What etcd's stand-in says; None when it is a real etcd that is to be served."""
+    """The answer of etcd's stand-in; None if a real etcd is to be used."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for url in servers:
         try:
             with opener.open(url.rstrip("/") + PLACE, timeout=ASK_S) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError:
-            return None  # etcd knows no such path
+            return None  # etcd has no such path
         except (OSError, ValueError):
             continue
     return None
 
 
 class _Health(BaseHTTPRequestHandler):
-    """Answers as etcd does for its health."""
+    """Answers health checks as etcd does."""
 
     timeout = ASK_S
     answers: dict[str, dict[str, Any]]
@@ -147,11 +148,11 @@ class _Health(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        pass  # a line for each of envtest's questions would be all there is
+        pass  # envtest's health checks would be the only lines
 
 
 class _Server(socketserver.ThreadingTCPServer):
-    """No HTTPServer: that one asks for the host's name first, which may take seconds."""
+    """Not an HTTPServer, which first looks up the host's name; that may take seconds."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -190,7 +191,7 @@ def etcd(args: Sequence[str]) -> int:
 
 
 def _flags(args: Sequence[str]) -> dict[str, str]:
-    """``--name=value``, ``--name value`` and ``--name``, by name; the last one counts."""
+    """Parses ``--name=value``, ``--name value`` and ``--name`` into a dict; the last one counts."""
     out: dict[str, str] = {}
     name = ""
     for arg in args:

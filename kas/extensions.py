@@ -1,4 +1,4 @@
-"""What a program that embeds a server adds to it (``docs/library.md``), as the composition root takes it in."""
+"""What a program that embeds a server adds to it (``docs/library.md``), in the form that the composition root takes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _DECISIONS = (ALLOW, DENY, NO_OPINION)
 
 
 class Loopback:
-    """Requests of the program itself, past the network but through every filter, as ``system:apiserver`` in ``system:masters``.
+    """Sends requests of the program itself, bypassing the network but not the filters, as ``system:apiserver`` in ``system:masters``.
 
-    ``await loopback("POST", "/api/v1/namespaces", {...})`` gives the status and the decoded answer. Watches and other streams are not for
-    it.
+    ``await loopback("POST", "/api/v1/namespaces", {...})`` returns the status and the decoded response. It cannot be
+    used for watches and other streams.
     """
 
     def __init__(self, handle: Callable[[Request], Response | Awaitable[Response]], token: str) -> None:
         self._handle, self._token = handle, token
 
     async def __call__(self, method: str, path: str, body: Any = None, content_type: str = JSON_TYPE) -> tuple[int, Any]:
-        """Status and answer: decoded JSON, None for an empty one, text for what is none (a path of nobody's, ``/readyz``). Never raises for
-        what the server refuses."""
+        """Returns the status and the response: decoded JSON, None if it is empty, text if it is not JSON
+        (``/readyz``, for example). Raises nothing for a request that the server refuses."""
         path, _, query = path.partition("?")
         headers = [(b"authorization", f"Bearer {self._token}".encode()), (b"content-type", content_type.encode()), OWN_AGENT]
         found = self._handle(Request(method, path, query, headers, b"" if body is None else orjson.dumps(body)))
@@ -65,19 +65,19 @@ class Loopback:
 
 
 class LoopbackToken:
-    """Knows the token of ``Loopback``, which no process but this one does."""
+    """Authenticates the token of ``Loopback``, which only this process knows."""
 
     def __init__(self, token: str) -> None:
         self._token, self._user = token.encode(), UserInfo("system:apiserver", (MASTERS,))
 
     def authenticate_token(self, token: str) -> UserInfo | None:
-        """The server itself, None for another token."""
+        """The server's own user; None for another token."""
         return self._user if secrets.compare_digest(token.encode(), self._token) else None
 
 
 class Outspoken:
-    """An authorizer of the program whose answers are looked at: a decision and a reason do, the error text may be left out. Anything else
-    is a TypeError that says what is wanted, and no answer."""
+    """Checks the results of a program's authorizer: a decision and a reason, optionally with an error text. Anything
+    else raises a TypeError that says what is expected, and counts as no decision."""
 
     def __init__(self, given: Authorizer) -> None:
         self._given = given
@@ -85,7 +85,7 @@ class Outspoken:
             self.rules_for = given.rules_for
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """What the other one says."""
+        """The checked decision of the program's authorizer."""
         found = self._given.authorize(a)
         return self._waited(found) if isinstance(found, Awaitable) else self._checked(found)
 
@@ -93,7 +93,7 @@ class Outspoken:
         return self._checked(await waiting)
 
     def _checked(self, outcome: Any) -> Outcome:
-        # ``True`` equals ALLOW, and is no answer: whoever gives it means something else.
+        # ``True`` equals ALLOW but is not accepted: an authorizer that returns it means something else.
         if isinstance(outcome, tuple) and len(outcome) in (2, 3) and type(outcome[0]) is int and outcome[0] in _DECISIONS:
             return outcome[0], outcome[1], outcome[2] if len(outcome) == 3 else ""
         name = type(self._given).__qualname__
@@ -101,8 +101,11 @@ class Outspoken:
 
 
 class HookContext:
-    """What a hook is given: ``request`` speaks to the server, ``index`` is the number of the worker, of ``workers``. What is to be done
-    once is done in the worker with the index 0, and must bear to be done again: a worker that died is started anew."""
+    """What a hook receives. ``request`` sends requests to the server; ``index`` is the number of this worker, of ``workers``.
+
+    Work that is to be done once belongs in the worker with the index 0, and must be safe to repeat: a worker that
+    died is restarted.
+    """
 
     def __init__(self, request: Loopback, index: int, workers: int) -> None:
         self.request, self.index, self.workers = request, index, workers
@@ -112,10 +115,18 @@ Hook = Callable[[HookContext], Awaitable[None]]
 
 
 class Extensions(NamedTuple):
-    """``kinds`` are "all", "none" or a list (``kas.config.runtime.chosen``). ``admission`` are plug-ins, or their classes, which get what
-    their constructors name of ``kas.admission.initializer.Initializer``; they come behind the built-in ones and before policies, webhooks
-    and quota. ``authenticators`` are asked after those of the flags, ``authorizers`` before the modes of the flags. ``post_start`` hooks
-    run by name in each worker once it listens, ``pre_shutdown`` hooks when it was told to end and still serves."""
+    """The extensions of an embedding program.
+
+    - ``kinds``: "all", "none" or a list (``kas.config.runtime.chosen``).
+    - ``admission``: plug-ins, or their classes, which get the parameters that their constructors name of
+      ``kas.admission.initializer.Initializer``. They come after the built-in ones and before policies, webhooks and
+      quota.
+    - ``authenticators``: called after those of the flags.
+    - ``authorizers``: called before the modes of the flags.
+    - ``resources``: virtual resources.
+    - ``post_start``: hooks by name, run in each worker once it listens.
+    - ``pre_shutdown``: hooks by name, run when the worker was told to stop and still serves.
+    """
 
     kinds: str | Sequence[str] = "all"
     admission: Sequence[Plugin | type[Plugin]] = ()
@@ -128,7 +139,7 @@ class Extensions(NamedTuple):
 
 NONE = Extensions()
 
-# What each of these has one of, at least.
+# The methods that a part must have; of each tuple at least one.
 _SHAPES = {
     "admission": (("handles",), ("admit", "validate")),
     "authenticators": (("authenticate", "authenticate_token"),),
@@ -137,7 +148,7 @@ _SHAPES = {
 
 
 def check_shapes(given: Extensions) -> None:
-    """Raises TypeError for what lacks a method without which it would be asked in vain, at each request, and for another type."""
+    """Raises TypeError for a part without the methods that every request would need, and for a value of another type."""
     from kas.registry.rest import VirtualResource
 
     if not isinstance(given.kinds, str) and not (isinstance(given.kinds, Collection) and all(isinstance(k, str) for k in given.kinds)):
@@ -164,7 +175,7 @@ def hook_name(name: str) -> str:
 def virtual_resources(
     resources: Sequence[VirtualResource], scheme: Scheme, rest: Rest, registries: Registries
 ) -> VirtualResources | None:
-    """What serves them; None without any. Raises ValueError for what is no resource."""
+    """The handler that serves them; None if there are none. Raises ValueError for an invalid resource."""
     if not resources:
         return None
     from kas.endpoints.custom.virtual import VirtualResources  # most servers have none

@@ -5,8 +5,9 @@
     with kas.Server(kas.Options(data_dir="data", secure_port="auto"), kinds="none") as server:
         ...  # server.url, server.kubeconfig, server.token, server.ca
 
-The server runs in processes of its own, forked from the program, so that they have what the program gave them; nothing of it runs in the
-program's threads, and nothing the program does later reaches it. ``docs/library.md`` has the rest, and two programs.
+The server runs in processes of its own. They are forked from the program, so they have the plug-ins and other objects that the program
+passed to ``Server``; nothing of the server runs in the program's threads, and nothing that the program does later affects it.
+``docs/library.md`` describes the rest, with two example programs.
 """
 
 from __future__ import annotations
@@ -38,19 +39,21 @@ _FAILED = 1
 
 
 class StartError(Exception):
-    """The server did not get ready; what is wrong stands on its standard error."""
+    """The server did not become ready; the reason is on its standard error."""
 
 
 class Server:
-    """A kas server of this program. Raises OptionError for options that cannot be, TypeError for what has not the methods it needs.
+    """A kas server embedded in this program. Raises OptionError for invalid options, TypeError for an extension
+    without the methods it needs.
 
-    ``kinds``: "all", "none" (namespaces, config maps, secrets, service accounts, quotas, events, definitions, RBAC, admission, reviews and
-    what else belongs to every API server), or a list of what there is beside that: groups ("apps"), resources ("pods",
-    "deployments.batch").
-
-    ``admission``: plug-ins (``kas.admission.Plugin``) or their classes, before policies and webhooks. ``authenticators``
-    (``kas.auth.authn``) come after those of the flags, ``authorizers`` (``kas.auth.attributes.Authorizer``) before the modes of the flags.
-    ``resources``: virtual ones, each with a storage. ``post_start`` and ``pre_shutdown``: hooks by name, in order.
+    - ``kinds``: "all", "none" (namespaces, config maps, secrets, service accounts, quotas, events, definitions,
+      RBAC, admission, reviews and what else belongs to every API server), or a list of what is served in addition:
+      groups ("apps"), resources ("pods", "deployments.batch").
+    - ``admission``: plug-ins (``kas.admission.Plugin``) or their classes, called before policies and webhooks.
+    - ``authenticators`` (``kas.auth.authn``): called after those of the flags.
+    - ``authorizers`` (``kas.auth.attributes.Authorizer``): called before the modes of the flags.
+    - ``resources``: virtual resources, each with a storage.
+    - ``post_start`` and ``pre_shutdown``: hooks by name, run in order.
     """
 
     def __init__(
@@ -77,13 +80,13 @@ class Server:
         self.url = ""
 
     def run(self) -> int:
-        """Serve in this process and its children until SIGTERM or SIGINT, as ``kas serve`` does. Returns the exit code."""
+        """Serves in this process and its children until SIGTERM or SIGINT, as ``kas serve`` does. Returns the exit code."""
         return supervisor.run(self.options, self._extensions)
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> Server:
-        """Serve in the background; returns when the server is ready and every ``post_start`` hook has run. Raises StartError.
+        """Serves in the background. Returns when the server is ready and every ``post_start`` hook has run. Raises StartError.
 
-        Forks: call it before the program has threads that hold locks. The server ends when this process does.
+        It forks, so call it before the program has threads that hold locks. The server ends when this process does.
         """
         if self._pid:
             raise RuntimeError("the server is running")
@@ -113,10 +116,10 @@ class Server:
         return self
 
     def _serve(self, tell: int, alive: int) -> None:
-        """The child's life."""
+        """Runs the server in the child process."""
         code = _FAILED
         try:
-            events._set_running_loop(None)  # that of whoever called is not ours
+            events._set_running_loop(None)  # the caller's event loop is not this process's
             threading.Thread(target=terminate_with, args=(alive,), name="kas-parent", daemon=True).start()
 
             def ready(options: Completed) -> None:
@@ -124,7 +127,7 @@ class Server:
                 os.close(tell)
 
             code = supervisor.run(self.options, self._extensions, ready)
-        except BaseException:  # of what it is nobody else hears
+        except BaseException:  # nothing else would report it
             import traceback
 
             say(traceback.format_exc())
@@ -133,8 +136,8 @@ class Server:
             os._exit(code)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """End the server as an operator would, after its ``pre_shutdown`` hooks; its exit code, -9 when it did not end in time. 0 for one
-        that does not run."""
+        """Stops the server as an operator would, after its ``pre_shutdown`` hooks. Returns its exit code, -9 if it
+        did not end in time, and 0 if it was not running."""
         if not self._pid:
             return 0
         pid, self._pid = self._pid, 0
@@ -168,7 +171,7 @@ class Server:
 
     @property
     def ca(self) -> Path:
-        """The certificate of the authority that signed the server's own."""
+        """The certificate of the CA that signed the server's own."""
         return self.options.data_dir / "pki" / "ca.crt"
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load."""
+"""Checks names in flags, and files that flags name, against modules that the supervisor does not load."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ Check = Callable[[], object]  # raises ValueError
 
 
 def preflight(o: Options) -> list[str]:
-    """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
-    asked in a child."""
+    """Returns what is wrong with names in flags and with files that flags name. The modules that know are loaded in a child process."""
     chosen = o.controllers not in (["*"], ["none"])
     files = (
         o.tls_cert_file or o.cert_dir or o.proxy_client_cert_file or o.tls_sni_cert_key or o.service_account_key_file or o.token_auth_file
@@ -32,7 +31,7 @@ def preflight(o: Options) -> list[str]:
     plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
     if not (chosen or o.runtime_config or plugins or files):
         return []
-    if pipes(o):  # which is told, and nobody waits for what they may bring
+    if pipes(o):  # already reported; waiting for their content could take for ever
         return []
     r, w = os.pipe()
     try:
@@ -44,7 +43,7 @@ def preflight(o: Options) -> list[str]:
     if not pid:
         code = 1
         try:
-            _write(w, "\0".join(e.replace("\0", r"\x00") for e in unusable(o)).encode())  # one may have several lines
+            _write(w, "\0".join(e.replace("\0", r"\x00") for e in unusable(o)).encode())  # an error may have several lines
             code = 0
         finally:
             os._exit(code)
@@ -58,7 +57,7 @@ def preflight(o: Options) -> list[str]:
 
 
 def unusable(o: Options) -> list[str]:
-    """What ``preflight`` tells, found in this process. Files that cannot be opened are told by ``validation``."""
+    """The errors of ``preflight``, found in this process. Files that cannot be opened are reported by ``validation``."""
     from kas import controllers
     from kas.admission import order
     from kas.config import runtime
@@ -100,7 +99,7 @@ def _audit_policy(o: Options) -> None:
 
 
 def _audit_log(o: Options) -> None:
-    """The file of the log has to be there without a policy as well, as upstream has it."""
+    """The log file must be creatable even without a policy, as in kube-apiserver."""
     from kas.audit.logfile import unusable
 
     why = unusable(o.audit_log_path) if o.audit_log_path else ""
@@ -109,7 +108,7 @@ def _audit_log(o: Options) -> None:
 
 
 def _audit_webhook(o: Options) -> None:
-    """Looked at with a policy only."""
+    """Checked only together with a policy."""
     from kas.client.kubeconfig import load
 
     if o.audit_webhook_config_file and o.audit_policy_file:
@@ -120,7 +119,7 @@ def _audit_webhook(o: Options) -> None:
 
 
 def _admission(o: Options) -> list[str]:
-    """What the plug-ins think of their parts of the file, and of having none."""
+    """What the plug-ins report about their parts of the configuration file, and about having none."""
     from kas.admission import order
 
     with _gates(o):
@@ -169,7 +168,8 @@ def _pair(cert: str, key: str, name: str, begin: str = "") -> None:
 
 
 def _kubelets(o: Options) -> Iterator[Check]:
-    """What is shown to kubelets, and whom they are believed for; otherwise the first log or exec would find out."""
+    """Checks the client certificate for kubelets and the CA that kubelets are verified with; otherwise the first log
+    or exec request would find an error in them."""
     if o.kubelet_client_certificate and o.kubelet_client_key:
         yield partial(_pair, o.kubelet_client_certificate, o.kubelet_client_key, "kubelet-client", "--kubelet-client-certificate: ")
     yield lambda: _kubelets_authority(o)
@@ -181,15 +181,16 @@ def _kubelets_authority(o: Options) -> None:
     try:
         data = Path(o.kubelet_certificate_authority).read_bytes() if o.kubelet_certificate_authority else b""
     except OSError:
-        return  # told by ``validation``
-    if o.kubelet_certificate_authority and not data:  # by whom kube-apiserver believes no kubelet
+        return  # reported by ``validation``
+    if o.kubelet_certificate_authority and not data:  # kube-apiserver then trusts no kubelet
         raise ValueError(f"--kubelet-certificate-authority: {o.kubelet_certificate_authority} is empty")
     if why := authorities_problem(data):
         raise ValueError(f"--kubelet-certificate-authority: {why}")
 
 
 def _etcd(o: Options) -> None:
-    """What is shown to etcd, and whom it is believed for. Upstream's client for etcd finds that, and names no flag."""
+    """Checks the client certificate for etcd and the CA that etcd is verified with. In kube-apiserver the etcd
+    client reports these errors, without naming a flag."""
     from kas.config import keypairs
     from kas.meta.pem import bundle_problem
 
@@ -206,7 +207,7 @@ def _etcd(o: Options) -> None:
         raise ValueError(f"--etcd-cafile: {o.etcd_cafile}: {why}")
     if o.etcd_keyfile and not o.etcd_certfile:
         raise ValueError("--etcd-keyfile is set, and --etcd-certfile is not")
-    key = o.etcd_keyfile or o.etcd_certfile  # both may stand in one file
+    key = o.etcd_keyfile or o.etcd_certfile  # both may be in one file
     why = keypairs.problem(o.etcd_certfile, key, "etcd") if o.etcd_certfile else ""
     if why:
         raise ValueError(f"--etcd-certfile {o.etcd_certfile}, --etcd-keyfile {key}: {why}")
@@ -226,7 +227,7 @@ def _credentials(o: Options) -> Iterator[Check]:
 
 
 def _readable(load: Callable[[str], object], path: str) -> None:
-    with contextlib.suppress(OSError):  # told by ``validation``
+    with contextlib.suppress(OSError):  # reported by ``validation``
         load(path)
 
 
@@ -262,7 +263,7 @@ def _authentication(o: Options) -> None:
 
 @contextlib.contextmanager
 def _gates(o: Options) -> Iterator[None]:
-    """Within, the gates are as the flags say; as they are by default where those cannot be used."""
+    """Sets the feature gates to those of the flags while the context is open; to the defaults if the flags are invalid."""
     from kas.config import features
 
     given = {} if features.problems(o.feature_gates) else o.feature_gates
@@ -279,7 +280,7 @@ def _token_webhook(o: Options) -> None:
 
 
 def _encryption(o: Options) -> None:
-    """Made as a worker makes it, except that no plug-in is asked."""
+    """Created as a worker creates it, except that no plug-in is called."""
     from kas.config import features
     from kas.encryption.atrest import EncryptionAtRest
     from kas.types.scheme import Scheme
@@ -306,7 +307,7 @@ def _egress(o: Options) -> None:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """All of it, however much a pipe takes at once."""
+    """Writes all of the data, however much a pipe takes at once."""
     with os.fdopen(fd, "wb", closefd=False) as f:
         f.write(data)
 

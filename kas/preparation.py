@@ -1,6 +1,7 @@
-"""What is made in the data directory before workers serve: certificates, keys, the administrator's token and kubeconfig.
+"""Creates what must be in the data directory before workers serve: certificates, keys, the administrator's token and kubeconfig.
 
-In a child of the supervisor, which neither keeps what this needs nor waits for what nobody waits for.
+It runs in a child of the supervisor, so that the supervisor neither keeps the modules that this needs nor waits for
+what can come later.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from kas.meta.files import write_whole
 
 
 def prepare(o: Completed) -> None:
-    """Runs in a child of its own: certificates, keys, the admin token and its kubeconfig."""
-    gc.disable()  # it ends soon
+    """Creates certificates, keys, the administrator's token and its kubeconfig. Runs in a child process."""
+    gc.disable()  # the process ends soon
     names = certpaths.service_names()
     ips = ["127.0.0.1", "::1", str(o.service_ranges[0].network_address + 1)]
     extra = [o.raw.bind_address, o.advertise_address, o.endpoint_address, o.external_host, *o.raw.tls_san]
@@ -37,12 +38,13 @@ def prepare(o: Completed) -> None:
     if not certpaths.as_noted(paths, names, ips, time()):
         from kas.meta.patterns import compiled_later
 
-        with compiled_later("cryptography"):  # one of them, for names as text, takes half as long as all else that is loaded here
+        # one of its patterns, for names as text, takes half as long to compile as everything else that is loaded here
+        with compiled_later("cryptography"):
             from kas.edge import certs
 
         certs.ensure(pki, names, ips, serving)
     token_file = o.data_dir / "admin.token"
-    if not token_file.exists() or not token_file.read_text().strip():  # empty is what a full disk leaves of a copy
+    if not token_file.exists() or not token_file.read_text().strip():  # a full disk may have left it empty
         write_whole(token_file, base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"="))
     shown = None
     if o.raw.client_ca_file:
@@ -53,7 +55,7 @@ def prepare(o: Completed) -> None:
 
 
 def unwritable(o: Completed, error: OSError) -> str:
-    """Why ``prepare`` could not make a file, in one line; of one of ``--cert-dir`` in upstream's words."""
+    """Why ``prepare`` could not create a file, in one line; for a file of ``--cert-dir`` in kube-apiserver's words."""
     path, why = str(error.filename), error.strerror or str(error)
     if path != str(o.data_dir) and not path.startswith(f"{o.data_dir}/"):
         verb = "mkdir" if path not in map(str, o.serving_pair) else "open"
@@ -62,8 +64,8 @@ def unwritable(o: Completed, error: OSError) -> str:
 
 
 def prepare_later(o: Completed, told: Callable[[str], object]) -> None:
-    """What nobody waits for: an RSA key takes a while. A worker that needs it earlier, or after this failed, makes it. ``told(why)`` is
-    called when it cannot be made."""
+    """Creates the service account key, which takes a while and which nothing waits for. A worker that needs it
+    earlier, or after this failed, creates it. ``told(why)`` is called if it cannot be created."""
     path = o.data_dir / "pki" / "sa.key"
     if path.exists() or o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint:
         return
@@ -76,8 +78,8 @@ def prepare_later(o: Completed, told: Callable[[str], object]) -> None:
 
 
 def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:
-    """A kubeconfig for the admin, with the client certificate and key (PEM) in ``shown`` or with the token; JSON is YAML, but people read
-    this file."""
+    """A kubeconfig for the administrator, with the client certificate and key (PEM) in ``shown``, or with the token.
+    It is YAML and not JSON, because people read this file."""
     user = f"token: {token}"
     if shown is not None:
         cert, key = (base64.b64encode(pem).decode() for pem in shown)

@@ -1,7 +1,7 @@
-"""etcd as the store of ``kas serve``: the process that keeps the machine's replica, and how a worker opens it.
+"""etcd as the store of ``kas serve``: the process that maintains the machine's replica, and how a worker opens it.
 
-The process starts before the workers and fills the replica; they read it. It ends with ``EXIT_LOST`` when the replica cannot be continued:
-the supervisor then ends the workers, and all begin anew.
+The process starts before the workers and fills the replica, which they read. It ends with ``EXIT_LOST`` when the
+replica cannot be continued: the supervisor then ends the workers, and all of them start again.
 """
 
 from __future__ import annotations
@@ -45,21 +45,23 @@ from kas.store.transform import Transformers
 from kas.types.scheme import Scheme
 
 AGAIN_S = 1.0
-# What is decoded has no cycles: looking for them after every 700 objects, through all that is loaded, took 4 of 100 of this process' time.
+# Decoded objects have no reference cycles. Collecting garbage after every 700 objects, over everything that is loaded,
+# took 4 % of this process's time.
 LOOKED_AT = 10_000, 10, 10
-# What stands in etcd without a resource, and by which of the core group ``--etcd-servers-overrides`` names it.
+# Keys in etcd that belong to no resource, and the name in the core group by which ``--etcd-servers-overrides`` refers
+# to them.
 WITHOUT_RESOURCE = {
     "/registry/ranges/": "services",
     "/registry/masterleases/": "apiServerIPInfo",
     "/registry/peerserverleases/": "apiServerPeerIPInfo",
 }
-EXIT_LOST = 4  # the supervisor knows it too, without this module
+EXIT_LOST = 4  # the supervisor has it too, without importing this module
 
 log = logging.getLogger("kas")
 
 
 def cluster(o: Completed) -> Config:
-    """The etcd cluster of ``--etcd-servers``; user and password are the environment's, which other users cannot read."""
+    """The etcd cluster of ``--etcd-servers``. User and password come from the environment, which other users cannot read."""
     raw = o.raw
     user, password = os.environ.get("ETCD_USERNAME", ""), os.environ.get("ETCD_PASSWORD", "")
     reuse_s = raw.lease_reuse_duration_seconds
@@ -67,45 +69,49 @@ def cluster(o: Completed) -> Config:
 
 
 def values_of(o: Completed) -> Callable[[Store], StoredValues]:
-    """What stands in etcd for the objects of every built-in kind, and of custom resources; for a store of theirs."""
+    """Returns a function that makes, for a store, the mapping between values in etcd and objects of the built-in
+    kinds and custom resources."""
 
     def values(store: Store) -> StoredValues:
         registries = Registries(store, clock.now)
         scheme = Scheme()
         registries.add_stored(scheme.resources, scheme.resource, 0, {})
-        # What is being filled shows nothing yet, and reading it would say that it did.
+        # A store that is being filled has no revision to read at yet, and reading it would claim that it has.
         return StoredValues(registries, o.raw.storage_media_type == JSON, lambda key: store.get(key) if store.revision else None)
 
     return values
 
 
 def clusters(o: Completed) -> list[Config]:
-    """That of ``--etcd-servers``, then those of ``--etcd-servers-overrides``, which are reached in the same way."""
+    """The cluster of ``--etcd-servers``, then those of ``--etcd-servers-overrides``, which are reached in the same way."""
     main = cluster(o)
     return [main, *(replace(main, servers=other.servers) for other in o.overrides)]
 
 
 def replica_path(o: Completed, servers: Sequence[str] = ()) -> Path:
-    """Where the replica lies: that of ``--etcd-servers``, or of other ``servers``."""
+    """The directory of a replica: that of ``--etcd-servers``, or of other ``servers``."""
     if not servers:
         return o.data_dir / "replica"
     return o.data_dir / f"replica-{hashlib.sha256(','.join(sorted(servers)).encode()).hexdigest()[:12]}"
 
 
 def replica_paths(o: Completed) -> list[Path]:
-    """Of all ``clusters``."""
+    """The directories of all ``clusters``."""
     return [replica_path(o), *(replica_path(o, other.servers) for other in o.overrides)]
 
 
 def replica_bytes(o: Completed) -> int:
-    """How large each replica may become: every process that reads them maps all."""
+    """The maximum size of each replica: every process that reads them maps all of them."""
     return mappable(o.store_max_size, 1 + len(o.overrides))
 
 
 def kept_below(override: Override) -> list[str]:
-    """The prefixes of the keys that are kept there, with "/" at their ends; of resources that are compiled in. As kube-apiserver has it
-    (storage_factory.go): Events are those of the core group, also of events.k8s.io; what has no resource has a name for this flag or goes
-    with one; and the servers that keep definitions of custom resources and APIServices know of no other cluster."""
+    """The key prefixes, each ending with "/", that an override keeps in its cluster, for resources that are compiled in.
+
+    As in kube-apiserver (storage_factory.go): Events go where those of the core group go, those of events.k8s.io
+    included; keys without a resource have a name for this flag or go with a resource that has one; and the servers
+    for custom resource definitions and APIServices know no other cluster.
+    """
     found = {f"{r.etcd_prefix}/": None for r in Scheme().resources if r.etcd_prefix is not None and _kept(override, r.group, r.resource)}
     found |= {prefix: None for prefix, resource in WITHOUT_RESOURCE.items() if override.keeps("", resource)}
     return list(found)
@@ -118,22 +124,27 @@ def _kept(override: Override, group: str, resource: str) -> bool:
 
 
 def _answers_in_order(config: Config, url: str) -> bool:
-    """Whether the progress that a server tells may be believed; one that does not answer may be an old one."""
+    """Whether the progress notifications of a server can be trusted. One that does not answer may be an old version."""
     try:
-        with contextlib.closing(Client(replace(config, servers=(url,)))) as client:  # whose certificates may be being replaced
+        # its certificates may be in the middle of a replacement
+        with contextlib.closing(Client(replace(config, servers=(url,)))) as client:
             return tells_progress_in_order(client, within_s=2.0)
     except StoreError:
         return False
 
 
 def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transformers: Transformers | None = None) -> EtcdStore | Partitioned:
-    """A worker's store, with a page of memory for each of ``clusters``. Their replicas are complete; a byte to the descriptor ``ask``, the
-    number of a cluster, has the replicator ask it how far it is. ``transformers`` say what is sealed in etcd. Raises ``StoreError``."""
-    paths, configs = replica_paths(o), [replace(config, later=True) for config in clusters(o)]  # who made the replica has looked
+    """Opens a worker's store, with one shared memory page for each of ``clusters``; their replicas must be complete.
+
+    Writing a byte with the number of a cluster to the descriptor ``ask`` makes the replicator request a progress
+    notification from it. ``transformers`` decrypt what is encrypted in etcd. Raises ``StoreError``.
+    """
+    # the process that made the replica has checked the cluster
+    paths, configs = replica_paths(o), [replace(config, later=True) for config in clusters(o)]
 
     def opened(i: int) -> EtcdStore:
         def ask_progress() -> None:
-            with contextlib.suppress(BlockingIOError):  # it is being asked already
+            with contextlib.suppress(BlockingIOError):  # a request is already pending
                 os.write(ask, bytes((i,)))
 
         store = EtcdStore(
@@ -151,7 +162,8 @@ def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transforme
 
 
 def _encryption(o: Completed) -> EncryptionAtRest:
-    """What opens the values of etcd, and its plug-ins asked once: what cannot be opened yet is opened by who reads it."""
+    """The transformers for values in etcd, after one call to their KMS plug-ins. What cannot be decrypted yet is
+    decrypted by its reader."""
     raw = o.raw
     reload, v1 = raw.encryption_provider_config_automatic_reload, "KMSv1" in features.enabled(raw.feature_gates)
     encryption = EncryptionAtRest(raw.encryption_provider_config, reload, v1, Scheme().resources, o.run_dir / "kms", "replicator")
@@ -160,18 +172,18 @@ def _encryption(o: Completed) -> EncryptionAtRest:
 
 
 def _follow(encryption: EncryptionAtRest) -> None:
-    """The file, as workers do."""
+    """Follows the configuration file, as workers do."""
     while True:
         time.sleep(1.0)
         try:
             if encryption.changed():
                 encryption.reread()
-        except Exception:  # as workers do with what they do now and then: the next turn may go better
+        except Exception:  # as for a worker's periodic tasks: the next turn may succeed
             log.exception("the encryption configuration could not be followed")
 
 
 def _beat(report: int) -> None:
-    """Says each second that this process runs. Whether the replica follows is asked of the replica."""
+    """Reports once a second that this process runs. Whether the replica keeps up is read from the replica."""
     with contextlib.suppress(BrokenPipeError):  # the supervisor is gone
         while True:
             time.sleep(1.0)
@@ -179,8 +191,9 @@ def _beat(report: int) -> None:
 
 
 def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
-    """A complete replica. Raises ``StoreError``; because etcd does not answer only when its patience is over, and not at all with
-    ``patient``. An etcd that answered may stop while the replica is filled: its leader may be lost."""
+    """Returns a complete replica. Raises ``StoreError``; if etcd does not answer, only after ``patience_s``, and
+    never if ``patient``. An etcd that answered may stop while the replica is filled, for example because its leader
+    is lost."""
     until = time.monotonic() + replicator.patience_s
     while True:
         try:
@@ -193,7 +206,7 @@ def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
 
 
 class Cluster:
-    """One cluster, its replica, and what keeps the two together. ``shared`` is the replicator's place in the page of its memory."""
+    """One cluster, its replica, and what keeps the two in step. ``shared`` is the replicator's slot in the shared memory."""
 
     def __init__(self, o: Completed, config: Config, path: Path, shared: Shared, encryption: EncryptionAtRest | None) -> None:
         self._client = Client(config)
@@ -206,14 +219,15 @@ class Cluster:
         self.replica: LMDBStore | None = None
 
     def begin(self, alone: bool, patient: bool) -> None:
-        """The replica is complete, or can be continued. Raises ``StoreError``, ``Lost`` among it."""
+        """Makes the replica complete, or checks that it can be continued. Raises ``StoreError``, which includes ``Lost``."""
         self.replica = _begin(self.replicator, patient) if alone else self.replicator.resume()
 
     def run(self) -> int:
-        """Follows until ``replicator.stop()``; the exit code. A plug-in that hangs does not hold up what it has nothing to do with."""
+        """Follows the cluster until ``replicator.stop()``; returns the exit code. A KMS plug-in that hangs does not
+        delay values that do not need it."""
         hurry()
         note = read_note(self._path)
-        # Of no other cluster is history forgotten.
+        # Only this cluster's history may be compacted.
         client = Client(replace(self._config, cluster_id=note.cluster_id if note is not None else 0))
         compactor = Compactor(client, self._compact_s)
         compactor.start()
@@ -221,7 +235,7 @@ class Cluster:
             self.replicator.run()
         except Lost as e:
             log.error("the replica of etcd is rebuilt: %s", e)
-            disown(self._path)  # a cluster that went back may have caught up when it is looked at again
+            disown(self._path)  # a cluster that went back may have caught up by the next check
             return EXIT_LOST
         finally:
             compactor.stop()
@@ -229,14 +243,14 @@ class Cluster:
         return 0
 
     def close(self) -> None:
-        """Lets go of everything; after ``run``."""
+        """Closes everything; after ``run``."""
         if self.replica is not None:
             self.replica.close()
         self._client.close()
 
 
 def _begin_all(all_: Sequence[Cluster], report: int, alone: bool, patient: bool) -> int:
-    """Has every replica begin; an exit code when one cannot, which ``report`` is told, -1 otherwise."""
+    """Makes every replica ready. Returns -1, or an exit code if one fails, with the reason written to ``report``."""
     for followed in all_:
         try:
             followed.begin(alone, patient)
@@ -254,7 +268,7 @@ def _begin_all(all_: Sequence[Cluster], report: int, alone: bool, patient: bool)
 
 
 def _run_all(all_: Sequence[Cluster]) -> int:
-    """Follows every cluster until one of them ends; the exit code. What one of them raises is raised."""
+    """Follows every cluster until one of them ends; returns the exit code. Raises what one of them raises."""
 
     def stop(*_: object) -> None:
         for followed in all_:
@@ -276,10 +290,14 @@ def _run_all(all_: Sequence[Cluster]) -> int:
 
 
 def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int, alone: bool, patient: bool = False) -> int:
-    """Runs the replicator until SIGTERM. ``specs`` name what is shared with the workers, of each of ``clusters``; ``report`` gets "ready"
-    or the reason of a failure, and ``BEAT`` once a second; ``ask`` is read for requests of progress. ``alone``: no worker reads the
-    replicas yet, so that they may be thrown away; ``patient``: there was one before, so a cluster that does not answer now is waited for.
-    Returns the exit code."""
+    """Runs the replicator until SIGTERM; returns the exit code.
+
+    - ``specs`` name the memory shared with the workers, one for each of ``clusters``.
+    - ``report`` gets "ready" or the reason of a failure, and ``BEAT`` once a second.
+    - ``ask`` is read for requests of progress notifications.
+    - ``alone``: no worker reads the replicas yet, so they may be thrown away.
+    - ``patient``: there was a replicator before, so a cluster that does not answer now is waited for.
+    """
     kinds.install()
     encryption = _encryption(o) if o.raw.encryption_provider_config else None
     paths = replica_paths(o)
@@ -303,7 +321,7 @@ def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int,
     threading.Thread(target=_beat, args=(report,), name="kas-heartbeat", daemon=True).start()
     if encryption is not None:
         threading.Thread(target=_follow, args=(encryption,), name="kas-encryption", daemon=True).start()
-    gc.freeze()  # what is there lives as long as the process
+    gc.freeze()  # what exists now lives as long as the process
     gc.set_threshold(*LOOKED_AT)
     os.write(report, b"ready\n")
     try:

@@ -1,6 +1,6 @@
-"""The composition root: the parts of one worker, each given what it needs of the others. The only module that imports across.
+"""The composition root: builds the parts of one worker and gives each what it needs of the others.
 
-What happens to them from the start to the end of the process is in ``worker.py``.
+It is the only module that imports across the layers. The life of a worker process is in ``worker.py``.
 """
 
 from __future__ import annotations
@@ -127,13 +127,13 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 BOOKMARK_EVERY_S, TELL_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
 PROBE_EVERY_S = ENCRYPTION_EVERY_S = SIGNER_EVERY_S = VERBOSITY_EVERY_S = 1.0
-ANY = 4096  # requests in flight where no limit is set
+ANY = 4096  # requests in flight if there is no limit
 SAMPLE = 8  # objects whose sizes stand for those of all
 
 
 class Server:
-    """Everything of one worker, connected: ``store`` is open, ``index`` the worker's number, ``chain`` what answers at the secure port.
-    ``encryption`` is what the store seals values with, if it does."""
+    """All parts of one worker, connected. ``store`` is open, ``index`` is the worker's number, ``chain`` answers at the secure port.
+    ``encryption`` is what the store encrypts values with, if it does."""
 
     def __init__(
         self, options: Completed, store: Store, shared: Shared, index: int, extensions: Extensions = NONE,
@@ -150,14 +150,14 @@ class Server:
             encryption.observed.attach(self.metrics, self.name, encryption.reload, index == 0)
         self.started = self.shutting_down = self.not_accepting = False
         self._chains: list[Chain] = []
-        self.ending: Any = None  # what ends the worker before its time
-        self.streams: SPDYListener | None = None  # behind the TLS front, where SPDY is taken
+        self.ending: Any = None  # the task that ends the worker early
+        self.streams: SPDYListener | None = None  # behind the TLS front, if SPDY is accepted
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.set(raw)
         self.own = controllers.own(self.features, raw.enable_priority_and_fairness)
         self.chosen = controllers.chosen(raw.controllers, self.features)
-        if raw.service_account_signing_endpoint:  # it signs no tokens without end
+        if raw.service_account_signing_endpoint:  # it signs no tokens that never expire
             self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]
         leases = options.etcd and raw.endpoint_reconciler_type == "lease"
         bound = healthchecks.loops(self.own, self.features, leases, self._has_peers)
@@ -203,7 +203,7 @@ class Server:
         return auditor.build(self.options.raw, self.options.run_dir, self.metrics, self.egress.controlplane, self.options.workers == 1)
 
     def _tracer(self) -> Tracer:
-        """Of this worker; the store's requests are spans from here on."""
+        """This worker's tracer; from here on the store's requests are spans."""
         from kas.filters import tracingconfig
         from kas.observe.otlp import OTLPExporter
 
@@ -216,7 +216,7 @@ class Server:
         return tracer
 
     def _forget(self, group: str, resource: str) -> None:
-        """A definition is no more: neither is what was kept for its objects."""
+        """Drops what was kept for the objects of a deleted definition."""
         self.metrics.forget(group, resource)
         if self.flow_control is not None:
             self.flow_control.forget(group, resource)
@@ -233,7 +233,7 @@ class Server:
         return control
 
     def _stored(self, group: str, resource: str) -> Stored | None:
-        """How much there is of a resource; None for one that is not stored here."""
+        """The number and size of a resource's objects; None if it is not stored here."""
         try:
             root = self.registries.of(group, resource).root
         except KeyError:
@@ -254,7 +254,7 @@ class Server:
         self._authorities = Texts()
         self.bootstrapper = Bootstrapper(self.registries, self._wanted, self._authorities.changed)
 
-    # --- who and whether
+    # --- authentication and authorization
 
     def _build_auth(self) -> None:
         o, raw = self.options, self.options.raw
@@ -290,7 +290,7 @@ class Server:
         )  # fmt: skip
 
     def load_credentials(self) -> None:
-        """Reads the token files; after the supervisor has made them, and an external signer was asked. Needs a running loop."""
+        """Reads the token files, after the supervisor has made them and an external signer has answered. Needs a running event loop."""
         if external.wanted(self.options.raw):
             self.external = external.External(
                 self.options.raw, self.audiences, self.metrics, self.revocation.tell, self.counts_as, self.egress, self.name,
@@ -299,7 +299,7 @@ class Server:
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
 
     def load_derived(self) -> None:
-        """Builds what is derived from the store and follows it from here on."""
+        """Builds what is derived from the store, and follows the store from here on."""
         prefixes = {resource: self.registries.of(RBAC_GROUP, resource).root for resource in rbac_informer.RESOURCES}
         for reflector in rbac_informer.reflectors(self.rbac, self.store, prefixes):
             reflector.start()
@@ -313,21 +313,21 @@ class Server:
         self.hooks.done(INFORMERS, REGISTERED)
 
     def catch_up(self) -> None:
-        """Derived state is as new as any acknowledged write of any worker; one atomic load when nothing happened."""
+        """Brings derived state up to every write that any worker has acknowledged; one atomic load if there is none."""
         if self.shared.memory.revision > self.store.hub.revision:
             self.store.hub.catch_up()
         for hub in self._other_hubs:
             hub.catch_up()
 
     def _behind(self) -> int:
-        """How many revisions derived state lacks of what was committed before the call. What comes meanwhile is no fault: where much is
-        written there is always something newer."""
+        """How many revisions derived state lacks of what was committed before the call. Later commits do not count: under a steady load
+        of writes there is always something newer."""
         newest = self.shared.memory.revision
         self.catch_up()
         return max(0, newest - self.store.hub.revision)
 
     def _failing(self) -> int:
-        """How many followers of the store could not read what they missed, whatever part of it they follow."""
+        """How many followers of the store could not read what they missed, over all of its parts."""
         return sum(hub.failing for hub in (self.store.hub, *self._other_hubs))
 
     # --- the API
@@ -345,7 +345,7 @@ class Server:
             initializer, *admission_order.wanted(raw), raw.admission_control_config_file, speak=self.index == 0,
             own=self.extensions.admission,
         )  # fmt: skip
-        if self.extensions.admission:  # who changes a.obj may do so to any depth of it
+        if self.extensions.admission:  # an extension may change ``a.obj`` to any depth
             self.registries.keep_apart()
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
         if self.tracer is not None:
@@ -365,7 +365,7 @@ class Server:
         self.metrics.add(celmetrics.EVALUATION)
         self.rest, self.long_running = Rest(self.writer, deleter, self.watches), LongRunning()
         if self.encryption is not None and self.encryption.may_wait:
-            from kas.endpoints.decryptahead import DecryptAhead  # nobody else needs it
+            from kas.endpoints.decryptahead import DecryptAhead  # not needed otherwise
 
             self.rest.opening = DecryptAhead(self.encryption.waits)
         self.custom = CustomResources(
@@ -407,15 +407,15 @@ class Server:
         )
 
     def _group_versions(self) -> set[tuple[str, str]]:
-        """Those that are served here, whatever is defined."""
+        """The group versions that are served here, apart from custom resources."""
         return {(r.group, r.version) for r in self.served} | (self.virtual.group_versions if self.virtual is not None else set())
 
     def loopback(self) -> Loopback:
-        """The way of an embedding program's own requests."""
+        """The transport for an embedding program's own requests."""
         return Loopback(self.chain, self._loopback)
 
     def _named(self, info: RequestInfo) -> Served | None:
-        """What serves the stored objects that a request names."""
+        """The resource that stores the objects a request names."""
         found = (self.rest.resources.get((info.api_group, info.api_version)) or {}).get(info.resource)
         if found is None:
             found = self.custom.find(info.api_group, info.api_version, info.resource)
@@ -436,14 +436,14 @@ class Server:
 
     def _equivalents(self, group: str, resource: str) -> Family:
         found = self.rest.equivalents(group, resource)
-        if "." in group and not found:  # every group of a definition has one, and none of its resources is one of these
+        if "." in group and not found:  # every group of a definition has a dot, and none of its resources is built in
             found = self.custom.equivalents(group, resource)
         if self.virtual is not None and (more := self.virtual.equivalents(group, resource)):
             return Family((*more, *found))
         return found
 
     def _issuer(self) -> Issuer:
-        """Of the tokens of service accounts; its key is there once the supervisor has made it."""
+        """The issuer of service account tokens. Its key exists once the supervisor has made it."""
         from kas.auth.tokens import EXTENDED_EXPIRATION_S
         from kas.kinds.authentication.tokenrequest import Issuer
 
@@ -525,7 +525,7 @@ class Server:
 
     @property
     def _has_peers(self) -> bool:
-        """Whether requests are passed on to other API servers of the cluster."""
+        """Whether requests are forwarded to other API servers of the cluster."""
         raw = self.options.raw
         able = self.options.etcd and raw.peer_ca_file and raw.proxy_client_cert_file and self.options.secure_port
         return bool(able) and "UnknownVersionInteroperabilityProxy" in self.features
@@ -554,12 +554,12 @@ class Server:
         return CustomHandler(self.custom, self.rest, CustomScale(self.writer))
 
     def _for_one_backend(self) -> int:
-        """How many requests of a worker one aggregated server may keep waiting: half of its share of what may be in flight."""
+        """How many requests of a worker may wait for one aggregated server: half of the worker's share of the requests in flight."""
         limits = (self.options.raw.max_requests_inflight, self.options.raw.max_mutating_requests_inflight)
         return max(1, min(limit or ANY for limit in limits) // (2 * self.options.workers))
 
     def chain_of(self, port: Port) -> Chain:
-        """The filters and what is behind them, for the "secure", "insecure" or "read-only" port."""
+        """The filters and the director behind them, for the "secure", "insecure" or "read-only" port."""
         filters = handler_chain(port, self.options.raw, self.metrics, self.filter_parts)
         endpoint: Handler = self.director
         if self.tracer is not None:
@@ -569,19 +569,19 @@ class Server:
         return chain
 
     def send_away(self) -> None:
-        """From now on whoever gets an answer is asked to connect anew: this server ends, and balancers have had time to see it."""
+        """Makes every response from now on ask its client to reconnect: this server ends, and load balancers have had time to notice."""
         for chain in self._chains:
             chain.also(send_away)
 
     def _authority(self) -> Authority:
-        from kas.controllers.signing import Authority  # when a certificate is to be signed
+        from kas.controllers.signing import Authority  # needed when a certificate is to be signed
 
         pki = self.options.data_dir / "pki"
         return Authority(pki / "ca.crt", pki / "ca.key")
 
     def controllers(self) -> Iterator[Controller]:
-        """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is made when it
-        runs."""
+        """The controllers that the leading worker runs: kube-apiserver's own, and those chosen with ``--controllers``. Each is created
+        when it runs."""
         o, raw = self.options, self.options.raw
         root_ca = o.serving_pair[0] if raw.tls_cert_file or raw.cert_dir else o.data_dir / "pki" / "ca.crt"
         authority: Any = Lazy(self._authority)
@@ -592,7 +592,7 @@ class Server:
         from kas.controllers.election import LeaderElection
         from kas.controllers.masterleases import MasterCount, MasterLeases
 
-        if raw.endpoint_reconciler_type == "master-count":  # the first: the address is there already, and the server may end soon
+        if raw.endpoint_reconciler_type == "master-count":  # first: the address is there already, and the server may end soon
             yield Deferred(MasterCount.name, lambda: MasterCount(self.registries, o.endpoint_address))
         yield from map(initializer.deferred, self.own)
         if self.registration is not None:
@@ -616,9 +616,9 @@ class Server:
             yield LeaderElection(self.registries, lambda: [*map(initializer.deferred, self.chosen)], self.hooks)
 
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
-        """The tasks of this worker beside its requests, and ``more``."""
+        """The background tasks of this worker, and ``more``."""
         o = self.options
-        told_s = TELL_EVERY_S if o.workers > 1 else CLEAN_EVERY_S  # a lone one's numbers are for who takes its place
+        told_s = TELL_EVERY_S if o.workers > 1 else CLEAN_EVERY_S  # a single worker's numbers are for its replacement
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", told_s, self.metrics_endpoint.dump),
             ("health of loops", TELL_EVERY_S, self.hooks.tell),
@@ -652,19 +652,19 @@ class Server:
     # --- bootstrap
 
     def bootstrap(self) -> None:
-        """Writes the objects every server has, unless another worker did."""
+        """Writes the objects that every server has, unless another worker did."""
         self.bootstrapper.write(self.options.run_dir / "bootstrap.lock")
         self.hooks.done(*WRITTEN)
 
     def bootstrapped(self) -> bool:
-        """Whether there are objects of an earlier start; that is enough to serve."""
+        """Whether the objects of an earlier start exist, which is enough to serve."""
         if self.registries.get("", "namespaces", "", "kube-system") is None:
             return False
         self.hooks.done(*WRITTEN)
         return True
 
     def _addresses(self) -> list[str]:
-        """Of all API servers of the cluster, as far as the kubernetes Service shows them."""
+        """The addresses of all API servers of the cluster, as far as the kubernetes Service shows them."""
         own, kind = self.options.endpoint_address, self.options.raw.endpoint_reconciler_type
         if kind == "lease" and self.options.etcd:
             from kas.controllers import masterleases
@@ -692,7 +692,7 @@ class Server:
 
 
 def _openapi(served: list[Any], version: str, parts: Any, before: Any, issuer: str) -> Any:
-    from kas.endpoints import openapi  # large, and wanted by the first kubectl only
+    from kas.endpoints import openapi  # large, and needed only by the first kubectl
 
     made = [openapi.Part(group, name, tag, load) for group, name, tag, load in parts]
     return openapi.OpenAPI([openapi.builtin(r) for r in served], version, made, before, openid.verifiable(issuer))

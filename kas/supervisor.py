@@ -1,9 +1,9 @@
-"""The process ``kas serve`` starts as: prepares, forks the workers, prints the ready line, passes signals on.
+"""The process that ``kas serve`` starts as: prepares, forks the workers, prints the ready line, passes signals on.
 
-What it prepares: the data directory and its lock, ports, certificates and keys (in a short-lived child), the shared memory of the workers,
-and, where there are several, the modules they run. It opens no store and has no loop, so that it may fork at any time.
-A worker that dies is started again, with a growing pause; one that cannot start at all ends the server with its reason; one that does
-not answer is killed and replaced. All of them end with this process, however it ends.
+It prepares the data directory and its lock, ports, certificates and keys (in a short-lived child), the workers' shared memory and, if
+there are several workers, the modules that they run. It opens no store and has no event loop, so that it can fork at any time. A worker
+that dies is restarted after a growing pause; one that cannot start at all ends the server with its reason; one that does not respond is
+killed and replaced. All of them end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -52,57 +52,56 @@ EXIT_FAILED = 1
 RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the server
 RESPAWN_WINDOW_S = 30.0
 LOOK_EVERY_S = 1.0  # at the workers' heartbeats, which are as frequent
-EXIT_LOST = 4  # of the replicator: see kas.replicator
-KEY_S = 10.0  # how long a server that ends waits for the key of service accounts, which its next start would make
+EXIT_LOST = 4  # the replicator's exit code: see kas.replicator
+KEY_S = 10.0  # how long a server that ends waits for the service account key that is being made for its next start
 TAKE_OVER_S = 10.0  # how long the workers of a server that was killed may take to end
 FRONT, REPLICATOR = -1, -2  # in the place of a worker's number
 
 
 class Worker:
-    """A child: its number, or FRONT for the one that ends TLS, REPLICATOR for the one that follows etcd; and the pipe on which it says that
-    it is ready or why not."""
+    """A child process: its number, or FRONT for the one that terminates TLS, REPLICATOR for the one that follows etcd; and the pipe on
+    which it reports that it is ready, or why not."""
 
     def __init__(self, index: int, pid: int, pipe: int, sockets: dict[str, socket.socket]) -> None:
         self.index, self.pid, self.pipe, self.sockets = index, pid, pipe, sockets
         self.ready, self.report = False, b""
-        self.said = self.beats = 0  # heartbeats that came on the pipe; how many there were at the last look
-        self.silent_s = 0.0  # without a heartbeat, of time in which this process ran
-        self.deaf = False  # new connections go to the others
-        self.killed_at: float | None = None  # when it is, at the latest
+        self.said = self.beats = 0  # heartbeats received on the pipe; their number at the last look
+        self.silent_s = 0.0  # time without a heartbeat in which this process ran
+        self.deaf = False  # new connections go to the other workers
+        self.killed_at: float | None = None  # when it is killed if it has not ended
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
+        """Its name in the log."""
         return {FRONT: "the TLS front", REPLICATOR: "the replicator"}.get(self.index, f"worker {self.index}")
 
 
 def run(options: Completed, extensions: Extensions | None = None, ready: Callable[[Completed], None] | None = None) -> int:
-    """Runs the server until it is told to stop. Returns the exit code. ``extensions`` are those of an embedding program, and ``ready`` is
-    called in the place of the ready line, with the options that count."""
+    """Runs the server until it is told to stop; returns the exit code. ``extensions`` are an embedding program's. ``ready``, called
+    with the final options, replaces the ready line."""
     for text in options.raw.warnings():
-        _say(options, text, begin="kas: warning: ")
+        _log(options, text, begin="kas: warning: ")
     try:
         return _Supervisor(options, extensions, ready).run()
     except (StartError, NoProcess) as e:
-        _say(options, str(e), "error")
+        _log(options, str(e), "error")
         return EXIT_FAILED
 
 
 def _load(o: Completed) -> None:
-    """Loads what the workers run, once for all of them: they share its pages. A single one has nobody to share with and loads for
-    itself."""
+    """Imports what the workers run once, so that they share its pages. A single worker imports for itself."""
     if o.workers == 1:
         return
     look_for_no_cycles()
     from kas import worker
 
     worker.load(o)
-    gc.freeze()  # workers do not write to it by looking for cycles
+    gc.freeze()  # so that garbage collection in the workers does not write to these pages
     gc.enable()
 
 
-def _say(o: Completed, text: str, level: str = "warning", begin: str = "kas: ") -> None:
-    """Says something on standard error, in the form of the logs; as text it has that beginning."""
+def _log(o: Completed, text: str, level: str = "warning", begin: str = "kas: ") -> None:
+    """Writes a message to standard error in the format of the logs; in text format it begins with ``begin``."""
     line = {"ts": round(time.time() * 1000, 3), "level": level, "logger": "kas.supervisor", "pid": os.getpid(), "msg": text}
     say(json.dumps(line) if o.raw.logging_format == "json" else begin + text)
 
@@ -121,13 +120,13 @@ class _Supervisor:
         self.exit_code = 0
         self.waiting_for_replica = options.etcd
         self.renewing = self.renewed = False
-        self.owed: set[int] = set()  # whom no process could be made for; each second it is tried again
+        self.owed: set[int] = set()  # children that could not be forked; retried every second
 
     def run(self) -> int:
         opts = self.options
         raise_descriptor_limit()
         self.pid = os.getpid()
-        if not os.path.exists(opts.data_dir / "format"):  # or not to be told; a start that is refused leaves nothing
+        if not os.path.exists(opts.data_dir / "format"):  # or claimed; a start that is refused leaves nothing behind
             opts = self.options = self._reserve_ports(opts)
         self._lock_data_dir(opts.data_dir)
         if not self.reserved:
@@ -140,27 +139,27 @@ class _Supervisor:
             self.go, self.go_writer = os.pipe()
             self.rendezvous: Rendezvous | None = None
             if opts.front:
-                from kas.edge.front.rendezvous import Rendezvous  # with libcrypto, which this process else has no need of
+                from kas.edge.front.rendezvous import Rendezvous  # loads libcrypto, which this process does not need otherwise
 
                 self.rendezvous = Rendezvous(run_dir / "front")
             preparer = self._fork(self._prepare)
             try:
                 if opts.etcd:
                     self._spawn(REPLICATOR)
-                    _load(opts)  # the workers follow when it is ready
+                    _load(opts)  # the workers are forked when it is ready
                 elif not self._spawn_workers():
                     return EXIT_FAILED
                 if not self._await_prepared(preparer):
                     return EXIT_FAILED
                 code = self._loop()
-                end_child(preparer.pid, KEY_S)  # it has mostly ended long ago, else it makes a key
+                end_child(preparer.pid, KEY_S)  # it has usually ended long ago, or it is making a key
                 return code
             finally:
                 self._kill_all()
 
     @contextlib.contextmanager
     def _run_dir(self) -> Iterator[Path]:
-        """What the workers share while they live; below the data directory, so that nothing of a server that was killed stays elsewhere."""
+        """The directory that workers share. It is below the data directory, so that a killed server leaves nothing elsewhere."""
         path = self.options.data_dir / "run"
         remove_tree(path)
         try:
@@ -177,7 +176,7 @@ class _Supervisor:
     def _lock_data_dir(self, path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            check_data_dir(path)  # before anything is put into a directory of somebody else's
+            check_data_dir(path)  # before anything is written to a directory that is not ours
             self.lock = open(path / "lock", "a+", opener=private)  # noqa: SIM115 — held as long as the process lives
             self._take_lock(path)
             self.first_start = claim_data_dir(path)
@@ -187,7 +186,8 @@ class _Supervisor:
             raise StartError(f"--data-dir: {path}: {'Not a directory' if isinstance(e, FileExistsError) else e.strerror}") from None
 
     def _take_lock(self, path: Path) -> None:
-        """Workers hold the lock too. It names the process that started them: once that is gone they are about to be, and are waited for."""
+        """Takes the lock, which names the process that started its holders. Workers hold it too; if that process is gone they are
+        ending, and are waited for."""
         until = time.monotonic() + TAKE_OVER_S
         while True:
             try:
@@ -204,7 +204,7 @@ class _Supervisor:
         self.lock.flush()
 
     def _reserve_ports(self, o: Completed) -> Completed:
-        """Binds every port, so that 'in use' is known now and an automatic one stays ours; the workers listen."""
+        """Binds every port, so that 'in use' is known now and an automatic port stays ours; the workers listen."""
         done: dict[str, Any] = {}
         for name, host in (("secure_port", o.raw.bind_address), ("insecure_port", "127.0.0.1"), ("read_only_port", "127.0.0.1")):
             if (port := getattr(o, name)) == 0:
@@ -212,21 +212,21 @@ class _Supervisor:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             flag = "--" + name.replace("_", "-")
             if port > 0 and not (name == "secure_port" and o.raw.permit_port_sharing):
-                with socket.socket(family) as probe:  # without SO_REUSEPORT a listener of anybody's is seen
+                with socket.socket(family) as probe:  # without SO_REUSEPORT any listener is seen
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     self._bind(probe, host, port, flag)
             s = socket.socket(family)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            try:  # without SO_REUSEADDR, so that the probe of another kas sees it while nobody listens yet
+            try:  # without SO_REUSEADDR, so that the probe of another kas sees it before anybody listens
                 s.bind((host, max(port, 0)))
-            except OSError:  # connections of another program that have ended
+            except OSError:  # closed connections of another program
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 self._bind(s, host, max(port, 0), flag)
             self.reserved[name], done[name] = s, s.getsockname()[1]
         return o._replace(**done)
 
     def _bound(self) -> dict[str, socket.socket]:
-        """A worker's own sockets at the ports; they take connections from when it listens. Kept here too, so that it can be made deaf."""
+        """A worker's own sockets at the ports; they accept once it listens. Kept open here too, so that they can be shut down."""
         out = {}
         for name, held in self.reserved.items():
             if name == "secure_port" and self.rendezvous is not None:
@@ -247,7 +247,7 @@ class _Supervisor:
 
     def _prepare(self, report: int) -> None:
         self._close_go_writer()
-        from kas.preparation import prepare, prepare_later, unwritable  # in this child only
+        from kas.preparation import prepare, prepare_later, unwritable  # only loaded in this child
 
         try:
             prepare(self.options)
@@ -255,13 +255,13 @@ class _Supervisor:
             raise StartError(unwritable(self.options, e)) from None
         os.write(report, b"ok")
         os.close(report)
-        os.nice(10)  # workers that are loaded on the same processor are waited for
-        prepare_later(self.options, lambda why: _say(self.options, why))
+        os.nice(10)  # workers that load on the same processor come first
+        prepare_later(self.options, lambda why: _log(self.options, why))
 
     def _await_prepared(self, child: Worker) -> bool:
-        """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe. False when the server was
-        told to end meanwhile."""
-        text = self._hear(child.pipe)
+        """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe. Returns False if the
+        server was told to stop meanwhile."""
+        text = self._read_to_end(child.pipe)
         if text is None:
             return False
         os.close(child.pipe)
@@ -271,8 +271,8 @@ class _Supervisor:
         self._close_go_writer()
         return True
 
-    def _hear(self, pipe: int) -> bytes | None:
-        """All that is said on a pipe until its end; None when the server was told to end meanwhile."""
+    def _read_to_end(self, pipe: int) -> bytes | None:
+        """Reads a pipe to its end. Returns None if the server was told to stop meanwhile."""
         text = b""
         while True:
             ready = readable((self.signals, pipe))
@@ -287,15 +287,15 @@ class _Supervisor:
     # --- workers
 
     def _share(self) -> None:
-        n = self.options.workers + self.options.etcd  # the replicator's place is behind the workers'
+        n = self.options.workers + self.options.etcd  # the replicator's slot is behind the workers'
         self.shared = Shared.create(n)
-        self.others = [Shared.create(n) for _ in self.options.overrides]  # of other clusters of etcd: their revisions
+        self.others = [Shared.create(n) for _ in self.options.overrides]  # the revisions of other etcd clusters
 
     def _specs(self) -> list[str]:
         return [self.shared.spec, *(other.spec for other in self.others)]
 
     def _spawn_workers(self) -> bool:
-        """False when the server was told to end meanwhile."""
+        """Returns False if the server was told to stop meanwhile."""
         if self.rendezvous is not None:
             self._spawn(FRONT)  # it loads its own modules meanwhile
         if self.options.workers > 1 and not self.options.etcd and adopt(True):
@@ -306,8 +306,9 @@ class _Supervisor:
         return True
 
     def _spawn_loaded(self) -> bool:
-        """The workers are forked by a process that has loaded what they run, and which ends then: of the pages that they write to nobody
-        keeps the originals. They become children of this one, which stays as small as it is. One that died loads for itself."""
+        """Forks the workers from a process that has loaded what they run and then ends, so that no process keeps the originals of pages
+        that they write to. They become children of this process, which stays small. A worker that replaces one that died imports for
+        itself."""
         made = []
         for i in range(self.options.workers):
             r, w = os.pipe()
@@ -320,9 +321,9 @@ class _Supervisor:
             self._loader(made, said)
         for fd in (said, *(w for _, w in made)):
             os.close(fd)
-        text = self._hear(heard)
+        text = self._read_to_end(heard)
         os.close(heard)
-        if text is None:  # those that it has made so far end with this process
+        if text is None:  # the workers forked so far end with this process
             os.kill(loader, signal.SIGKILL)
             return False
         _, status = os.waitpid(loader, 0)
@@ -336,11 +337,11 @@ class _Supervisor:
         return True
 
     def _loader(self, made: list[tuple[Worker, int]], said: int) -> NoReturn:
-        """Loads, forks a worker for each of ``made``, with the end of the pipe on which it reports, and says who they are."""
+        """Imports, forks a worker for each of ``made`` with the write end of its report pipe, and reports their process ids."""
         text = "ok"
         try:
             for s in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(s, signal.SIG_IGN)  # they are for the one above, which gets them, too
+                signal.signal(s, signal.SIG_IGN)  # they are for the supervisor, which gets them, too
             signal.set_wakeup_fd(-1)
             end_with(self.pid)
             _load(self.options)
@@ -356,14 +357,14 @@ class _Supervisor:
                             for held in other.sockets.values():
                                 held.close()
                     await_adoption(own)
-                    self._become(self._worker(child.index, child.sockets), report)
+                    self._run_child(self._worker(child.index, child.sockets), report)
                 text += f" {pid}"
         except NoProcess as e:
             text = str(e)
         except BaseException as e:
             import traceback
 
-            _say(self.options, traceback.format_exc(), "error", "")
+            _log(self.options, traceback.format_exc(), "error", "")
             text = f"workers could not be loaded: {type(e).__name__}: {e}"
         os.write(said, text.encode())
         os._exit(0)
@@ -381,10 +382,10 @@ class _Supervisor:
             os.set_blocking(r, True)
             return Worker(-1, pid, r, sockets or {})
         os.close(r)
-        self._become(work, w)
+        self._run_child(work, w)
 
-    def _become(self, work: Callable[[int], None], w: int) -> NoReturn:
-        """The life of a child: ``work``, with the end of a pipe on which it reports, and what it failed of."""
+    def _run_child(self, work: Callable[[int], None], w: int) -> NoReturn:
+        """Runs ``work`` in a child, with the write end of a pipe on which it reports, and on which a failure is reported."""
         code = EXIT_FAILED
         try:
             end_with(self.pid)
@@ -402,7 +403,7 @@ class _Supervisor:
         except BaseException as e:
             import traceback
 
-            _say(self.options, traceback.format_exc(), "error", "")
+            _log(self.options, traceback.format_exc(), "error", "")
             os.write(w, f"{type(e).__name__}: {e}".encode())
         finally:
             flush_standard_streams()
@@ -418,7 +419,7 @@ class _Supervisor:
             for s in sockets.values():
                 s.close()
             if index not in self.owed:
-                _say(self.options, f"{e}; {Worker(index, -1, -1, {}).name} is missing until one can be started")
+                _log(self.options, f"{e}; {Worker(index, -1, -1, {}).name} is missing until one can be started")
             self.owed.add(index)
             return
         self.owed.discard(index)
@@ -449,10 +450,10 @@ class _Supervisor:
 
         setup_logging_of(self.options.raw)
         Path("/proc/self/comm").write_text("kas-front")
-        while os.read(self.go, 1):  # the certificates are not there yet
+        while os.read(self.go, 1):  # until the certificates exist
             pass
         assert self.rendezvous is not None
-        # The supervisor keeps the socket, so that nobody is refused while a front that died is replaced.
+        # The supervisor keeps the socket, so that no connection is refused while a front that died is replaced.
         secure, o = self.reserved["secure_port"], self.options
         goaway = o.raw.goaway_chance > 0 or features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation")
         process.serve(secure, self.rendezvous, o.workers, settings(o), goaway, report)
@@ -491,7 +492,7 @@ class _Supervisor:
             timeout = LOOK_EVERY_S if grace is None else max(0.0, grace - time.monotonic())
             ready = readable((self.signals, *pipes), timeout)
             if grace is None:
-                self._look()
+                self._check_heartbeats()
                 for index in tuple(self.owed):
                     self._spawn(index)
             for fd in ready - {self.signals}:
@@ -508,7 +509,7 @@ class _Supervisor:
                     elif s == signal.SIGHUP:
                         self._reload()
             if grace is not None and time.monotonic() >= grace:
-                _say(self.options, "workers did not end in time and were killed")
+                _log(self.options, "workers did not end in time and were killed")
                 return EXIT_FAILED
             self._reap()
             if self.waiting_for_replica and any(w.index == REPLICATOR and w.ready for w in self.workers.values()):
@@ -523,14 +524,14 @@ class _Supervisor:
         return bool(self.workers) and not self.waiting_for_replica and all(w.ready for w in self.workers.values())
 
     def _grace_s(self) -> float:
-        """How long a worker that was told to end may take."""
+        """How long a worker that was told to stop may take."""
         raw = self.options.raw
         return raw.shutdown_delay_duration + raw.shutdown_watch_termination_grace_period + raw.shutdown_grace + 5.0
 
-    def _look(self) -> None:
-        """At the heartbeats. A worker without one gets no new connections after a while, and is killed in the end; one that comes back
-        in between is told to end, because a listener that was made deaf stays so. Only time in which this process ran counts: where
-        all are stopped together, none is late."""
+    def _check_heartbeats(self) -> None:
+        """Checks the heartbeats. A worker without one gets no new connections after a while and is killed in the end. One that responds
+        again in between is told to stop, because a listener that was shut down stays so. Only time in which this process ran counts: if
+        all of them were stopped together, none is late."""
         now, limit = time.monotonic(), self.options.raw.worker_timeout
         passed, self.looked_at = min(now - self.looked_at, 2 * LOOK_EVERY_S), now
         for w in self.workers.values():
@@ -545,11 +546,11 @@ class _Supervisor:
             else:
                 w.silent_s += passed
                 if w.silent_s >= limit and w.killed_at is None:
-                    _say(self.options, f"{w.name} has not answered for {w.silent_s:.0f} s and is killed")
+                    _log(self.options, f"{w.name} has not answered for {w.silent_s:.0f} s and is killed")
                     w.killed_at = now
                     self._signal(w, signal.SIGKILL)
                 elif w.silent_s >= limit / 3 and w.index >= 0 and not w.deaf and self._others_answer():
-                    _say(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
+                    _log(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
                     self._deafen(w)
 
     def _others_answer(self) -> bool:
@@ -557,10 +558,10 @@ class _Supervisor:
 
     @staticmethod
     def _deafen(w: Worker) -> None:
-        """Takes a worker's sockets from the ports, whoever else has a descriptor of them; connections it has not accepted are reset."""
+        """Shuts down a worker's listening sockets, whichever process has a descriptor of them; connections not accepted yet are reset."""
         w.deaf = True
         for s in w.sockets.values():
-            with contextlib.suppress(OSError):  # does not listen yet, or is no socket that can
+            with contextlib.suppress(OSError):  # not listening yet, or a socket that cannot be shut down
                 s.shutdown(socket.SHUT_RD)
 
     @staticmethod
@@ -601,7 +602,7 @@ class _Supervisor:
             code = os.waitstatus_to_exitcode(status)
             reason = w.report.decode(errors="replace").strip() or (f"signal {-code}" if code < 0 else f"exit code {code}")
             if not w.ready and code != 0 and code > 0:
-                _say(self.options, reason, "error")
+                _log(self.options, reason, "error")
                 self._give_up()
                 continue
             if w.index >= 0:
@@ -613,35 +614,35 @@ class _Supervisor:
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
             if len(deaths) > RESPAWN_LIMIT:
-                _say(self.options, f"{w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", "error")
+                _log(self.options, f"{w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", "error")
                 self._give_up()
                 continue
-            _say(self.options, f"{w.name} died ({reason}); starting it again")
+            _log(self.options, f"{w.name} died ({reason}); starting it again")
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
 
     def _bury(self, w: Worker) -> None:
-        """What the worker held is free, and what was open in it no longer counts."""
+        """Frees what the worker held, and ends the count of what was open in it."""
         for shared in (self.shared, *self.others):
             shared.memory.reap(w.index)
         from kas.observe.metrics import bury
 
         try:
             bury(self.options.run_dir, w.index)
-        except OSError as e:  # a full disk: what it said of itself counts until the one in its place says something
-            _say(self.options, f"the gauges of {w.name} could not be removed yet: {e}")
+        except OSError as e:  # a full disk: the old gauges count until the replacement writes its own
+            _log(self.options, f"the gauges of {w.name} could not be removed yet: {e}")
 
     def _renew(self) -> None:
-        """The replica is made anew: who reads the one there is ends first, then everything begins as at the start."""
+        """Replaces the replica: its readers end first, then everything begins as at the start."""
         if not self.renewing:
-            _say(self.options, "the replica of etcd cannot be continued; the workers are restarted")
+            _log(self.options, "the replica of etcd cannot be continued; the workers are restarted")
             self.renewing = self.renewed = True
             self._signal_all(signal.SIGKILL)
         if not self.workers:
             self.renewing, self.waiting_for_replica = False, True
             for shared in (self.shared, *self.others):
                 shared.close()
-            self._share()  # the revision in the old memory does not go back
+            self._share()  # the revision in the old memory cannot go back
             self._spawn(REPLICATOR)
 
     def _give_up(self) -> None:
@@ -649,7 +650,7 @@ class _Supervisor:
         self._end_all()
 
     def _end_all(self) -> None:
-        """Tells everybody to end; the replicator last: what workers write on their way out needs it."""
+        """Tells all children to stop, the replicator last: the workers' last writes need it."""
         self.owed.clear()
         for w in self.workers.values():
             if w.index != REPLICATOR:
@@ -665,7 +666,7 @@ class _Supervisor:
             self._signal(w, s)
 
     def _reload(self) -> None:
-        """The front looks at its files. Workers have nothing to read again, and the signal would end them."""
+        """Makes the front check its files. Workers have nothing to reload, and the signal would end them."""
         for w in self.workers.values():
             if w.index == FRONT:
                 self._signal(w, signal.SIGHUP)
@@ -683,7 +684,7 @@ class _Supervisor:
             self.ready(o)
             return
         if why := notify_ready():
-            _say(o, why)
+            _log(o, why)
         took = age_s() * 1000
         secure, insecure, read_only = o.secure_port, o.insecure_port, o.read_only_port
         where = [f"https://{shown(o.raw.bind_address, secure)}"] * bool(secure) + [f"http://127.0.0.1:{insecure}"] * bool(insecure)

@@ -1,5 +1,8 @@
-"""Loads, after the start and in small steps between requests, what the first client would otherwise wait for: the kinds nearly all clients
-begin with, and those of any other group once somebody asks for it. A server that is not asked for a group keeps no code for its kinds."""
+"""Loads code after the start, in small steps between requests, that the first client would otherwise wait for.
+
+These are the kinds that nearly all clients use first, and those of any other group once a client requests it. A
+server that gets no request for a group never loads the code for its kinds.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,20 @@ from kas import kinds
 from kas.registry.registries import Registries
 
 PAUSE_S = 0.02
-FIRST = ("", "apps")  # by far the largest room, and what is written with it
-# Half of that room, all for one kind: who asks for a kind before the warm-up has come to it waits for the rest of the room only, 5 ms.
+FIRST = ("", "apps")  # by far the largest folder of kinds, and what is written with it
+# Half of that folder, all for one kind. A request for a kind that the warm-up has not reached waits only for the rest
+# of the folder, 5 ms.
 LARGEST = "kas.kinds.core.pod.strategy"
 
 
 def load_largest() -> None:
-    """Imports what is not left for after the start."""
+    """Imports what must not wait for the warm-up."""
     importlib.import_module(LARGEST)
 
 
 class WarmUp:
-    """``cold`` are the groups that nobody has asked for yet: whoever sees a request for one calls ``ask``. ``give_back`` returns freed
-    memory to the system, in a thread."""
+    """``cold`` are the groups that no request has named yet; whoever sees a request for one calls ``ask``.
+    ``give_back`` returns freed memory to the system; it is called in a thread."""
 
     def __init__(self, registries: Registries, give_back: Callable[[], object]) -> None:
         self._registries, self._give_back = registries, give_back
@@ -34,14 +38,14 @@ class WarmUp:
         self._asked: asyncio.Queue[str] = asyncio.Queue()  # each group once
 
     def ask(self, group: str) -> None:
-        """Load this group soon, if it is cold."""
+        """Loads this group soon, if it is cold."""
         if group in self.cold:
             self.cold.discard(group)
             self._asked.put_nowait(group)
 
     async def run(self) -> None:
-        """Imports the rooms of groups, makes the strategies of their kinds and builds their checks. What of it was made first lives as long
-        as the process. Ends when every group was asked for."""
+        """Imports the modules of groups, creates the strategies of their kinds and builds their validation tables.
+        What is created for the first groups lives as long as the process. Ends when every group has been requested."""
         for group in FIRST:
             await self._warm(group, _settle)
         await asyncio.to_thread(self._give_back)
@@ -55,7 +59,7 @@ class WarmUp:
             await asyncio.sleep(PAUSE_S)
             one()
             settle()
-        from kas.types.checktables import TABLES  # which the first of the rooms has loaded
+        from kas.types.checktables import TABLES  # loaded by the first of the modules
 
         for table in [table for table in TABLES if not table.built]:
             await asyncio.sleep(PAUSE_S)
@@ -64,7 +68,8 @@ class WarmUp:
 
 
 def _settle() -> None:
-    """What was made lives as long as the process. After each step: to look through what all of them, and requests meanwhile, have made
-    would keep the loop for longer the more that is."""
+    """Freezes what was created, which lives as long as the process. It is called after each step, because one
+    collection over everything that the steps and the requests meanwhile have created would block the event loop for
+    longer."""
     gc.collect()
     gc.freeze()

@@ -1,7 +1,8 @@
 """One worker of ``kas serve``, from its start to its end.
 
-Start-up: open the store, bring the bootstrap objects up to date, load derived state, wait for the certificates, listen, report ready.
-Shutdown (SIGTERM), as upstream: readyz fails, delay, no new work, requests in flight end, watches end, the store closes.
+Start: open the store, bring the bootstrap objects up to date, load derived state, wait for the certificates, listen,
+report ready. Shutdown (SIGTERM), as in kube-apiserver: readyz fails, a delay, no new requests, requests in flight
+end, watches end, the store closes.
 """
 
 from __future__ import annotations
@@ -72,24 +73,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
-PATIENCE = 4  # the part of --shutdown-grace in which somebody has to take something of what is left to answer
-ANSWERED_S = 0.2  # how often that is looked at
-STOPPED_S = 1.0  # until connections on which nothing is under way have ended
+PATIENCE = 4  # the part of --shutdown-grace within which some client has to take something of the remaining responses
+ANSWERED_S = 0.2  # how often that is checked
+STOPPED_S = 1.0  # until connections without a request have closed
 AGAIN_S = 1.0
-OWED_S = 10.0  # how often it is tried to write what etcd had no room for
-HEARD_S = 0.02  # in which granian's threads mostly have heard of the end
-QUIET_S = 0.5  # how long a server that ends still serves what comes on kept connections, while there is no moment without
-LEAST_DRAINED_PER_S = 200.0  # watches of all workers that end in --shutdown-watch-termination-grace-period, as upstream
-# What leads clients and other servers here, and who would put that back: kas.controllers.peerleases, masterleases, essentials.
+OWED_S = 10.0  # how often a write that etcd had no room for is retried
+HEARD_S = 0.02  # in which granian's threads mostly have learnt of the end
+QUIET_S = 0.5  # how long a server that ends still serves requests on open connections while it is never idle
+LEAST_DRAINED_PER_S = 200.0  # watches of all workers that end in --shutdown-watch-termination-grace-period, as in kube-apiserver
+# The controllers that lead clients and other servers to this one, or would restore that: kas.controllers.peerleases,
+# masterleases, essentials.
 LEADING_HERE = ("peer-endpoint-lease", "kubernetes-service-endpoint-lease", "kubernetes-service-endpoints", "bootstrap-controller")
 EXIT_DEAF = 3
 MAP_FULL = "MDB_MAP_FULL"
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY")  # variables that name one
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY")  # environment variables that name a proxy
 
 
 def load(options: Completed) -> None:
-    """Imports what a worker with these options needs from the start on, for a process that forks several. Nothing of it makes threads,
-    descriptors, or a loop before ``work`` does."""
+    """Imports what a worker with these options needs from the start, for a process that forks several workers. None
+    of it starts a thread, opens a descriptor or makes an event loop before ``work`` does."""
     for name in order.enabled(*order.wanted(options.raw)):
         importlib.import_module(order.module(name))
     load_largest()
@@ -100,10 +102,17 @@ def work(
     options: Completed, index: int, report_fd: int, go_fd: int, specs: Sequence[str], sockets: dict[str, int],
     rendezvous: Rendezvous | None = None, ask: int = -1, extensions: Extensions = NONE, again: bool = False,
 ) -> None:  # fmt: skip
-    """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
-    ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
-    option; ``specs`` name what workers share (``Shared``), of each cluster. With ``rendezvous`` a TLS front holds the secure port; ``ask``
-    is the replicator's ear, on etcd, ``extensions`` are an embedding program's. ``again``: there was a worker before."""
+    """Runs worker number ``index`` until it is told to stop.
+
+    - ``report_fd`` gets "ready" or the reason of a failure.
+    - ``go_fd`` reads end of file once certificates and keys exist.
+    - ``specs`` name the memory that workers share (``Shared``), one for each etcd cluster.
+    - ``sockets`` are bound descriptors to listen on, by the name of the port's option.
+    - With ``rendezvous`` a TLS front holds the secure port.
+    - ``ask`` is the pipe to the replicator, with etcd.
+    - ``extensions`` are an embedding program's.
+    - ``again``: there was a worker before.
+    """
     import uvloop
 
     bound_heaps()
@@ -116,7 +125,8 @@ def work(
             use_environment(proxies.of)
     log.info("start: worker %d loaded %.0f ms after its fork", index, age_s() * 1000)
     try:
-        # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
+        # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only represents its own
+        # scheduler.
         loop = uvloop.new_event_loop()
         loop.set_default_executor(Threads())
         asyncio.set_event_loop(loop)
@@ -126,13 +136,13 @@ def work(
         os.close(report_fd)
         os._exit(1)
     flush_logs()
-    # granian's runtime threads have nothing left to say, and waiting for them would delay the exit.
+    # granian's runtime threads have nothing left to do, and waiting for them would delay the exit.
     os._exit(0)
 
 
 def failure(options: Completed, e: Exception) -> str:
-    """Why a worker could not start. An error about a full disk says what was being done, not where: it is the data directory's, or the
-    store is as large as it may be, unless etcd's is full."""
+    """The reason why a worker could not start. An error about a full disk does not name a path: it is the data
+    directory's, or the store has reached its limit, unless etcd is the one that is full."""
     if isinstance(e, Full) and options.raw.storage_backend == "lmdb":
         if MAP_FULL in str(e):
             return f"--store-max-size: the store in {options.data_dir} needs more than {options.store_max_size} bytes: {e}"
@@ -158,7 +168,7 @@ async def _serve(
     step("store open")
     server = Server(options, store, shared, index, extensions, encryption)
     if rendezvous is not None:
-        server.metrics.add(counted.failed_handshakes())  # which the front counts
+        server.metrics.add(counted.failed_handshakes())  # counted by the front
     step("server built")
     server.heartbeat.start(loop)
     store.start(loop)
@@ -172,12 +182,12 @@ async def _serve(
     server.store.catch_up()
     server.load_derived()
     step("derived state loaded")
-    while os.read(go_fd, 1):  # start-up, nothing else runs yet
+    while os.read(go_fd, 1):  # nothing else runs yet during start-up
         pass
     os.close(go_fd)
-    if (signer := server.keys.external) is not None:  # it may not be there yet, which is waited for
+    if (signer := server.keys.external) is not None:  # it may not be running yet
         longest_s = int(options.raw.service_account_max_token_expiration)
-        if not await _unless(stop, asyncio.to_thread(signer.begin, longest_s)):
+        if not await _done_before(stop, asyncio.to_thread(signer.begin, longest_s)):
             return
     server.load_credentials()
     step("credentials loaded")
@@ -197,7 +207,7 @@ async def _serve(
         await server.streams.start()
     for bound in ports:
         wait_for_words(bound)
-    LoopTime(server.metrics, _whose, [gate.glance, Cycles().look]).start()
+    LoopTime(server.metrics, _describe_request, [gate.glance, Cycles().look]).start()
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
         ("answers that are not taken", slowreaders.LOOK_EVERY_S, stuck.due),
@@ -206,7 +216,7 @@ async def _serve(
     ])
     runner.start()
     load_largest()
-    gc.freeze()  # what was made so far lives as long as the process
+    gc.freeze()  # what exists now lives as long as the process
     gc.set_threshold(*LOOKED_AT)
     await _run_hooks(server, extensions.post_start, lambda name: server.hooks.done(hook_name(name)))
     gc.enable()
@@ -221,8 +231,8 @@ async def _serve(
     await _shut_down(server, listeners, runner, gate, bounds.leaving)
 
 
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether ``work``, which may take long, was done before this worker was told to end. Raises what it raises."""
+async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether ``work``, which may take long, finished before this worker was told to end. Raises what it raises."""
     working, ending = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
     ending.cancel()
@@ -232,10 +242,14 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
 
 
 async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRest | None = None) -> list[Periodic]:
-    """What is left to do of it. On etcd the replica has just been complete, so one that does not answer now is waited for, until ``stop``:
-    this worker may take the place of one that died, and others serve. One that takes no writes is served with the objects of an earlier
-    start: it may be by deleting through this server that it gets room again. A plug-in of ``sealed`` that is away is waited for, too,
-    where the objects are sealed: others know the key still. Raises ``StoreError``."""
+    """Writes the bootstrap objects; returns the periodic task that is left to do. Raises ``StoreError``.
+
+    With etcd the replica has just become complete, so an etcd that does not answer now is waited for, until
+    ``stop``: this worker may replace one that died, and others serve. An etcd that takes no writes is served with
+    the objects of an earlier start: deleting objects through this server may be what makes room. If the objects are
+    encrypted with a KMS plug-in (``sealed``) that does not answer, it is waited for, too, because other workers
+    still have the key.
+    """
     away = True
     while True:
         try:
@@ -245,14 +259,14 @@ async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRe
             if not server.options.etcd or not server.bootstrapped():
                 raise
             log.warning("bootstrap objects of an earlier start are used until etcd accepts writes: %s", e)
-            return [("bootstrap objects", OWED_S, Owed(server).pay)]
+            return [("bootstrap objects", OWED_S, PendingBootstrap(server).pay)]
         except (Unavailable, Unknown) as e:
             if not server.options.etcd or stop.is_set():
                 raise
             log.warning("the bootstrap objects are written once etcd answers: %s", e)
         except TransformError as e:
             before, away = away, sealed is not None and any(check() for check in sealed.checks().values())
-            if sealed is None or not (before or away) or stop.is_set():  # one that has just come back is asked once more
+            if sealed is None or not (before or away) or stop.is_set():  # a plug-in that has just come back is tried once more
                 raise
             log.warning("the bootstrap objects are checked once the plug-in that seals them answers: %s", e)
         with contextlib.suppress(TimeoutError):
@@ -260,14 +274,14 @@ async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRe
                 await stop.wait()
 
 
-class Owed:
-    """Bootstrap objects that could not be written."""
+class PendingBootstrap:
+    """Bootstrap objects that could not be written yet."""
 
     def __init__(self, server: Server) -> None:
         self._server, self._paid = server, False
 
     async def pay(self) -> None:
-        """Writes them, once etcd takes writes."""
+        """Writes them once etcd takes writes."""
         if not self._paid:
             with contextlib.suppress(Full, Damaged, Unavailable, Unknown):
                 await asyncio.to_thread(self._server.bootstrap)
@@ -275,7 +289,7 @@ class Owed:
 
 
 async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[str], None]) -> None:
-    """An embedding program's hooks, one after the other. Raises ValueError for one that fails."""
+    """Runs an embedding program's hooks one after the other. Raises ValueError if one fails."""
     context = HookContext(server.loopback(), server.index, server.options.workers) if hooks else None
     for name, hook in hooks.items():
         assert context is not None
@@ -291,7 +305,7 @@ async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[
 
 
 def _open(options: Completed, shared: Shared, others: Sequence[Shared], ask: int, encryption: EncryptionAtRest | None) -> Store:
-    """The store of ``--storage-backend``. ``others`` are for the clusters of ``--etcd-servers-overrides``."""
+    """Opens the store of ``--storage-backend``. ``others`` are for the clusters of ``--etcd-servers-overrides``."""
     raw, size = options.raw, mappable(options.store_max_size, 1 + len(others))
     if size < options.store_max_size:
         log.warning("start: the address space is limited, so the store's file is limited to %d MiB instead of --store-max-size", size >> 20)
@@ -316,7 +330,7 @@ def _encryption(options: Completed, index: int) -> EncryptionAtRest:
 
 
 def _steps() -> Callable[[str], None]:
-    """Logs what of the start took how long, at -v 1."""
+    """Logs how long each step of the start took, at -v 1."""
     began = time.monotonic()
 
     def step(what: str) -> None:
@@ -325,8 +339,8 @@ def _steps() -> Callable[[str], None]:
     return step
 
 
-def _whose(frame: FrameType) -> str:
-    """The request a frame works for, without what may be secret in it."""
+def _describe_request(frame: FrameType) -> str:
+    """The request that a frame serves, without anything that may be secret."""
     req = frame.f_locals.get("req")
     if not isinstance(req, Request):
         return ""
@@ -360,7 +374,7 @@ def _listeners(
     if gate is not None:
         turns = makes(lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, lone=known.all_known)
     if rendezvous is not None:
-        from kas.edge.front.introduction import Introductions  # with what only a server behind a front has
+        from kas.edge.front.introduction import Introductions  # only needed behind a front
         from kas.edge.front.rendezvous import free
         from kas.edge.spdylistener import SPDYListener
 
@@ -383,12 +397,12 @@ def _listeners(
             app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
         out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections, turns=turns))
     if raw.debug_socket_path and server.index == 0:
-        out.append(Listener(App(_debugging(server)), uds=_freed(raw.debug_socket_path)))
+        out.append(Listener(App(_debug_handler(server)), uds=_free_path(raw.debug_socket_path)))
     return out
 
 
-def _debugging(server: Server) -> Handler:
-    """What ``--debug-socket-path`` serves, to whoever may open it."""
+def _debug_handler(server: Server) -> Handler:
+    """What ``--debug-socket-path`` serves to every process that may open it."""
     assert server.debug is not None
     mux = Director(lambda req: respond.not_found(), ())
     server.debug.install(mux)
@@ -396,14 +410,14 @@ def _debugging(server: Server) -> Handler:
     return Chain(filters, mux, respond.status, translate, server.deadlines, lambda req: respond.late(timed_out()))
 
 
-def _freed(path: str) -> str:
-    """The path of a socket that can be made; what an earlier server left there is taken away. Raises ValueError."""
+def _free_path(path: str) -> str:
+    """Removes the socket that an earlier server left at ``path`` and checks that one can be made. Returns ``path``. Raises ValueError."""
     try:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
                 raise FileExistsError(errno.EEXIST, "is there, and no socket")
             os.unlink(path)
-        with socket.socket(socket.AF_UNIX) as probe:  # the listener would not say why in one line
+        with socket.socket(socket.AF_UNIX) as probe:  # the listener's error would not name the reason in one line
             probe.bind(path)
         os.unlink(path)
     except OSError as e:
@@ -412,7 +426,7 @@ def _freed(path: str) -> str:
 
 
 def _give_up(server: Server) -> None:
-    """Ends a worker whose listeners do not accept any more, soon: what is in flight gets a moment."""
+    """Ends a worker whose listeners no longer accept, after a moment for the requests in flight."""
 
     async def end() -> None:
         await server.waiting.wait(GIVE_UP_S)
@@ -433,7 +447,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     log.info("shutdown initiated")
     if not raw.shutdown_delay_duration:
         server.send_away()
-    await runner.end(LEADING_HERE)  # whoever still comes is served for the delay
+    await runner.end(LEADING_HERE)  # new requests are still served during the delay
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration / 2)
         server.send_away()
@@ -442,7 +456,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
     await runner.stop()
     end = time.monotonic() + raw.shutdown_grace
-    if not await _quiet(server, min(QUIET_S, raw.shutdown_grace)):
+    if not await _became_idle(server, min(QUIET_S, raw.shutdown_grace)):
         server.not_accepting = True
         if await _answered(server.waiting, leaving, end, raw.shutdown_grace / PATIENCE):
             await _all_sent(max(0.5, end - time.monotonic()))
@@ -450,9 +464,11 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
     ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
         if listener.uds and listener.uds == raw.debug_socket_path:
-            with contextlib.suppress(OSError):  # somebody took it away, or the directory
+            with contextlib.suppress(OSError):  # it was removed, or its directory was
                 os.unlink(listener.uds)
-        listener.stop()  # connections without a request end now, and a watch's with it: nobody asks again on one that is about to end
+        # Closes connections without a request now, and a watch's connection with its watch: no client sends a request
+        # on a connection that is about to close.
+        listener.stop()
     await asyncio.sleep(HEARD_S)
     if watched_s:
         await server.watches.drain(watched_s, LEAST_DRAINED_PER_S / server.options.workers)
@@ -463,7 +479,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         await asyncio.sleep(0.01)
     if server.streams is not None:
         await server.streams.stop()
-    # The rest is what clients do not take, whose connections do not end by themselves. The supervisor waits five seconds beyond the end.
+    # What is left are responses that clients do not take, whose connections do not close by themselves. The supervisor
+    # waits for five seconds after the grace period.
     await _all_sent(max(0.5, end - time.monotonic()))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STOPPED_S):
@@ -482,8 +499,11 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
 
 
 async def _answered(waiting: WaitGroup, leaving: Collection[Response], end: float, patience_s: float) -> bool:
-    """Waits until nobody is served, or the time is ``end``. False at once when all that is left are answers on their way (``leaving``) and
-    nobody has taken anything for ``patience_s``: a client that does not read has no say in how long an end takes."""
+    """Waits until no request is served, or until ``end``; returns True then.
+
+    Returns False as soon as all that is left are responses being sent (``leaving``) and no client has taken anything
+    for ``patience_s``: a client that does not read must not decide how long a shutdown takes.
+    """
     told, before, moved = -1, dict[int, int](), time.monotonic()
     while (left := end - time.monotonic()) > 0:
         if await waiting.wait(min(ANSWERED_S, left)):
@@ -500,8 +520,8 @@ async def _answered(waiting: WaitGroup, leaving: Collection[Response], end: floa
 
 
 async def _all_sent(within_s: float) -> bool:
-    """Waits for answers that were given to the listener and are still on their way; False when that takes longer. Where the system shows
-    no /dev/fd nobody can tell."""
+    """Waits until the responses that were given to the listener have been taken; False if that takes longer. Where
+    the system has no /dev/fd that cannot be known, and it returns True."""
     try:
         async with asyncio.timeout(within_s):
             await sent()
@@ -512,9 +532,10 @@ async def _all_sent(within_s: float) -> bool:
     return True
 
 
-async def _quiet(server: Server, within_s: float) -> bool:
-    """Whether there came a moment in which nobody is served and all answers are out. Who is answered before it leaves with the answer, so
-    it mostly comes soon, and nobody has to be refused."""
+async def _became_idle(server: Server, within_s: float) -> bool:
+    """Whether there came a moment in which no request is served and every response has been taken. Clients that are
+    answered before it are told to leave with their response, so it usually comes soon, and no request has to be
+    refused."""
     end = time.monotonic() + within_s
     while (left := end - time.monotonic()) > 0:
         if not await server.waiting.wait(left) or not await _all_sent(max(0.0, end - time.monotonic())):

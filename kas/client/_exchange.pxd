@@ -1,28 +1,28 @@
-# What every usual question to a webhook passes: a connection that is open, a message written, an answer like the last one.
+# The path of every usual call of a webhook: an open connection, a request written, a response like the last one.
 #
-#   Answered what who has asked waits for
-#   Wire     a connection's questions, and the answers that come as a whole behind the head of the one before; kas.client.exchange.Exchange
-#            adds what only some answers need: their heads read, bodies in pieces and chunks, handshakes, ends
-#   Kept     the connections that stay open between questions; kas.client.pool.Pool adds how they are made and how they age
-#   Shares   who may ask how much at once
-#   Ends     whose time is up
-#   Asking   one question and its answer
-#   Asker    a question as a whole, where nothing about it is new; kas.client.hooks.HookClient adds what is done otherwise
-#   Known    the askers there are; kas.client.hooks.HookClients adds how they are made
+#   Answered what the caller of a request awaits
+#   Wire     a connection's requests, and the responses that arrive as a whole with the head of the one before; kas.client.exchange.Exchange
+#            adds what only some responses need: parsing heads, bodies in pieces and chunks, handshakes, ends
+#   Kept     the connections that stay open between requests; kas.client.pool.Pool adds how they are made and how they age
+#   Shares   how many calls each backend may have in progress
+#   Ends     the deadlines of responses
+#   Asking   one request and its response
+#   Asker    a whole call, if nothing about it is new; kas.client.hooks.HookClient adds everything else
+#   Known    the existing clients; kas.client.hooks.HookClients adds how they are made
 #
-# Ownership: a Wire holds what has come and nobody has taken; of an answer that was taken nothing but its head stays. It is used on the
+# Ownership: a Wire holds what has arrived and was not taken; of a response that was taken only its head remains. It is used in the event
 # loop's thread only.
-# Input is what a backend sends: only what equals a head that has been read as a whole, byte by byte, is taken here; anything else is
-# left to what reads heads.
+# Input is what a backend sends: only a response whose head equals, byte by byte, one that was parsed before is taken here; anything else is
+# left to the parser.
 
 
 cdef class Answered:
     cdef object _loop
-    cdef object _told, _context         # the task's callback, None when nobody waits, and the context to run it in
+    cdef object _told, _context         # the task's callback, None if no task waits, and the context to run it in
     cdef bytes found
     cdef object error
-    cdef bint over                      # there is the one or the other
-    cdef public bint _asyncio_future_blocking  # a task looks for it, and sets it
+    cdef bint over                      # one of these is set
+    cdef public bint _asyncio_future_blocking  # the protocol of asyncio's tasks
 
     cdef int _tell_soon(self) except -1
     cdef int _came(self, bytes found) except -1
@@ -30,24 +30,24 @@ cdef class Answered:
 
 cdef class Wire:
     cdef public object _transport       # None while there is none
-    cdef public object _tls             # the connection as TLS knows it, None without
-    cdef public object _sealed          # what has come and is to be opened, and what is sealed and to be sent
+    cdef public object _tls             # the TLS connection, None without TLS
+    cdef public object _sealed          # received data to be decrypted, and encrypted data to be sent
     cdef public object _sealing
-    cdef public bytearray _got          # what has come, opened
-    cdef public bint _ended             # it takes no further question
-    cdef public object ready            # the future of who waits for the connection to be made
-    cdef public object _answer          # the future of who has asked, None when nobody waits
-    cdef public Py_ssize_t _limit       # of the answer: no more of it is wanted
+    cdef public bytearray _got          # received data, decrypted
+    cdef public bint _ended             # it takes no further request
+    cdef public object ready            # a future, done once the connection can be used
+    cdef public object _answer          # the future of the request in progress, None if there is none
+    cdef public Py_ssize_t _limit       # of the response, in bytes; no more of it is read
     cdef public object _chunks
     cdef public int _informational
     cdef public Py_ssize_t _looked
-    cdef public object head             # of the answer, ``_none`` while it has not come
-    cdef public object _known           # what the head of the last answer says, and what that of this one does
+    cdef public object head             # of the response, ``_none`` until it has arrived
+    cdef public object _known           # the framing of the last response, and of this one
     cdef public object _framing
-    cdef readonly bint plain            # whether the answer was taken here, and says nothing but its body
-    cdef readonly long generation       # of those that are kept, when it was taken
+    cdef readonly bint plain            # whether the response was taken here, and nothing but its body matters
+    cdef readonly long generation       # of the pool, when the connection was taken
     cdef object _loop, _none
-    cdef bytes _raw                     # of what is known: its bytes, the length of the body it tells (-1: none), whether it is plain
+    cdef bytes _raw                     # of ``_known``: the head's bytes, the length of the body (-1: unknown), whether it is plain
     cdef Py_ssize_t _length
     cdef bint _says_nothing
 
@@ -63,7 +63,7 @@ cdef class Kept:
     cdef object _clock
     cdef public object _timer
     cdef public bint _closed
-    cdef readonly long generation       # what was made before the last ``renew`` is not kept
+    cdef readonly long generation       # connections made before the last ``renew`` are not kept
 
     cdef Wire _take(self)
     cdef int _keep(self, Wire connection, long generation) except -1
@@ -78,7 +78,7 @@ cdef class Shares:
 
 
 cdef class Ends:
-    cdef dict _due                      # by connection, of the monotonic clock
+    cdef dict _due                      # by connection, on the monotonic clock
     cdef object _timer
     cdef double _fires
 
@@ -90,10 +90,10 @@ cdef class Asking
 
 cdef class Asker:
     cdef public Shares _shares
-    cdef public object _backend         # who answers, for the shares
+    cdef public object _backend         # the key for the shares
     cdef public object _pool            # a Kept
-    cdef public tuple _last             # what was shown last: for how many seconds and with which headers, to whom, the head
-    cdef public bint _fixed             # whether nothing of that but the seconds ever changes
+    cdef public tuple _last             # of the last request: timeout in seconds and headers, target, head
+    cdef public bint _fixed             # whether nothing of that but the timeout ever changes
     cdef Ends _ends
     cdef Py_ssize_t _most
 
@@ -110,14 +110,14 @@ cdef class Known:
 
 cdef class Asking:
     cdef Asker _asker
-    cdef Wire _connection               # None once the answer was taken, or is to be looked at
+    cdef Wire _connection               # None once the response was taken, or is handed to ``_more``
     cdef Answered _answered
-    cdef double _until                  # of the monotonic clock
-    cdef bytes _body                    # what was sent, and before that, as the asker knows it
+    cdef double _until                  # on the monotonic clock
+    cdef bytes _body                    # the body that was sent; and the asker's ``_last``
     cdef tuple _last
     cdef bint _waits
-    cdef bint bare                      # the body is left in ``found``: to raise it, as what is awaited returns it, costs a traceback
+    cdef bint bare                      # the body is left in ``found``: raising StopIteration with it costs a traceback
     cdef bytes found
-    cdef object _more                   # how the rest is found out, where the answer is none of the usual ones
+    cdef object _more                   # the coroutine that handles an unusual response
 
     cdef int _over(self, bint good) except -1

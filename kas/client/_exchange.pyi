@@ -1,4 +1,4 @@
-"""What Python sees of the usual way of a question to a webhook; the promises stand at the functions, the design in ``_exchange.pxd``."""
+"""The usual path of a webhook call as Python sees it. The functions' docstrings have their guarantees, ``_exchange.pxd`` the design."""
 
 import asyncio
 import ssl

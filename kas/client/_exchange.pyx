@@ -1,6 +1,6 @@
-"""The usual way of a question to a webhook and of its answer. The design stands in ``_exchange.pxd``.
+"""The usual path of a webhook call. ``_exchange.pxd`` describes the design.
 
-Why C: a write that a webhook is asked about spent two fifths of what the question costs in some hundred small steps of Python
+Why C: a write that calls a webhook spent two fifths of the cost of the call in some hundred small steps of Python
 (``bench/webhook_cost.py``).
 """
 
@@ -34,7 +34,7 @@ cdef extern from "Python.h":
 
 
 cdef bytes _message(bytes head, bytes body):
-    """The request: its head ends with how long the body is."""
+    """The request; its head is completed with the length of the body."""
     cdef char length[20]
     cdef Py_ssize_t n = PyBytes_GET_SIZE(head), m = PyBytes_GET_SIZE(body), left = m
     cdef int at = 20
@@ -56,8 +56,9 @@ cdef bytes _message(bytes head, bytes body):
 @cython.final
 @cython.freelist(16)
 cdef class Answered:
-    """What a task waits for: as much of a future as one asks for. The answer wakes it where it stands, while the connection hands it over;
-    by the loop's next turn a future, its callback's handle and that turn would cost as much as sealing the question."""
+    """What a task awaits: the part of a future that is needed for one waiter. The response resumes the task
+    directly, while the connection hands it over. With a future, the callback's handle and another turn of the event
+    loop would cost as much as encrypting the request."""
 
     def __cinit__(self, loop):
         self._loop = loop
@@ -66,7 +67,7 @@ cdef class Answered:
         return self._loop
 
     def add_done_callback(self, told, *, context=None):
-        """Of the one task that waits."""
+        """Sets the callback of the one task that waits."""
         if self.over:
             self._loop.call_soon(told, self, context=context)
         else:
@@ -101,7 +102,7 @@ cdef class Answered:
         return 0
 
     cdef int _came(self, bytes found) except -1:
-        """``set_result`` of who has nothing left to do."""
+        """``set_result`` for a caller that has nothing left to do afterwards."""
         if self._told is None or self._context is None or _current_task(self._loop) is not None:
             self.set_result(found)
             return 0
@@ -116,8 +117,9 @@ cdef class Answered:
 
 
 cdef class Wire:
-    """One connection's usual questions and answers. ``none`` stands for the head of an answer that has not come, ``nothing`` for what that
-    says. With ``tls`` a TLS connection over memory, which reads from ``sealed`` and writes to ``sealing``."""
+    """The usual requests and responses of one connection. ``none`` stands for the head of a response that has not
+    arrived, ``nothing`` for its framing. ``tls`` is a TLS connection over memory, which reads from ``sealed`` and
+    writes to ``sealing``."""
 
     def __init__(self, none, nothing, tls, sealed, sealing):
         self._loop = asyncio.get_running_loop()
@@ -128,14 +130,15 @@ cdef class Wire:
         self._length = -1
 
     def knows(self, known not None, bytes raw not None, length, bint plain):
-        """What the head of an answer was found to say: those that begin with the same bytes, ``raw``, say it too. ``length`` is the body's,
-        None where it does not say; ``plain`` that nothing else is to be seen to."""
+        """Remembers the parsed head of a response, for further responses that begin with the same bytes, ``raw``.
+        ``length`` is the body's, None if it is not given; ``plain`` means that nothing but the body matters."""
         self._known, self._raw, self._says_nothing = known, raw, plain
         self._length = -1 if length is None else length
 
     def post(self, bytes head not None, bytes body not None, Py_ssize_t limit):
-        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; ``head`` is the answer's then,
-        when it is there. Raises BackendError, as what it returns does; who cancels that closes the connection."""
+        """Sends a POST whose ``head`` was made by ``request_head``. Returns a future of the first ``limit`` bytes of
+        the response; ``head`` of this object is the response's head then. Raises BackendError, as the future does. A
+        caller that cancels it must close the connection."""
         if self._ended or len(self._got) or self._transport is None:
             raise BackendError("write: connection lost")
         answer = self._loop.create_future()
@@ -150,7 +153,7 @@ cdef class Wire:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing came since the last answer: what is not, was closed by the peer or is out of step."""
+        """Whether nothing has arrived since the last response; otherwise the peer has closed the connection or is out of step."""
         return not self._ended and not len(self._got)
 
     cdef int _write(self, bytes data) except -1:
@@ -165,7 +168,7 @@ cdef class Wire:
         return 0
 
     def data_received(self, bytes data not None):
-        """A piece of the answer, or what nobody asked for."""
+        """A piece of the response, or unexpected data."""
         cdef bint over = False
         if self._tls is not None:
             if not self.ready.done():
@@ -190,7 +193,7 @@ cdef class Wire:
             self._said_all()
 
     cdef bytes _opened(self, bytes data):
-        """What has come, opened: all that is whole. None when nothing more comes behind it; then all of it is in ``_got``."""
+        """Decrypts all complete records. None if the peer has closed TLS; then everything is in ``_got``."""
         cdef bytes piece, first = b""
         cdef bint over = False
         cdef Py_ssize_t left = PyBytes_GET_SIZE(data), wanted = 0
@@ -225,7 +228,7 @@ cdef class Wire:
         return first
 
     cdef bint _usual(self, bytes data) except -1:
-        """Takes the answer that has come as a whole behind the head of the one before it, as nearly every one does; whether it was that."""
+        """Takes a response that has arrived as a whole with the head of the previous one, as nearly all do; returns whether it was one."""
         cdef Py_ssize_t n = PyBytes_GET_SIZE(data), k
         cdef bytes raw = self._raw
         if self._length < 0 or self._length >= self._limit or self.head is not self._none or len(self._got):
@@ -239,20 +242,20 @@ cdef class Wire:
         self.head, self._framing, self._answer, self.plain = self._known.head, self._known, None, self._says_nothing
         found = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + k, n - k)
         if type(answer) is Answered:
-            (<Answered>answer)._came(found)  # last of all here: who waits for it goes on with it
+            (<Answered>answer)._came(found)  # last, because the waiting task continues in it
         else:
             answer.set_result(found)
         return True
 
 
 cdef class Kept:
-    """The connections that stay open between questions, ``room`` at most; ``clock`` says since when."""
+    """The connections that stay open between calls, at most ``room``; ``clock`` tells their age."""
 
     def __init__(self, Py_ssize_t room, clock):
         self._idle, self._room, self._clock = [], room, clock
 
     def take(self):
-        """A connection on which nothing has come since its last answer; None without one."""
+        """A connection on which nothing has arrived since its last response; None if there is none."""
         return self._take()
 
     cdef Wire _take(self):
@@ -266,7 +269,8 @@ cdef class Kept:
         return None
 
     def keep(self, Wire connection not None, long generation):
-        """Keeps a connection that takes another question, or closes it. ``generation`` is what that was when it was taken or made."""
+        """Keeps a connection that takes another request, or closes it. ``generation`` is the value when the
+        connection was taken or made."""
         self._keep(connection, generation)
 
     cdef int _keep(self, Wire connection, long generation) except -1:
@@ -279,30 +283,30 @@ cdef class Kept:
         return 0
 
     def outdate(self):
-        """Keep none of those that are in use now."""
+        """Makes the connections that are in use now close after use."""
         self.generation += 1
 
 
 cdef class Shares:
-    """How the calls that a worker has ``room`` for are shared out to backends, whatever they are asked: to admit, to validate, to convert.
+    """Shares the calls that a worker has ``room`` for between backends, whatever they are called for: mutation, validation, conversion.
 
-    A backend may hold three times what is left (dynamic thresholds, as switches share out their buffers): one that hangs gets three
-    quarters of the room, two get three sevenths each. One that is asked nothing yet may always be asked something.
+    A backend may hold three times what is left (dynamic thresholds, as switches share their buffers): one that hangs
+    gets three quarters of the room, two get three sevenths each. A backend without a call may always get one.
     """
 
     def __init__(self, Py_ssize_t room):
         self._room, self._running = room, {}
 
     def running(self, backend) -> int:
-        """How many calls of the backend are under way."""
+        """How many calls of the backend are in progress."""
         return self._running.get(backend, 0)
 
     def take(self, backend) -> bool:
-        """Whether one more call may begin; then ``give`` is due at its end."""
+        """Whether one more call may begin; if so, ``give`` must be called at its end."""
         return self._take(backend)
 
     def give(self, backend):
-        """A call has ended."""
+        """Records that a call has ended."""
         self._give(backend)
 
     cdef bint _take(self, object backend) except -1:
@@ -331,8 +335,8 @@ cdef inline double _now() noexcept:
 
 
 cdef class Ends:
-    """Tells connections that the time for their answers is up. One timer for all of them, as ``kas.meta.deadlines.Deadlines`` has for tasks:
-    nearly every answer comes long before that."""
+    """Calls ``late`` of connections whose responses are not there in time. All share one timer, as in
+    ``kas.meta.deadlines.Deadlines`` for tasks: nearly every response comes long before that."""
 
     def __init__(self):
         self._due = {}
@@ -361,14 +365,14 @@ cdef class Ends:
 
 
 cdef class Asker:
-    """One backend, asked on connections that are open. ``most`` bytes of an answer are taken."""
+    """Calls one backend on open connections; takes at most ``most`` bytes of a response."""
 
     def __init__(self, Shares shares not None, backend, Ends ends not None, Py_ssize_t most):
         self._shares, self._backend, self._ends, self._most = shares, backend, ends, most
 
     def begin(self, bytes body not None, double timeout_s, double left_s):
-        """Asks, when that is done as it was done before: on a connection that is open, with the head of the request before. The answer, to
-        be awaited; None where it is to be done otherwise."""
+        """Sends a request if it can be done as before: on an open connection, with the head of the last request.
+        Returns an awaitable of the response; None if it must be done otherwise."""
         return self._begin(body, timeout_s, left_s)
 
     cdef Asking _begin(self, bytes body, double timeout_s, double left_s):
@@ -403,7 +407,7 @@ cdef class Asker:
         return asking
 
     def rest(self, Wire connection not None, bint good):
-        """What was answered has been taken. A connection that is no ``good`` is closed, whatever comes on it."""
+        """Releases a connection whose response was taken. One that is not ``good`` is closed, whatever arrives on it."""
         self._rest(connection, good)
 
     cdef int _rest(self, Wire connection, bint good) except -1:
@@ -416,13 +420,13 @@ cdef class Asker:
 
 
 cdef class Known:
-    """The clients there are, by what ``client_key`` says of their configurations, who was asked last at the end."""
+    """The existing clients by ``client_key``, the most recently used one last."""
 
     def __init__(self, clients not None):
         self._known = clients
 
     def found(self, bytes key not None):
-        """The client of a configuration, if there is one already."""
+        """The client of a configuration, if there is one."""
         return self._found(key)
 
     cdef Asker _found(self, bytes key):
@@ -435,8 +439,8 @@ cdef class Known:
 
 @cython.freelist(16)
 cdef class Asking:
-    """A question that was asked the usual way: to be awaited once, for the body of its answer. Raises as ``HookClient.post`` does. Then the
-    connection rests, and the share is given back; what is never awaited is to be closed."""
+    """A call on the usual path, to be awaited once for the body of its response. Raises as ``HookClient.post`` does.
+    When it ends the connection is kept and the share released. One that is never awaited must be closed."""
 
     def __await__(self):
         return self
@@ -466,11 +470,11 @@ cdef class Asking:
         raise StopIteration(found)
 
     def send(self, _):
-        """As every generator has it."""
+        """The generator protocol's."""
         return self.__next__()
 
     def throw(self, kind, value=None, trace=None):
-        """The answer did not come, or nobody wants it."""
+        """The response did not come, or the caller was cancelled."""
         if self._more is not None:
             return self._more.throw(kind, value, trace)
         error = value if value is not None else kind() if isinstance(kind, type) else kind
@@ -480,7 +484,7 @@ cdef class Asking:
         raise error
 
     def close(self):
-        """Nobody wants the answer."""
+        """The response is not wanted."""
         if self._more is not None:
             self._more.close()
         else:

@@ -1,10 +1,10 @@
-"""What goes wrong in TLS besides certificates, in the words of Go's crypto/tls."""
+"""TLS errors other than those of certificates, in the words of Go's crypto/tls."""
 
 from __future__ import annotations
 
 import ssl
 
-# What a peer says is wrong, by the word that OpenSSL has for it, as Go words it.
+# Go's words for the peer's alerts, by OpenSSL's names.
 _ALERTS = {
     "ACCESS_DENIED": "access denied", "BAD_CERTIFICATE": "bad certificate", "BAD_RECORD_MAC": "bad record MAC",
     "CERTIFICATE_EXPIRED": "expired certificate", "CERTIFICATE_REQUIRED": "certificate required",
@@ -22,7 +22,7 @@ _OWN = {
 
 
 def tls_text(error: ssl.SSLError) -> str:
-    """What went wrong in TLS otherwise."""
+    """A TLS error that is not about a certificate, in Go's words."""
     reason = error.reason or ""
     known = _OWN.get(reason)
     if known is not None:

@@ -1,4 +1,4 @@
-"""A body in chunks (RFC 9112, 7.1), as it comes. What stands around the data is bounded as in Go's ``net/http``."""
+"""Decodes a chunked body (RFC 9112, 7.1) as it arrives. Data around the chunks is bounded as in Go's ``net/http``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ _CHUNK = later(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n?")
 _SIZE, _DATA, _GAP, _TRAILER = range(4)  # what comes next
 LINE_BYTES = 64 << 10
 TRAILER_BYTES = 4 << 10
-# What stands around the data of chunks, beyond 16 bytes each and twice the data.
+# Bytes around the data of chunks, beyond 16 for each and twice the data.
 MOST_EXCESS = 16 << 10
-LINES = 2000  # looked at in one call: some milliseconds
+LINES = 2000  # processed in one call: some milliseconds
 
 
 class ChunkError(ValueError):
-    """What came is no body in chunks, in Go's words."""
+    """An invalid chunked body, in Go's words."""
 
 
 class Chunks:
-    """Takes a body out of what is received. ``done`` once its end was taken."""
+    """Decodes a body from received data. ``done`` is set once its end was taken."""
 
     __slots__ = ("_excess", "_left", "_phase", "_trailer", "done")
 
@@ -26,8 +26,8 @@ class Chunks:
         self._phase, self._left, self._excess, self._trailer, self.done = _SIZE, 0, 0, 0, False
 
     def take(self, got: bytearray, body: bytearray, most: int) -> bool:
-        """Moves what belongs to the body from ``got`` to the end of ``body``, until that has ``most`` bytes or more; of one call some
-        ``LINES``. Whether there may be more to take at once. Raises ChunkError."""
+        """Moves body data from ``got`` to the end of ``body``, until that has at least ``most`` bytes, and processes
+        at most ``LINES`` steps. Returns whether there may be more to take at once. Raises ChunkError."""
         at = 0
         for _ in range(LINES):
             if self._phase == _DATA:
@@ -73,7 +73,7 @@ class Chunks:
 
 
 def chunk_size(line: bytes) -> int:
-    """What the line before a chunk says. Raises ChunkError for one that others might read otherwise."""
+    """The size in a chunk header. Raises ChunkError for one that other implementations might read differently."""
     found = _CHUNK.fullmatch(line)
     if found is None:
         raise ChunkError("invalid byte in chunk length")

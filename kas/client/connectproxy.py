@@ -1,8 +1,8 @@
-"""The way to a backend through an HTTP CONNECT proxy (upstream: ``apiserver/pkg/server/egressselector/egress_selector.go``).
+"""Connections through an HTTP CONNECT proxy (upstream: ``apiserver/pkg/server/egressselector/egress_selector.go``).
 
-The proxy is reached over TCP, mostly with TLS, or over a Unix socket. Once it has said 200, the connection is the backend's: whatever
-protocol would stand on a direct one is put on it, TLS to the backend inside TLS to the proxy among them. The backend's name is the proxy's
-to look up.
+The proxy is reached over TCP, usually with TLS, or over a Unix socket. Once it has answered 200, the connection is
+the backend's: any protocol for a direct connection can use it, including TLS to the backend inside TLS to the proxy.
+The proxy resolves the backend's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNSAYABLE = re.compile(r"[\x00-\x20\x7f]")
 
 
 class DialMetrics:
-    """How connections through proxies fare."""
+    """Metrics of connections through proxies."""
 
     def __init__(self, registry: Registry) -> None:
         name, labels = "apiserver_egress_dialer_dial_", ("protocol", "transport")
@@ -43,8 +43,8 @@ def _as_egress(wanted: str) -> bytes:
 
 
 class ConnectProxy:
-    """One proxy: on the Unix socket ``path``, or at ``address`` (host, port), with TLS if there is a ``tls``. ``headers`` are those of the
-    question for the way to ``host:port``."""
+    """One proxy: on the Unix socket ``path``, or at ``address`` (host, port), with TLS if ``tls`` is given.
+    ``headers`` returns those of the CONNECT request for ``host:port``."""
 
     def __init__(
         self, metrics: DialMetrics, path: str = "", address: tuple[str, int] = ("", 0), tls: Callable[[], ssl.SSLContext] | None = None,
@@ -57,8 +57,8 @@ class ConnectProxy:
         self._labels = HTTP_CONNECT, "uds" if path else "tcp"
 
     async def connect(self, factory: Factory[P], host: str, port: int) -> tuple[asyncio.BaseTransport, P]:
-        """As the loop's ``create_connection``. Raises BackendError; cancelling it closes the connection."""
-        if _UNSAYABLE.search(host):  # nodes name their own addresses: none may say more than one line to the proxy
+        """Like the event loop's ``create_connection``. Raises BackendError; cancelling it closes the connection."""
+        if _UNSAYABLE.search(host):  # nodes report their own addresses: none may add a line to the request
             raise BackendError(f"dial {self._network} {self.where}: invalid character in host name {go_quote(host)}")
         began, metrics = perf_counter(), self._metrics
         metrics.started.inc(self._labels)
@@ -75,12 +75,12 @@ class ConnectProxy:
         return made
 
     async def _reached(self, opening: Opening[P]) -> None:
-        """``opening`` has a connection to the proxy. Raises BackendError."""
+        """Connects ``opening`` to the proxy. Raises BackendError."""
         loop = asyncio.get_running_loop()
         first: asyncio.BaseProtocol = opening
         ready = None
         if self._tls is not None:
-            # asyncio's whichever loop runs, as in http.py.
+            # asyncio's TLS, whichever event loop runs, as in http.py.
             ready = loop.create_future()
             first = _Sealed(loop, opening, self._tls(), ready, server_side=False, server_hostname=self._tls_name)
         with DialErrors(self._network, self.where):
@@ -97,7 +97,8 @@ class ConnectProxy:
 
 
 class _Sealed(SSLProtocol):
-    """TLS with which other TLS may stand on it: what that one cannot go on with, CPython 3.11's ends by a call that it does not take."""
+    """TLS that can carry another TLS connection. On an error the inner one causes a call of this one's ``_abort`` with the
+    exception, an argument that CPython 3.11's does not take."""
 
     _transport: asyncio.Transport | None
 
@@ -107,8 +108,9 @@ class _Sealed(SSLProtocol):
 
 
 class Opening(asyncio.Protocol, Generic[P]):
-    """Asks a proxy for a way, and gives the connection to what ``factory`` makes: ``made``, or the BackendError of its future. ``asked``
-    once the proxy was asked. A kind of proxy says what it is asked, and what ``data_received`` makes of the answer."""
+    """Asks a proxy for a connection and hands it to the protocol that ``factory`` makes. ``made`` is a future of
+    both, or fails with BackendError. ``asked`` is set once the proxy was asked. A subclass implements the request,
+    and parses the answer in ``data_received``."""
 
     def __init__(self, factory: Factory[P]) -> None:
         self._factory = factory
@@ -117,29 +119,29 @@ class Opening(asyncio.Protocol, Generic[P]):
         self.made: asyncio.Future[tuple[asyncio.BaseTransport, P]] = asyncio.get_running_loop().create_future()
 
     def ask(self, transport: asyncio.Transport) -> None:
-        """The proxy is there."""
+        """Sends the request: the proxy is connected."""
         raise NotImplementedError
 
     def fail(self, why: str) -> None:
-        """The answer is none, or there will be none."""
+        """Handles an invalid or missing answer."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio's, as the next two."""
+        """asyncio's, like the next two."""
         self.transport = cast(asyncio.Transport, transport)
-        if self.made.done():  # nobody waits any more
+        if self.made.done():  # the caller has given up
             self.close()
             return
         self.ask(self.transport)
         self.asked = True
 
     def hand_over(self) -> None:
-        """The way is open: from here on the connection is the backend's."""
+        """The proxy has connected: from here on the connection is the backend's."""
         if self.made.done():
             return
         transport = self.transport
-        assert transport is not None  # it has just brought something
-        # Read anew once the other protocol is there, because it may take buffers.
+        assert transport is not None  # it has just delivered data
+        # Reading is restarted once the other protocol is set, because that may take buffers.
         transport.pause_reading()
         protocol = self._factory()
         transport.set_protocol(protocol)
@@ -148,7 +150,7 @@ class Opening(asyncio.Protocol, Generic[P]):
         self.made.set_result((transport, protocol))
 
     def eof_received(self) -> None:
-        """The proxy says no more."""
+        """The proxy sends no more."""
         self.fail("unexpected EOF")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -156,20 +158,20 @@ class Opening(asyncio.Protocol, Generic[P]):
         self.fail(f"read: {os_text(exc)}" if isinstance(exc, OSError) else "unexpected EOF")
 
     def end(self, why: str) -> None:
-        """There is no way, and that is why."""
+        """Fails with ``why``."""
         if not self.made.done():
             self.made.set_exception(BackendError(why))
         self.close()
 
     def close(self) -> None:
-        """Give it up."""
+        """Gives up."""
         self.made.cancel()
         if self.transport is not None:
             self.transport.abort()
 
 
 class _Connecting(Opening[P]):
-    """Asks for the way to ``wanted`` by CONNECT."""
+    """Asks for a connection to ``wanted`` with CONNECT."""
 
     def __init__(self, factory: Factory[P], wanted: str, proxy: str, headers: bytes) -> None:
         super().__init__(factory)
@@ -198,7 +200,7 @@ class _Connecting(Opening[P]):
             status = f"{said.status} {said.reason}".rstrip()
             self.end(f"proxy error from {self._proxy} while dialing {self._wanted}, code {said.status}: {status}")
         elif more:
-            # The client speaks first on all that goes this way.
+            # In all protocols used here the client speaks first.
             self.end(f"unexpected {more} bytes of buffered data from CONNECT proxy {go_quote(self._proxy)}")
         else:
             self.hand_over()

@@ -1,4 +1,4 @@
-"""Webhooks whose certificates are of a kind that was accepted once: counted and told of, so that whoever runs them learns why they fail.
+"""Webhooks whose certificates have properties that Go once accepted: counted and reported, so that their operators learn why they fail.
 
 Upstream: ``k8s.io/apiserver/pkg/util/x509metrics``.
 """
@@ -18,7 +18,7 @@ log = logging.getLogger("kas.client")
 
 
 class OutdatedCertificates:
-    """What is counted of them, whoever asks the webhooks."""
+    """Counts such certificates, whoever calls the webhooks."""
 
     def __init__(self, metrics: Registry) -> None:
         self._counts = {
@@ -35,8 +35,8 @@ class OutdatedCertificates:
         }
 
     def seen(self, error: HookError) -> tuple[str, str] | None:
-        """A webhook could not be asked. Where that is because of such a certificate, the audit annotation that tells of it: its key and
-        its value."""
+        """Counts a failed call if it failed because of such a certificate. Returns the key and value of the audit
+        annotation, None otherwise."""
         if error.outdated is None:
             return None
         prefix = f"{error.outdated.id}.invalid-cert.kubernetes.io"

@@ -1,6 +1,6 @@
 """The EgressSelectorConfiguration of ``--egress-selector-config-file``: direct connections, HTTP CONNECT proxies and konnectivity.
 
-Texts are upstream's (``apiserver/pkg/server/egressselector/config.go``).
+Error texts are upstream's (``apiserver/pkg/server/egressselector/config.go``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SELECTION = Struct("EgressSelection", {"name": STRING, "connection": _CONNECTIO
 KIND = "EgressSelectorConfiguration"
 KINDS = {(f"apiserver.k8s.io/{v}", KIND): Struct(KIND, {"egressSelections": [_SELECTION]}) for v in ("v1beta1", "v1alpha1")}
 SCHEME = "k8s.io/apiserver/pkg/server/egressselector/config.go:33"
-# Go's names of the fields of what a refusal shows, in their order.
+# Go's names of the fields that an error shows, in their order.
 _SHOWN_TLS = {"caBundle": "CABundle", "clientKey": "ClientKey", "clientCert": "ClientCert", "tlsServerName": "TLSServerName"}
 DIRECT, HTTP_CONNECT, GRPC = "Direct", "HTTPConnect", "GRPC"
 NAMES = ("cluster", "controlplane", "etcd")
@@ -39,7 +39,7 @@ Obj = dict[str, Any]
 
 
 class Settings(Protocol):
-    """The flags that concern the ways out."""
+    """The flags that concern egress."""
 
     egress_selector_config_file: str
     storage_backend: str
@@ -47,7 +47,7 @@ class Settings(Protocol):
 
 
 def load(settings: Settings, metrics: Registry) -> Egress:
-    """The ways out. Raises ConfigurationError for a file that upstream refuses, and where something would go past a proxy."""
+    """The egress settings. Raises ConfigurationError for a file that upstream refuses, and if traffic would bypass a configured proxy."""
     try:
         selections = _read(settings.egress_selector_config_file)
     except ConfigurationError as e:
@@ -92,7 +92,7 @@ def _via(connection: Obj, name: str, metrics: DialMetrics) -> Via | None:
 
 
 def _context(tls: Obj) -> ssl.SSLContext:
-    """Raises ConfigurationError for files that are no certificates or keys."""
+    """Raises ConfigurationError for files that are not certificates or keys."""
     ca, certificate, key = (str(tls.get(name) or "") for name in ("caBundle", "clientCert", "clientKey"))
     try:
         context = trust_as_go(ssl.create_default_context(cafile=ca or None))
@@ -115,7 +115,7 @@ def _read(path: str) -> list[Obj]:
         raise ConfigurationError(f"unable to read egress selector configuration from {field.go_quote(path)} [{why}]") from None
     said = of_kind(parse(data), KINDS, SCHEME, lambda version, kind: f"unexpected config type: {version}, Kind={kind}")
     found = [s or {} for s in said.get("egressSelections") or []]
-    # The older name is converted to the newer one, upstream too.
+    # The older name is converted to the newer one, as in upstream.
     return [{**s, "name": "controlplane"} if s.get("name") == "master" else s for s in found]
 
 

@@ -1,8 +1,8 @@
-"""A connection on which one POST follows another, for webhooks: TLS and HTTP/1.1 in one protocol, without streams between.
+"""A persistent connection for POSTs to webhooks: TLS and HTTP/1.1 in one protocol, without streams in between.
 
-Every write of a cluster may ask several webhooks, so that a question costs as few turns and calls as it can: what is usual of it is
-compiled (``_exchange.pxd``). TLS is OpenSSL's over memory: uvloop's own (0.23) drops what it holds when the peer hangs up, asyncio's takes
-twice the time.
+Every write in a cluster may call several webhooks, so a call takes as few turns of the event loop and function calls
+as possible, and its usual path is compiled (``_exchange.pxd``). TLS is OpenSSL over memory BIOs: uvloop's own (0.23)
+drops what it holds when the peer closes the connection, and asyncio's takes twice the time.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from kas.meta.records import NamedTuple
 
 _OK = 200
 _SAYING = {b"retry-after", b"content-encoding"}
-_DER = 2  # how OpenSSL is told to write a certificate so
+_DER = 2  # OpenSSL's number for the DER encoding of a certificate
 _NO_HEAD = Head(0, "", b"", [], {})
 
 
 class _Framing(NamedTuple):
-    """What a head, ``raw`` with the empty line behind it, says of the body: how long it is, None where chunks or the end of the connection
-    tell; whether it comes in chunks; whether another answer may follow it on the connection."""
+    """What a head (``raw``, with the empty line) says about the body: its length, None if chunks or the end of the
+    connection delimit it; whether it is chunked; whether another response may follow on the connection."""
 
     raw: bytes
     head: Head
@@ -55,7 +55,7 @@ _NOTHING = _Framing(b"", _NO_HEAD, None, False, False)
 
 
 def _framing(raw: bytes) -> _Framing:
-    """Raises BackendError."""
+    """Parses a head. Raises BackendError."""
     head = parse_head(raw[:-2])
     chunked = b"chunked" in head.joined.get(b"transfer-encoding", b"").lower()
     text = head.joined.get(b"content-length", b"")
@@ -67,14 +67,14 @@ def _framing(raw: bytes) -> _Framing:
 
 
 def _plain(framing: _Framing) -> bool:
-    """Whether a head says nothing that whoever has asked needs to look at but that there is a body."""
+    """Whether a head has nothing that the caller needs to look at besides the body."""
     said = framing.head.joined
     return framing.head.status == _OK and framing.persistent and bool(framing.length) and not (_SAYING & said.keys())
 
 
 class Exchange(Wire, asyncio.Protocol):
-    """One connection with at most one question on it. What comes of an answer is bounded by the ``limit`` of the question and what one
-    read of the socket brings; whatever comes unasked ends it."""
+    """One connection with at most one request on it. What is read of a response is bounded by the request's
+    ``limit`` plus one read of the socket. Unexpected data closes the connection."""
 
     def __init__(self, tls: ssl.SSLContext | None, name: str | None) -> None:
         sealed = sealing = None
@@ -82,37 +82,37 @@ class Exchange(Wire, asyncio.Protocol):
         if tls is not None:
             sealed, sealing = ssl.MemoryBIO(), ssl.MemoryBIO()
             self._over_memory = tls.wrap_bio(sealed, sealing, server_hostname=name)
-        # What an SSLObject hands its calls on to, one by one, is called itself.
+        # An SSLObject only forwards calls to its _sslobj, which is called directly.
         super().__init__(_NO_HEAD, _NOTHING, getattr(self._over_memory, "_sslobj", self._over_memory), sealed, sealing)
         self._turns = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._turns.create_future()
         self._body = bytearray()
         self._between = ""  # the addresses of both ends
-        self._shaking: asyncio.Task[None] | None = None  # the loop itself does not keep it
+        self._shaking: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
         self._heard = 0  # bytes of the handshake so far
-        self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has said all
+        self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has sent everything
 
     @property
     def persistent(self) -> bool:
-        """Whether the peer takes another request when the body of this answer has been read to its end."""
+        """Whether the peer takes another request once the body of this response has been read to its end."""
         found: bool = self._framing.persistent
         return found
 
     def late(self) -> None:
-        """The time for the answer is up: who waits for it gets a BackendError."""
+        """Called when the time for the response is up: fails its future with BackendError."""
         if self._answer is not None:
             self._fail(BackendError("context deadline exceeded"))
 
     def close(self) -> None:
-        """Give the connection up, whatever is still to come on it."""
+        """Closes the connection, whatever is still to arrive on it."""
         self._ended = True
         if self._transport is not None:
             give_up(self._transport)
 
-    # --- what the loop tells
+    # --- asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """There is a connection; with TLS it is ready when the two know each other."""
+        """Starts the handshake; without TLS the connection is ready."""
         self._transport = cast(asyncio.Transport, transport)
         ends = [transport.get_extra_info(name) for name in ("sockname", "peername")]
         self._between = "->".join(host_port(*end[:2]) if isinstance(end, tuple) else str(end) for end in ends)
@@ -122,11 +122,11 @@ class Exchange(Wire, asyncio.Protocol):
             self.ready.set_result(None)
 
     def eof_received(self) -> None:
-        """The peer says nothing more."""
+        """The peer sends nothing more."""
         self._said_all()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is over; ``exc`` says why where that was nobody's wish."""
+        """The connection has closed; ``exc`` is the error, if it was one."""
         self._transport = None
         if exc is None:
             self._said_all()
@@ -147,14 +147,14 @@ class Exchange(Wire, asyncio.Protocol):
         error = await step(tls, self._heard)
         self._shaking = None
         if self.ready.done() or self._transport is None:
-            return  # it was given up
+            return  # it was closed meanwhile
         self._transport.resume_reading()
         self._shaken(error)
         if self.ready.done() and not self._ended:
-            self.data_received(b"")  # what came with the last step
+            self.data_received(b"")  # what arrived with the last step
 
     def _shaken(self, error: ssl.SSLError | None) -> None:
-        """What a step of the handshake has led to; an error may say what is wrong with a certificate."""
+        """Handles the result of a handshake step; an error may be about the certificate."""
         if error is None:
             self.ready.set_result(None)
         if self._sealing.pending and self._transport is not None:
@@ -166,7 +166,7 @@ class Exchange(Wire, asyncio.Protocol):
     # --- HTTP
 
     def _go_on(self) -> None:
-        """Looks at what has come of the answer."""
+        """Continues with what has arrived of the response."""
         try:
             whole = (self.head is not _NO_HEAD or self._begun()) and self._whole()
         except BackendError as e:
@@ -176,14 +176,14 @@ class Exchange(Wire, asyncio.Protocol):
             self._done()
 
     def _done(self) -> None:
-        """The answer is what has come of its body, of which nothing is kept."""
+        """Completes the response with what has arrived of its body."""
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_result(bytes(self._body))
         self._body.clear()
 
     def _begun(self) -> bool:
-        """Whether the head is there; that of the final answer counts."""
+        """Parses the head if it has arrived; returns whether it has. Only the head of the final response counts."""
         got = self._got
         while True:
             end = got.find(b"\r\n\r\n", self._looked)
@@ -195,7 +195,7 @@ class Exchange(Wire, asyncio.Protocol):
             raw = bytes(got[: end + 4])
             del got[: end + 4]
             framing: _Framing = self._known
-            if raw != framing.raw:  # mostly an answer has the head of the last one
+            if raw != framing.raw:  # usually a response has the same head as the last one
                 framing = _framing(raw)
                 self.knows(framing, raw, framing.length, _plain(framing))
             if framing.head.status >= 200 or framing.head.status == 101:
@@ -209,7 +209,7 @@ class Exchange(Wire, asyncio.Protocol):
         return True
 
     def _whole(self) -> bool:
-        """Takes what belongs to the body; whether that is all of it, or all that was asked for."""
+        """Takes what belongs to the body. Returns whether that is all of it, or all that was asked for."""
         got, body, length = self._got, self._body, self._framing.length
         if length == 0:
             return True
@@ -223,13 +223,13 @@ class Exchange(Wire, asyncio.Protocol):
             last = len(body) == length
         if len(body) >= self._limit:
             del body[self._limit :]
-            self._ended |= not last  # what is left of the answer is nobody's
+            self._ended |= not last  # the rest of the response is not read
             return True
         return last
 
     def _unchunked(self, chunks: Chunks) -> bool:
-        """Takes the chunks that have come; whether the last one has. The rest of very many is taken in the loop's next turn, and nothing
-        more is read till then."""
+        """Takes the chunks that have arrived; returns whether the last one has. If there are very many, the rest is
+        taken in the next turn of the event loop, and nothing more is read till then."""
         try:
             more = chunks.take(self._got, self._body, self._limit)
         except ChunkError as e:
@@ -251,13 +251,13 @@ class Exchange(Wire, asyncio.Protocol):
                 self._end(None)
 
     def _said_all(self) -> None:
-        """Nothing more comes, of which there may still be something to take."""
+        """The peer sends nothing more, but something of it may still have to be taken."""
         self._over = True
         if not self._later:
             self._end(None)
 
     def _end(self, exc: Exception | None) -> None:
-        """Nothing more comes."""
+        """Nothing more arrives."""
         self._ended = True
         if not self.ready.done():
             self.ready.set_exception(self._broken(exc) if isinstance(exc, OSError) else exc or BackendError("EOF"))
@@ -270,10 +270,10 @@ class Exchange(Wire, asyncio.Protocol):
         elif self._chunks is not None or self._framing.length is not None:
             self._fail(BodyError("unexpected EOF"))
         else:
-            self._done()  # it ends with the connection
+            self._done()  # the body ends with the connection
 
     def _broken(self, exc: OSError) -> BackendError:
-        """What the end of the connection is to who waits for it."""
+        """The error for a request whose connection broke."""
         if isinstance(exc, ssl.SSLError):
             return BackendError(tls_text(exc))
         kind = BackendError if self.head is _NO_HEAD else BodyError
@@ -282,11 +282,11 @@ class Exchange(Wire, asyncio.Protocol):
         return error
 
     def unverified(self, error: ssl.SSLCertVerificationError, way: Way) -> BackendError:
-        """What the certificates that the peer has shown are refused for."""
+        """The error for a certificate chain of the peer that was refused."""
         from kas.client.unverified import unverified
 
         assert way.tls is not None and way.name is not None
-        chain: Any = getattr(self._tls, "get_unverified_chain", list)() or ()  # Python gives it a name of its own from 3.13 on
+        chain: Any = getattr(self._tls, "get_unverified_chain", list)() or ()  # from Python 3.13 on it is public
         shown = [c if isinstance(c, bytes) else c.public_bytes(_DER) for c in chain]
         return unverified(error, shown, way.name, way.tls.get_ca_certs(binary_form=True))
 
@@ -299,7 +299,7 @@ class Exchange(Wire, asyncio.Protocol):
 
 
 async def exchange(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address: tuple[str, int] | None = None) -> Exchange:
-    """As ``connect``. Raises BackendError."""
+    """Makes a connection, like ``connect``. Raises BackendError."""
     return await dial(target, _open, timeout_s, address)
 
 
@@ -308,12 +308,12 @@ async def _open(way: Way) -> Exchange:
     try:
         await made.ready
     except ssl.SSLCertVerificationError as e:
-        refused = await POOL.run(made.unverified, e.with_traceback(None), way)  # signatures are verified again, to say why
+        refused = await POOL.run(made.unverified, e.with_traceback(None), way)  # signatures are verified again, to find the reason
         made.close()
         del made  # as below
         raise refused from None
     except BaseException as e:
         made.close()
-        del made  # it keeps the error, which leads to this frame, and to those of the handshake
+        del made  # it keeps the error, which refers to this frame and to those of the handshake
         raise e.with_traceback(None)
     return made

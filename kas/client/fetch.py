@@ -1,4 +1,4 @@
-"""GET of a document at a URL that a configuration names: bounded in size and time, redirects followed as Go's ``http.Client`` does."""
+"""GET of a document at a URL from a configuration: bounded in size and time, with redirects followed as Go's ``http.Client`` does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 class Fetched(NamedTuple):
-    """``reason`` is the status line's text."""
+    """A response; ``reason`` is the text of its status line."""
 
     status: int
     reason: str
@@ -22,9 +22,9 @@ class Fetched(NamedTuple):
 
 
 async def get(url: str, tls: ssl.SSLContext, headers: Headers, limit: int, timeout_s: float, via: Via | None = None) -> Fetched:
-    """The answer, after at most ten redirects. ``tls`` says who is trusted where the URL is https, ``via`` which way it goes. An
-    authorization header does not go to another host. Raises BackendError: unreachable, no HTTP, more than ``limit`` bytes, not done after
-    ``timeout_s``."""
+    """Returns the response, after at most ten redirects. ``tls`` is for https URLs, ``via`` how to connect. An
+    Authorization header is not sent to another host. Raises BackendError: unreachable, not HTTP, more than ``limit``
+    bytes, or not done after ``timeout_s``."""
     try:
         async with asyncio.timeout(timeout_s):
             return await _follow(url, tls, headers, limit, via)

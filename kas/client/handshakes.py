@@ -1,9 +1,10 @@
-"""Handshakes of TLS with peers that may show what they like.
+"""TLS handshakes with untrusted peers.
 
-Up to 100 KB of certificates, whose keys OpenSSL verifies with however costly they are (70 of 3,072 bits with exponents as long: 0.6 s),
-also where nobody is believed or refused by them. What is longer than usual is gone through beside the loop, without the interpreter's
-lock. What is not takes a third of a millisecond, and a kubelet that answers 400 connections at once would hold the loop for all of them: as
-many go on in a turn as a ``TimeSlice`` is long.
+A peer may present up to 100 KB of certificates, and OpenSSL verifies signatures with their keys however costly they
+are (70 keys of 3,072 bits with exponents as long: 0.6 s), even if verification is off. A step that may take longer
+than usual therefore runs in a thread, without the GIL. Other steps take a third of a millisecond each, and a kubelet
+that answers 400 connections at once would block the event loop for all of them, so a turn of the event loop takes
+only as many as fit into a ``TimeSlice``.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import Any
 from kas.meta.offload import POOL
 from kas.meta.waiting import LoopThrottle
 
-# Of what a peer says until it is known, in however many pieces: all certificates are verified when the last one has come. Those of a usual
-# chain have 2 to 3 KB, and three of the costly ones that fit in take 20 ms.
+# Of the peer's handshake messages, in however many pieces: all certificates are verified when the last one has arrived.
+# Those of a usual chain have 2 to 3 KB; three of the costly ones, which fit in, take 20 ms.
 USUAL_BYTES = 4 << 10
-# What is held for who takes nothing, sealed, and when more is read: both are above a record, which nobody could take before it is whole.
+# Received data that is held encrypted for a reader that takes nothing, and when reading resumes. Both are above the
+# size of a TLS record, which cannot be decrypted before it is complete.
 HELD_BYTES = 32 << 10, 20 << 10
 
 
 def shake(tls: Any) -> ssl.SSLError | None:
-    """A step of a handshake: None when it was the last, SSLWantReadError while there is another."""
+    """Runs a step of a handshake. Returns None if it was the last one, SSLWantReadError if there is another, or the error."""
     try:
         tls.do_handshake()
     except ssl.SSLError as e:
@@ -37,24 +39,26 @@ _gate = LoopThrottle()
 
 
 def goes_on(heard: int) -> bool:
-    """Whether the next step is made now: it is no longer than usual, of ``heard`` bytes, and this turn has time for it."""
+    """Whether the next step can run now: it is no longer than usual, having ``heard`` bytes, and this turn has time for it."""
     return heard <= USUAL_BYTES and not (heard and _gate.throttle.exhausted)
 
 
 async def step(tls: Any, heard: int) -> ssl.SSLError | None:
-    """``shake``, of what does not go on now."""
+    """Runs ``shake`` for a step that cannot run now."""
     if heard > USUAL_BYTES:
         return await POOL.run(shake, tls)
-    if (throttle := _gate.throttle).exhausted:  # by now another turn
+    if (throttle := _gate.throttle).exhausted:  # in another turn by now
         await throttle.wait()
     return shake(tls)
 
 
 class Secured(SSLProtocol):
-    """asyncio's TLS of a client, whose loop does not wait for long steps. Nothing is read from the peer meanwhile.
+    """asyncio's TLS protocol for a client, with long handshake steps outside the event loop. Nothing is read from the peer meanwhile.
 
-    Nor for a peer that renews its keys all the time, 27 bytes and 20 to 60 µs each: what lay in the kernel while the client took nothing,
-    MBs of it, was gone through in one turn. Of what comes as fast as it is read, a turn takes ``max_size``."""
+    It also bounds the time for a peer that renews its keys all the time, with 27 bytes and 20 to 60 µs for each: the
+    megabytes that were queued in the kernel while the client read nothing would be processed in one turn. A turn
+    takes at most ``max_size`` of data that arrives as fast as it is read.
+    """
 
     max_size = 16 << 10
     _transport: asyncio.Transport | None
@@ -64,7 +68,7 @@ class Secured(SSLProtocol):
     _process_outgoing: Callable[[], None]
     _ssl_reading_paused: bool
     _set_read_buffer_limits: Callable[[int, int], None]
-    _shaking: asyncio.Task[None] | None = None  # the loop itself does not keep it
+    _shaking: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
     _heard = 0  # bytes of the handshake so far
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -72,7 +76,7 @@ class Secured(SSLProtocol):
         self._set_read_buffer_limits(*HELD_BYTES)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """asyncio's: so much was read."""
+        """asyncio's: ``nbytes`` were read."""
         super().buffer_updated(nbytes)
         if nbytes == self.max_size and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -94,7 +98,7 @@ class Secured(SSLProtocol):
         error = await step(self._sslobj, self._heard)
         self._shaking = None
         if self._state is not SSLProtocolState.DO_HANDSHAKE or self._transport is None:
-            return  # it was given up
+            return  # it was closed meanwhile
         self._transport.resume_reading()
         self._shaken(error)
 

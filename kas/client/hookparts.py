@@ -1,4 +1,4 @@
-"""What a worker asks webhooks with, loaded and made with the first of them: most servers have none."""
+"""What a worker needs to call webhooks, loaded and created with the first call: most servers have no webhooks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 
 class HookParts:
-    """``room`` is how many calls may be under way at once, whoever makes them; ``resolve`` finds Services, ``egress`` are the ways."""
+    """``room`` is how many calls may be in progress at once, whoever makes them; ``resolve`` finds Services;
+    ``egress`` tells how to connect."""
 
     def __init__(self, room: int, resolve: Resolve, egress: Egress) -> None:
         self._room, self._resolve, self._egress = room, resolve, egress
 
     def shares(self) -> Shares:
-        """Those of the worker."""
+        """The shares of the worker."""
         return self._shares
 
     def clients(self) -> HookClients:
-        """Those that nobody's credentials are shown to."""
+        """The clients that send no credentials."""
         return self._clients
 
     @cached_property

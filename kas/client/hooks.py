@@ -1,8 +1,9 @@
-"""Webhooks that objects configure: upstream's ``apiserver/pkg/util/webhook`` (``ClientManager``), for admission and conversion.
+"""Webhooks that API objects configure: upstream's ``apiserver/pkg/util/webhook`` (``ClientManager``), for admission and conversion.
 
-A ``clientConfig`` becomes a client, which is shared by all webhooks with the same one and keeps its connections. A call is bounded in
-time by who makes it, in size by ``MAX_ANSWER``, and in number by ``Shares``: what would wait beside too many others is refused at once, so
-that backends that hang hold only a part of the writes a server has room for. Redirects are not followed.
+A ``clientConfig`` becomes a client, which all webhooks with the same configuration share and which keeps its
+connections. A call is bounded in time by its caller, in size by ``MAX_ANSWER``, and in number by ``Shares``: a call
+that would wait next to too many others is refused at once, so that backends that hang hold only a part of the writes
+that a server has room for. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from kas.observe import caches, tracing
 from kas.types.scheme import UNVERSIONED, DecodeError, TypeDesc, decode
 
 MAX_ANSWER = 3 << 20
-MAX_CLIENTS = 200  # upstream's; of those beyond, the one that was not used for longest is forgotten
-RETRIES = 10  # of answers that ask for it with Retry-After
+MAX_CLIENTS = 200  # upstream's limit; beyond it the least recently used client is dropped
+RETRIES = 10  # of responses that ask for it with Retry-After
 DEFAULT_PORT, MAX_PORT = 443, 65535
 _HEADERS = [
     (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"user-agent", b"kube-apiserver-admission"),
@@ -61,12 +62,13 @@ _HEADERS = [
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 _UNAVAILABLE = 503
 
-Sent = tuple[tuple[int, Headers], Target, bytes]  # for how many seconds and with which headers, to whom, the head
+Sent = tuple[tuple[int, Headers], Target, bytes]  # timeout in seconds and headers; target; request head
 
 
 class HookError(Exception):
-    """There is no answer that could be used. ``code`` is that of the answer, 503 when there was none; ``client`` says that it could not
-    even be asked; ``host`` and ``outdated`` whose certificate is of a kind that was accepted once, and of which."""
+    """There is no usable response. ``code`` is the response's status code, 503 if there was none. ``client`` means
+    that no request could be sent. ``host`` and ``outdated`` tell whose certificate has a property that was once
+    accepted, and which."""
 
     def __init__(
         self, message: str, code: int = _UNAVAILABLE, client: bool = False, host: str = "", outdated: Outdated | None = None
@@ -76,7 +78,8 @@ class HookError(Exception):
 
 
 class HookClient(Asker):
-    """One place that is asked. ``backend`` is who answers there, whatever the path; ``trusted`` are the bytes of its authorities."""
+    """The client of one ``clientConfig``. ``backend`` identifies the server, whatever the path; ``trusted`` is the
+    size in bytes of its CA bundle."""
 
     def __init__(
         self, target: Target, credentials: Credentials, shares: Shares, backend: Hashable, dial: Dial | None = None,
@@ -88,44 +91,47 @@ class HookClient(Asker):
         self._tls, self._target, self._credentials, self._sleep = tls, target, credentials, sleep
         self._pool, self._last = Pool(dial), None
         self._deadlines = deadlines or Deadlines()
-        self._fixed = not credentials.token_file and (tls is None or tls.fixed)  # nothing of what it shows is in files, which change
+        # whether none of its credentials are in files, which may change
+        self._fixed = not credentials.token_file and (tls is None or tls.fixed)
 
     def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> Awaitable[bytes]:
-        """The body of the answer, to be awaited. Raises HookError, also when ``timeout_s`` is over; cancelling it closes the connection.
+        """Returns an awaitable of the response's body. Raises HookError, also when ``timeout_s`` is over; cancelling
+        it closes the connection.
 
-        The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
+        The backend is told how many seconds it has, which is ``left_s`` if that is less, because the caller will
+        have given up by then.
         """
         return self.begin(body, timeout_s, left_s) or self.otherwise(body, timeout_s, left_s)
 
     async def unusual(self, connection: Exchange, found: bytes, last: Sent, body: bytes, until: float) -> bytes:
-        """What ``post`` gives for an answer that says more than its body, or is no such answer; it has come."""
+        """The result of ``post`` for a response that has arrived and is not a plain success."""
         _, target, head = last
         try:
             self.rest(connection, len(found) <= MAX_ANSWER and connection.persistent)
-            return await self._slowly(said(connection, found), target, head, body, until)
+            return await self._finish_post(said(connection, found), target, head, body, until)
         finally:
             self._shares.give(self._backend)
 
     @staticmethod
     def unanswered(error: BackendError, last: Sent) -> HookError:
-        """What ``post`` raises."""
+        """The error that ``post`` raises."""
         return HookError(untold("Post", last[1].url, error))
 
     async def otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
-        """``post`` where there is no connection yet, or something about the question is new."""
-        _, target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
+        """``post`` without an open connection, or when the timeout or headers have changed."""
+        _, target, head = self._request(max(1, math.ceil(min(timeout_s, left_s))))
         trace = tracing.outgoing()
         if trace:
             head += f"traceparent: {trace}\r\n".encode()
         if not self._shares.take(self._backend):
             raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
         try:
-            return await self._slowly(None, target, head, body, monotonic() + timeout_s)
+            return await self._finish_post(None, target, head, body, monotonic() + timeout_s)
         finally:
             self._shares.give(self._backend)
 
-    async def _slowly(self, answer: Answer | None, target: Target, head: bytes, body: bytes, until: float) -> bytes:
-        """The body of the answer, which may be there: where a connection is to be made, or to be asked again."""
+    async def _finish_post(self, answer: Answer | None, target: Target, head: bytes, body: bytes, until: float) -> bytes:
+        """Returns the body of the response. Connects, or repeats the request, if ``answer`` is None or asks for it."""
         if answer is None or answer.retry_after:
             task = asyncio.current_task()
             assert task is not None
@@ -134,10 +140,10 @@ class HookClient(Asker):
                 if answer is None:
                     answer = await self._pool.post(target, head, body, MAX_ANSWER)
                 if answer.retry_after:
-                    answer = await self._again(answer, target, head, body)
+                    answer = await self._retry(answer, target, head, body)
             except asyncio.CancelledError:
                 if not self._deadlines.drop(task):
-                    raise  # somebody else's wish
+                    raise  # the caller was cancelled
                 raise HookError(f'Post "{target.url}": context deadline exceeded') from None
             except BackendError as e:
                 outdated = e.outdated if isinstance(e, UnverifiedError) else None
@@ -159,8 +165,8 @@ class HookClient(Asker):
             raise HookError(f"0-length response with status code: {answer.status} and content type: {kind}")
         return found
 
-    def _told(self, seconds: int) -> Sent:
-        """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
+    def _request(self, seconds: int) -> Sent:
+        """The target for a timeout of so many seconds, and the head of the request; mostly those of the last request."""
         last = self._last
         headers = self._credentials.headers()  # tokens are read from files, and change
         if self._tls is not None and (tls := self._tls.context()) is not self._target.tls:
@@ -171,8 +177,8 @@ class HookClient(Asker):
             last = self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
         return last
 
-    async def _again(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
-        """The answer in place of one that says when to ask again."""
+    async def _retry(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
+        """Repeats the request while the response asks for it; returns the last response."""
         for _ in range(RETRIES):
             pause = retry_after_s(answer.retry_after)
             if not (answer.status == 429 or answer.status >= 500) or pause is None:
@@ -182,16 +188,16 @@ class HookClient(Asker):
         return answer
 
     def bytes_kept(self) -> int:
-        """What it takes at most."""
+        """The memory that it takes at most."""
         return self.context_bytes + self._pool.bytes_kept()
 
     def close(self) -> None:
-        """Let go of the connections nobody uses; those in use close when they are done."""
+        """Closes the idle connections; those in use close when they are done."""
         self._pool.close()
 
 
 def _unzipped(data: bytes) -> bytes:
-    """What was compressed, with at most one byte more than ``MAX_ANSWER``. Raises HookError."""
+    """Decompresses data, up to one byte more than ``MAX_ANSWER``. Raises HookError."""
     out = bytearray()
     while data and len(out) <= MAX_ANSWER:
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -208,13 +214,13 @@ def _unzipped(data: bytes) -> bytes:
 
 
 def client_key(config: Mapping[str, Any]) -> bytes:
-    """What tells a ``clientConfig`` from all others."""
+    """A key that is the same for equal ``clientConfig`` objects only."""
     return orjson.dumps(config, option=orjson.OPT_SORT_KEYS)
 
 
 class HookClients(Known):
-    """The clients of a server by what their ``clientConfig`` says. ``shares`` are those of the worker. ``egress`` are the ways: Services
-    are in the cluster, URLs beside the control plane; this server itself is reached directly."""
+    """The clients of a server by ``clientConfig``. ``shares`` are the worker's. ``egress`` are the ways to connect:
+    Services are in the cluster, URLs next to the control plane; this server itself is reached directly."""
 
     def __init__(self, users: Users, resolve: Resolve, shares: Shares, egress: Egress = DIRECT) -> None:
         self._users, self._resolve, self._shares, self._egress = users, resolve, shares, egress
@@ -226,19 +232,19 @@ class HookClients(Known):
         caches.follow("webhook_clients", what, most, self, lambda own: sum(c.bytes_kept() for c in own._clients.values()))
 
     def of(self, config: Mapping[str, Any], key: bytes = b"") -> HookClient:
-        """The client of a configuration; ``key`` is what ``client_key`` says of it, where that is known. Raises HookError for one nobody
-        can be asked with."""
+        """The client of a configuration. ``key`` is its ``client_key``, if that is known. Raises HookError for an
+        unusable configuration."""
         key = key or client_key(config)
         return self.found(key) or self._keep(key, self._made(config))
 
     async def ready(self, config: Mapping[str, Any], key: bytes = b"") -> HookClient:
-        """``of``, where a client that is not there yet is made beside the loop: to read the system's authorities takes some 30 ms."""
+        """Like ``of``, but a new client is made outside the event loop: reading the system's CAs takes some 30 ms."""
         key = key or client_key(config)
         found = self.found(key)
         if found is not None:
             return found
         made = await POOL.run(self._made, config)
-        return self.found(key) or self._keep(key, made)  # somebody else may have been quicker
+        return self.found(key) or self._keep(key, made)  # another task may have been quicker
 
     def _keep(self, key: bytes, made: HookClient) -> HookClient:
         self._clients[key] = self._latest = made
@@ -250,7 +256,7 @@ class HookClients(Known):
         return made
 
     def close(self) -> None:
-        """Let go of all connections nobody uses."""
+        """Closes all idle connections."""
         for client in self._clients.values():
             client.close()
 
@@ -308,8 +314,9 @@ def _size(config: Mapping[str, Any]) -> int:
 
 
 def read_review(body: bytes, wanted: tuple[str, str], known: frozenset[tuple[str, str]], type_: TypeDesc) -> dict[str, Any]:
-    """An answer as an object of the kind ``wanted``, (apiVersion, kind); without either it is taken for one, and says so by leaving them
-    out. ``known`` are all the kinds such an answer may be of. Raises HookError."""
+    """Decodes a response as an object of the kind ``wanted``, (apiVersion, kind). If it leaves out either, it is
+    taken for one of that kind, and the result leaves them out, too. ``known`` are all the kinds that such a response
+    may have. Raises HookError."""
     value = _document(body)
     api_version, kind = value.get("apiVersion") or "", value.get("kind") or ""
     if not isinstance(api_version, str) or not isinstance(kind, str):
@@ -330,7 +337,7 @@ def read_review(body: bytes, wanted: tuple[str, str], known: frozenset[tuple[str
 
 
 def _given(body: bytes, api_version: str, wanted: str) -> str:
-    """The group and version that an answer says it is of; what it leaves out is as ``wanted``. Raises HookError."""
+    """The apiVersion of a response; what it leaves out is as in ``wanted``. Raises HookError."""
     if api_version.count("/") > 1:
         raise HookError(f"unexpected GroupVersion string: {api_version}")
     group, _, version = api_version.rpartition("/")
@@ -340,18 +347,18 @@ def _given(body: bytes, api_version: str, wanted: str) -> str:
 
 
 def said_kind(review: Mapping[str, Any]) -> str:
-    """What a review says it is, as Go writes a GroupVersionKind."""
+    """The kind that a review states, as Go prints a GroupVersionKind."""
     group, _, version = review["apiVersion"].rpartition("/")
     return f"{group}/{version}, Kind={review['kind']}"
 
 
 def _clean(path: str) -> str:
-    """A path without empty parts, dots and a slash at its end, as client-go joins it to the host."""
+    """A path without empty parts, dots and a trailing slash, as client-go joins it to the host."""
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
 def _port(netloc: str) -> str:
-    """The port that a URL names, "" where it names none; that it is digits was looked at when the configuration was written."""
+    """The port in a URL, "" if there is none. That it is numeric was validated when the configuration was written."""
     host, _, port = netloc.rpartition(":")
     return port if host and port.isdigit() else ""
 
@@ -363,7 +370,7 @@ def _document(body: bytes) -> dict[str, Any]:
         except gojson.JSONError as e:
             raise HookError(f"couldn't get version/kind; json parse error: {e}") from None
     else:
-        from kas.types import yaml_codec  # PyYAML is large, and an answer that is no JSON mostly is no answer
+        from kas.types import yaml_codec  # PyYAML is large, and a response that is not JSON usually is not valid at all
 
         try:
             value, _ = yaml_codec.decode(body)

@@ -1,8 +1,9 @@
-"""A small HTTP/1.1 client over asyncio's streams, for what the API server asks or passes on: kubelets, pods, services, webhooks.
+"""A small HTTP/1.1 client over asyncio's streams, for requests that the API server sends or forwards: to kubelets,
+pods, services, webhooks.
 
-One connection a request, closed with it. An answer's head is bounded, its body is read piece by piece as it is asked for, so
-a slow client slows the backend down instead of filling memory. No redirect is ever followed. Errors to connect are
-``BackendError`` in the words of Go's net package, which clients show to people.
+Each request has a connection of its own, which is closed with it. The head of a response is bounded; its body is
+read piece by piece on demand, so a slow client slows the backend down instead of filling memory. Redirects are never
+followed. Connection errors are ``BackendError`` in the words of Go's net package, which clients show to users.
 """
 
 from __future__ import annotations
@@ -28,26 +29,27 @@ Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 Factory = Callable[[], P]
-# Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
+# Header lines: a name, and a value without characters that it must not have (RFC 9110 5.1 and 5.5) and that no
+# recipient could pass on.
 _FIELDS = later(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
 CHUNK = 64 << 10
-# What is kept for later takes at most: buffers of TLS and of the loop, and the authorities of a system.
+# What a kept connection or TLS context takes at most: buffers of TLS and of the event loop; the system's CAs.
 CONNECTION_BYTES, CONTEXT_BYTES = 64 << 10, 1 << 20
 MAX_HEAD = 64 << 10
 _CODE_DIGITS = 3
-_QUOTED = 256  # bytes of a line that is no answer's
+_QUOTED = 256  # bytes quoted of a line that is not a status line
 UNREADABLE = "unexpected error when reading response body. Please retry. Original error: "
-LENGTH_DIGITS = 18  # of a Content-Length: more than there is of anything
-MOST_INFORMATIONAL = 5  # answers before the answer, as in Go
+LENGTH_DIGITS = 18  # of a Content-Length: more than any body has
+MOST_INFORMATIONAL = 5  # responses before the final one, as in Go
 BROKEN = "net/http: HTTP/1.x transport connection broken: "
 TOO_MANY_1XX = "net/http: too many 1xx informational responses"
 CONNECT_TIMEOUT_S = 30.0
 HEAD_TIMEOUT_S = 300.0
-# A connection that is given up while its peer has not taken what was written is cut after so long.
+# A connection that is closed while its peer has not taken what was written is aborted after this time.
 CUT_S = 5.0
-# What Go's URL.EscapedPath leaves alone.
+# What Go's URL.EscapedPath leaves unescaped.
 PATH_SAFE = "$&+,/:;=@~"
-# A raw query is passed on as it is; what could break the request line is escaped.
+# A raw query is passed on as it is, except for characters that would break the request line.
 QUERY_SAFE = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~"
 
 
@@ -56,18 +58,18 @@ class BackendError(Exception):
 
 
 class BodyError(BackendError):
-    """The answer began, and its body did not come to its end."""
+    """The response began, but its body broke off."""
 
 
 def untold(op: str, url: str, error: Exception) -> str:
-    """What client-go says of a request that failed."""
+    """client-go's message for a failed request."""
     if isinstance(error, BodyError):
         return f"{UNREADABLE}{error}"
     return f'{op} "{url}": {error}'
 
 
 class Outdated(NamedTuple):
-    """What of a certificate Go has accepted once and now refuses: its name among metrics and annotations, and what it is."""
+    """A property of a certificate that Go once accepted and now refuses: its name in metrics and annotations, and its description."""
 
     id: str
     reason: str
@@ -78,7 +80,7 @@ INSECURE_SHA1 = Outdated("insecure-sha1", "uses an insecure SHA-1 signature")
 
 
 class UnverifiedError(BackendError):
-    """The backend's certificate was refused; ``outdated`` says when for something that was accepted once."""
+    """The backend's certificate was refused. ``outdated`` is set if that is for a property that was once accepted."""
 
     def __init__(self, message: str, outdated: Outdated | None) -> None:
         super().__init__(message)
@@ -86,17 +88,17 @@ class UnverifiedError(BackendError):
 
 
 class Via(Protocol):
-    """A way to backends that is not the direct one; ``where`` says which."""
+    """A way to reach backends other than a direct connection, such as a proxy; ``where`` names it."""
 
     where: str
 
     async def connect(self, factory: Factory[P], host: str, port: int) -> tuple[asyncio.BaseTransport, P]:
-        """As the loop's ``create_connection``. Raises BackendError."""
+        """Like the event loop's ``create_connection``. Raises BackendError."""
         ...
 
 
 class Egress(NamedTuple):
-    """The ways to what is beside the control plane (webhooks at URLs), and in the cluster; None is the direct one."""
+    """How to reach servers next to the control plane (webhooks at URLs), and those in the cluster; None for a direct connection."""
 
     controlplane: Via | None = None
     cluster: Via | None = None
@@ -106,8 +108,9 @@ DIRECT = Egress()
 
 
 class Target(NamedTuple):
-    """Where a request goes. ``path`` is decoded, ``query`` raw. ``tls`` is None for plain HTTP; ``tls_name`` is the name its
-    certificate has to have, when that is not ``host``. ``via`` is the way there, None for the direct one."""
+    """Where a request goes. ``path`` is decoded, ``query`` is raw. ``tls`` is None for plain HTTP. ``tls_name`` is
+    the name that the certificate must have, if that is not ``host``. ``via`` is how to get there, None for a direct
+    connection."""
 
     scheme: str
     host: str
@@ -120,23 +123,23 @@ class Target(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """host:port as a URL has it; the port only when one was named."""
+        """host:port as in a URL; the port only if one was given."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.port else host
 
     @property
     def dial(self) -> tuple[str, int]:
-        """Host and port to connect to; the port is the scheme's own where the URL names none."""
+        """Host and port to connect to; the scheme's default port if the URL has none."""
         return self.host, int(self.port) if self.port else (443 if self.scheme == "https" else 80)
 
     @property
     def url(self) -> str:
-        """The whole URL, path and query quoted."""
+        """The whole URL, with path and query escaped."""
         return f"{self.scheme}://{self.authority}{self.request_target}"
 
     @property
     def request_target(self) -> str:
-        """What follows the verb on the request line: path and query, quoted."""
+        """Path and query, escaped, as in the request line."""
         return quote(self.path, safe=PATH_SAFE) + (f"?{quote(self.query, safe=QUERY_SAFE)}" if self.query else "")
 
 
@@ -151,33 +154,33 @@ class Connection:
         self.headers: Headers = []
         self._joined: dict[bytes, bytes] = {}
         self._method, self._chunked = "", False
-        self._beyond = False  # whether more came behind the end of the answer
+        self._beyond = False  # whether data followed the end of the response
 
     async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"", host: str = "") -> None:
-        """Writes the request. ``headers`` hold neither Host (``host``, or the target's) nor framing headers."""
+        """Writes the request. ``headers`` have neither Host (``host``, or the target's) nor framing headers."""
         framing = b"Content-Length: %d\r\n\r\n" % len(body) if body or method in ("POST", "PUT", "PATCH") else b"\r\n"
         self._method = method
         await self._write(request_head(method, target, headers, host) + framing + body)
 
     async def post(self, head: bytes, body: bytes) -> None:
-        """Writes a POST whose ``head`` is what ``request_head`` made."""
+        """Writes a POST whose ``head`` was made by ``request_head``."""
         self._method = "POST"
         await self._write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
 
     async def begin(self, method: str, target: Target, headers: Headers, length: int, host: str = "") -> None:
-        """As ``send``, of a request whose body follows by ``write`` and ``end``: ``length`` bytes, in chunks when that is negative."""
+        """Like ``send``, for a request whose body follows by ``write`` and ``end``: ``length`` bytes, or chunked if that is negative."""
         self._chunked = length < 0
         framing = b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked else b"Content-Length: %d\r\n\r\n" % length
         self._method = method
         await self._write(request_head(method, target, headers, host) + framing)
 
     async def write(self, piece: bytes) -> None:
-        """The next piece of the body; returns when the peer has taken enough of it. Raises BackendError."""
+        """Writes the next piece of the body; returns when the peer has taken enough of it. Raises BackendError."""
         if piece:
             await self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
 
     async def end(self) -> None:
-        """The body is complete."""
+        """Ends the body."""
         if self._chunked:
             await self._write(b"0\r\n\r\n")
 
@@ -189,8 +192,8 @@ class Connection:
             raise BackendError(f"write: {os_text(e)}") from e
 
     async def head(self, timeout_s: float | None = HEAD_TIMEOUT_S) -> None:
-        """Reads status and headers of the final answer into ``status``, ``reason`` and ``headers`` (names in lower case). None for a
-        caller that watches the time itself."""
+        """Reads the head of the final response into ``status``, ``reason`` and ``headers`` (names in lower case).
+        With ``timeout_s`` None the caller limits the time itself."""
         if timeout_s is None:
             await self._final_head()
             return
@@ -219,11 +222,11 @@ class Connection:
         self.status, self.reason, self._minor, self.headers, self._joined = parse_head(raw[:-2])
 
     def header(self, name: bytes) -> bytes:
-        """All values of a header of the response, joined by commas; b"" when it is absent. ``name`` is in lower case."""
+        """All values of a response header, joined by commas; b"" if it is absent. ``name`` is in lower case."""
         return self._joined.get(name, b"")
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The body in pieces of at most ``CHUNK``; raises BackendError when it breaks off."""
+        """Yields the body in pieces of at most ``CHUNK``. Raises BackendError if it breaks off."""
         if self._method == "HEAD" or self.status in (204, 304):
             return
         try:
@@ -242,13 +245,13 @@ class Connection:
                 if left is not None:
                     left -= len(piece)
                 yield piece
-                if time_slice.over:  # whoever takes it may do so at once, and a backend may send on and on
+                if time_slice.over:  # the consumer may take each piece at once, and the backend may never stop sending
                     await time_slice.pause()
         except OSError as e:
             raise BackendError(f"read: {os_text(e)}") from e
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        """What has come in any number of chunks is one piece."""
+        """Yields the body of a chunked response; data that has arrived in any number of chunks becomes one piece."""
         chunks, got, time_slice = Chunks(), bytearray(), TimeSlice()
         try:
             while not chunks.done:
@@ -269,7 +272,7 @@ class Connection:
             raise BackendError(str(e)) from None
 
     async def read(self, limit: int) -> bytes:
-        """The first ``limit`` bytes of the body."""
+        """Returns the first ``limit`` bytes of the body."""
         length = self._joined.get(b"content-length", b"")
         if length and self._method != "HEAD" and self.status not in (204, 304) and int(length) <= limit:
             try:
@@ -288,45 +291,46 @@ class Connection:
 
     @property
     def persistent(self) -> bool:
-        """Whether the peer takes another request when the body of this answer has been read to its end."""
+        """Whether the peer takes another request once the body of this response has been read to its end."""
         framed = self.header(b"content-length") or self.header(b"transfer-encoding") or self.status in (204, 304)
         return self._minor == b"1" and bool(framed) and not self._beyond and b"close" not in self.header(b"connection").lower()
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing came since the last answer: what is not, was closed by the peer or is out of step."""
+        """Whether nothing has arrived since the last response; otherwise the peer has closed the connection or is out of step."""
         return not (self.writer.is_closing() or self.reader.at_eof() or getattr(self.reader, "_buffer", None))
 
     def at_its_end(self, call: Callable[[], None]) -> None:
-        """Has ``call`` called once nothing is open any more, which a peer may put off behind ``close``, or by ``let_go``."""
+        """Registers ``call``, to be called when the connection has closed completely, which the peer may delay
+        beyond ``close``; or by ``let_go``."""
         if self._plain.over:
             call()
         else:
             self._plain.at_its_end = call
 
     def let_go(self) -> None:
-        """Nobody holds it any more, though it stays open for another."""
+        """Releases what the caller held for the connection, which stays open for another user."""
         call, self._plain.at_its_end = self._plain.at_its_end, _nothing
         call()
 
     def close(self) -> None:
-        """Give the connection up, whatever is still to come on it."""
+        """Closes the connection, whatever is still to arrive on it."""
         give_up(self.writer.transport)
 
 
 def _nothing() -> None:
-    """Nobody waits for the end of a connection."""
+    """The callback if nothing is registered."""
 
 
 def give_up(transport: asyncio.WriteTransport) -> None:
-    """Closes it. What was written may still be taken, for ``CUT_S``: a peer that never reads would hold it and its connection for ever."""
+    """Closes a transport. What was written can still be delivered for ``CUT_S``; a peer that never reads would keep it open for ever."""
     if transport.get_write_buffer_size():
         asyncio.get_running_loop().call_later(CUT_S, transport.abort)
     transport.close()
 
 
 class Head(NamedTuple):
-    """The head of an answer; names of ``headers`` are in lower case, ``joined`` has all values of a name joined by commas."""
+    """The head of a response. Names in ``headers`` are in lower case; ``joined`` has all values of a name joined by commas."""
 
     status: int
     reason: str
@@ -335,19 +339,19 @@ class Head(NamedTuple):
     joined: dict[bytes, bytes]
 
     def text(self, name: bytes) -> str:
-        """All values of a header, "" when it is absent."""
+        """All values of a header, "" if it is absent."""
         value = self.joined.get(name)
         return value.decode("latin-1") if value else ""
 
 
 def retry_after_s(text: str) -> int | None:
-    """The seconds that a Retry-After asks for; None for a date, and for what is none of the two."""
+    """The seconds of a Retry-After header; None for a date, and for an invalid value."""
     return int(text[:9]) if text.isascii() and text.isdigit() else None
 
 
 def parse_head(raw: bytes, broken: str = BROKEN) -> Head:
-    """The head of an answer, without the empty line that ends it. Raises BackendError; ``broken`` is before what it says of a first line
-    that is none."""
+    """Parses the head of a response, without the empty line that ends it. Raises BackendError; ``broken`` is the
+    prefix of its message for an invalid status line."""
     first, _, lines = raw.partition(b"\r\n")
     version, _, rest = first.partition(b" ")
     code, _, reason = rest.partition(b" ")
@@ -370,14 +374,14 @@ def parse_head(raw: bytes, broken: str = BROKEN) -> Head:
     if lengths:
         joined[b"content-length"] = lengths.pop()
         if joined.get(b"transfer-encoding"):
-            # Two framings: the chunks count (RFC 9112 6.3), and nobody behind shall see the other.
+            # Both framings: the chunks count (RFC 9112 6.3), and no recipient may see the length.
             headers = [h for h in headers if h[0] != b"content-length"]
             del joined[b"content-length"]
     return Head(int(code), reason.decode("latin-1"), version[7:], headers, joined)
 
 
 def _malformed(first: bytes) -> str:
-    """What is wrong with the first line of an answer that is none."""
+    """What is wrong with an invalid status line."""
     line = first[:_QUOTED].decode("latin-1")
     version, blank, rest = line.partition(" ")
     if not blank:
@@ -389,7 +393,7 @@ def _malformed(first: bytes) -> str:
 
 
 def request_head(method: str, target: Target, headers: Headers, host: str = "") -> bytes:
-    """The head of a request but for its framing, and for the empty line that ends it."""
+    """The head of a request without its framing headers and the empty line that ends it."""
     head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
     for name, value in headers:
         if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
@@ -399,12 +403,13 @@ def request_head(method: str, target: Target, headers: Headers, host: str = "") 
 
 
 async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, upgrade: bool = False) -> Connection:
-    """Raises BackendError. Go dials for a connection that is to be an ``upgrade``d one itself, past the environment's proxies."""
+    """Connects to the target. Raises BackendError. As in Go, a connection for an ``upgrade`` bypasses the environment's proxies."""
     return Connection(*await dial(target, _streams, timeout_s, None, not upgrade))
 
 
 class Way(NamedTuple):
-    """How a connection is made: ``via`` to host and port. ``name`` is what the certificate has to have, None where ``tls`` is."""
+    """How a connection is made: to host and port, through ``via``. ``name`` is the name that the certificate must
+    have, None if there is no ``tls``."""
 
     host: str
     port: int
@@ -413,7 +418,7 @@ class Way(NamedTuple):
     via: Via | None
 
     async def connect(self, factory: Factory[P]) -> tuple[asyncio.BaseTransport, P]:
-        """As the loop's ``create_connection``; without TLS."""
+        """Like the event loop's ``create_connection``, without TLS."""
         if self.via is not None:
             return await self.via.connect(factory, self.host, self.port)
         return await asyncio.get_running_loop().create_connection(factory, self.host, self.port)
@@ -423,7 +428,7 @@ _environment: Callable[[Target], Via | None] | None = None
 
 
 def use_environment(proxies: Callable[[Target], Via | None] | None) -> None:
-    """From now on this process asks ``proxies`` for the way to a target that names none (``kas.client.proxies.Environment``)."""
+    """Makes this process call ``proxies`` for targets that have no ``via`` (``kas.client.proxies.Environment``)."""
     global _environment
     _environment = proxies
 
@@ -431,8 +436,11 @@ def use_environment(proxies: Callable[[Target], Via | None] | None) -> None:
 async def dial(
     target: Target, opened: Callable[[Way], Awaitable[T]], timeout_s: float, address: tuple[str, int] | None, proxied: bool = True
 ) -> T:
-    """What ``opened`` makes of the way, in time. ``address`` is dialled instead of what the target names, whose name the certificate has
-    to have all the same; a proxy of the environment is told the target, and finds it. Raises BackendError."""
+    """Returns what ``opened`` makes of a ``Way`` within the timeout. Raises BackendError.
+
+    ``address`` is dialled in place of the target's host and port, whose name the certificate must have nevertheless.
+    A proxy of the environment is given the target itself, and resolves it.
+    """
     name = (target.tls_name or target.host) if target.tls is not None else None
     via = target.via
     if via is None and proxied and _environment is not None and (via := _environment(target)) is not None:
@@ -445,14 +453,15 @@ async def dial(
 
 
 def host_port(host: str, port: int) -> str:
-    """As Go's ``net.JoinHostPort``."""
+    """Go's ``net.JoinHostPort``."""
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class DialErrors:
-    """A context manager: what goes wrong in making a connection becomes a BackendError, in the words of Go's net package.
+    """A context manager that turns errors in making a connection into BackendError, in the words of Go's net package.
 
-    No generator: the frame of one would be left in a cycle with what it was thrown, and keep the request of whoever dials.
+    It is not a generator, whose frame would form a reference cycle with the exception and keep the caller's request
+    alive.
     """
 
     def __init__(self, network: str, where: str) -> None:
@@ -491,7 +500,9 @@ class _Plain(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is not None:  # the reader keeps it, and it the frames it came through, those of who closes the connection among them
+        # The reader keeps the exception, which keeps the frames that it passed through, those of the caller that closes
+        # the connection among them.
+        if exc is not None:
             exc.__traceback__ = exc.__context__ = None
         super().connection_lost(exc)
         self.over = True
@@ -499,8 +510,9 @@ class _Plain(asyncio.StreamReaderProtocol):
 
 
 class _Connected(asyncio.Protocol):
-    """Makes the protocol of a connection once there is one. uvloop makes what it is to be before it connects, and asyncio's TLS is a cycle
-    with a buffer of 256 KiB from its beginning: each attempt where nobody listens would leave one until somebody looks for cycles."""
+    """Creates the protocol of a connection once it is established. uvloop creates it before it connects, and
+    asyncio's TLS protocol is a reference cycle with a buffer of 256 KiB: each failed attempt to connect would leave
+    one until the garbage is collected."""
 
     def __init__(self, made: Callable[[], asyncio.BaseProtocol]) -> None:
         self._made = made
@@ -512,8 +524,9 @@ class _Connected(asyncio.Protocol):
 
 
 async def _streams(way: Way) -> Streams:
-    """TLS by asyncio's own protocol, whichever loop runs: uvloop's (0.23) throws away what was received and not read yet when the peer
-    hangs up behind it, and so cuts off the end of an answer whose reader is slow."""
+    """Connects with asyncio's own TLS protocol, whichever event loop runs. uvloop's (0.23) discards data that was
+    received and not read when the peer closes the connection, which cuts off the end of a response whose reader is
+    slow."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_HEAD, loop=loop)
     plain = _Plain(reader, loop=loop)
@@ -527,12 +540,12 @@ async def _streams(way: Way) -> Streams:
             await ready
         except BaseException as e:
             transport.close()
-            del ready  # it keeps the error, which leads to this frame, and to those of the handshake
+            del ready  # it keeps the error, which refers to this frame and to those of the handshake
             raise e.with_traceback(None)
     return reader, asyncio.StreamWriter(plain.transport, plain, reader, loop), plain
 
 
-# OpenSSL's codes for a chain that ends in nobody we know, in Go's words.
+# OpenSSL's codes for a chain without a trusted CA, in Go's words.
 _UNVERIFIED = dict.fromkeys((2, 18, 19, 20, 21), "certificate signed by unknown authority")
 
 _TEXTS = {
@@ -542,12 +555,12 @@ _TEXTS = {
 
 
 def os_text(e: OSError) -> str:
-    """What went wrong, in the words of Go's net package."""
+    """An operating system error in the words of Go's net package."""
     return _TEXTS.get(e.errno or 0) or (e.strerror or str(e)).lower()
 
 
 def insecure_tls(cert: str = "", key: str = "") -> ssl.SSLContext:
-    """A client context that believes any certificate, as upstream's proxy transport does towards pods."""
+    """A client context that accepts any certificate, as upstream's proxy transport does for pods."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -557,7 +570,7 @@ def insecure_tls(cert: str = "", key: str = "") -> ssl.SSLContext:
 
 
 def verified_tls(ca: str, cert: str = "", key: str = "") -> ssl.SSLContext:
-    """A client context that wants a certificate of ``ca`` with the host's name or address in it."""
+    """A client context that requires a certificate issued by ``ca`` for the host's name or address."""
     context = trust_as_go(ssl.create_default_context(cafile=ca))
     if cert:
         context.load_cert_chain(cert, key)

@@ -1,9 +1,10 @@
-"""The way to a backend through a konnectivity server: gRPC on a Unix socket, a tunnel for each connection (KEP-1281).
+"""Connections through a konnectivity server: gRPC on a Unix socket, with a tunnel for each connection (KEP-1281).
 
-The service is ``ProxyService`` of apiserver-network-proxy (``konnectivity-client/proto/client/client.proto``): a stream of packets both
-ways, which begins with a dial. What ``DATA`` packets carry is the connection's; the transport here hands it to whatever protocol would
-stand on a direct one. A protocol that pauses reading is not read for, and what it writes waits in a queue with the usual marks, so that
-neither side holds more of the other than gRPC's windows.
+The service is ``ProxyService`` of apiserver-network-proxy (``konnectivity-client/proto/client/client.proto``): a
+stream of packets in both directions, which begins with a dial. ``DATA`` packets carry the connection's data, which
+the transport here hands to any protocol for a direct connection. While a protocol pauses reading nothing is read for
+it, and what it writes waits in a queue with the usual watermarks, so that neither side holds more of the other's
+data than gRPC's windows.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from kas.meta.protowire import fields, put_bytes, put_int, put_text
 
 METHOD = "/ProxyService/Proxy"
 DIAL_REQ, DIAL_RSP, CLOSE_REQ, CLOSE_RSP, DATA, DIAL_CLS = range(6)
-_PAYLOAD = {DIAL_REQ: 2, DIAL_RSP: 3, DATA: 4, CLOSE_REQ: 5, CLOSE_RSP: 6, DIAL_CLS: 7}  # numbers of the fields of Packet
+_PAYLOAD = {DIAL_REQ: 2, DIAL_RSP: 3, DATA: 4, CLOSE_REQ: 5, CLOSE_RSP: 6, DIAL_CLS: 7}  # field numbers in Packet
 _LABELS = "grpc", "uds"
-PIECE = 32 << 10  # bytes in a packet that we send, as Go copies
-HIGH, LOW = 64 << 10, 16 << 10  # bytes that wait to be sent: where a protocol is told to pause, and to go on
-# How long the other end may take to say that a connection is closed (konnectivity-client: CloseTimeout).
+PIECE = 32 << 10  # bytes in a packet that is sent, as in Go
+HIGH, LOW = 64 << 10, 16 << 10  # bytes waiting to be sent at which a protocol must pause, and may resume
+# How long the peer may take to confirm that a connection is closed (konnectivity-client: CloseTimeout).
 CLOSE_S = 10.0
-# One connection a tunnel, as upstream's; and no proxy on the way to the proxy.
+# A channel for each tunnel, as in upstream; and no proxy between us and the proxy.
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0), ("grpc.default_authority", "localhost")]
 Message = dict[int, int | bytes]
 
 
 def packet(kind: int, payload: bytes) -> bytes:
-    """A ``Packet`` with the message that goes with its kind."""
+    """Encodes a ``Packet`` with the message of its kind."""
     return put_int(1, kind) + put_bytes(_PAYLOAD[kind], payload)
 
 
 def read_packet(data: bytes) -> tuple[int, Message]:
-    """The kind of a ``Packet``, and the fields of what it carries by their numbers. ValueError for what is none."""
+    """Decodes a ``Packet`` to its kind and the fields of its message by their numbers. Raises ValueError if it is invalid."""
     found: Message = {number: value for number, _, value in fields(data)}
     kind = found.get(1, DIAL_REQ)
     if not isinstance(kind, int):
@@ -52,13 +53,13 @@ def _text(message: Message, number: int) -> str:
 
 
 class KonnectivityProxy:
-    """The server on the Unix socket ``path``. Needs grpcio."""
+    """The konnectivity server on the Unix socket ``path``. Needs grpcio."""
 
     def __init__(self, metrics: DialMetrics, path: str) -> None:
         self._metrics, self.where = metrics, path
 
     async def connect(self, factory: Factory[P], host: str, port: int) -> tuple[asyncio.BaseTransport, P]:
-        """As the loop's ``create_connection``. Raises BackendError; cancelling it ends the dial."""
+        """Like the event loop's ``create_connection``. Raises BackendError; cancelling it ends the dial."""
         import grpc.aio  # an extra, and large
 
         began, metrics = perf_counter(), self._metrics
@@ -87,10 +88,10 @@ class KonnectivityProxy:
 
 
 async def _dialled(stream: Any, dial: int) -> int:
-    """The number of the connection. Raises BackendError."""
+    """Waits for the result of a dial; returns the number of the connection. Raises BackendError."""
     while True:
         data = await stream.read()
-        if not isinstance(data, bytes):  # grpc's end of a stream
+        if not isinstance(data, bytes):  # gRPC's end of a stream
             raise BackendError("tunnel closed")
         try:
             kind, said = read_packet(data)
@@ -105,7 +106,7 @@ async def _dialled(stream: Any, dial: int) -> int:
 
 
 class Tunnel(asyncio.Transport):
-    """A connection in a tunnel of its own."""
+    """The transport of a connection in a tunnel of its own."""
 
     def __init__(self, channel: Any, stream: Any, connection: int, protocol: Any) -> None:
         super().__init__()
@@ -119,11 +120,11 @@ class Tunnel(asyncio.Transport):
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """The protocol has been told of its connection."""
+        """Starts, after the protocol was told of its connection."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._receive()), loop.create_task(self._send())]
 
-    # --- what came
+    # --- receiving
 
     async def _receive(self) -> None:
         error: Exception | None = None
@@ -144,7 +145,7 @@ class Tunnel(asyncio.Transport):
         self._ended(error)
 
     def _hand(self, data: bytes) -> None:
-        """To the protocol, which may want its own buffers filled."""
+        """Hands data to the protocol, which may want its own buffers filled."""
         protocol = self._protocol
         if not isinstance(protocol, asyncio.BufferedProtocol):
             protocol.data_received(data)
@@ -158,7 +159,7 @@ class Tunnel(asyncio.Transport):
             rest = rest[n:]
 
     def _ended(self, error: Exception | None) -> None:
-        """The other end says no more: that is the end of both directions, for a tunnel closes as a whole."""
+        """Handles the end of the peer's stream, which ends both directions: a tunnel closes as a whole."""
         if not self._lost and not self._closing and error is None:
             self._protocol.eof_received()
         self._over(error)
@@ -166,13 +167,13 @@ class Tunnel(asyncio.Transport):
         self._tasks.append(asyncio.get_running_loop().create_task(self._channel.close()))
 
     def _over(self, error: Exception | None) -> None:
-        """Tell the protocol, once."""
+        """Tells the protocol, once."""
         self._closing = True
         if not self._lost:
             self._lost = True
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
 
-    # --- what goes
+    # --- sending
 
     async def _send(self) -> None:
         try:
@@ -201,7 +202,7 @@ class Tunnel(asyncio.Transport):
             self._over(ConnectionResetError(f"the tunnel broke off: {e}"))
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """asyncio's, as all that follows."""
+        """asyncio's, like all that follow."""
         if self._closing or not data:
             return
         self._left.append(bytes(data))
@@ -212,20 +213,20 @@ class Tunnel(asyncio.Transport):
             self._protocol.pause_writing()
 
     def can_write_eof(self) -> bool:
-        """No: a tunnel closes as a whole."""
+        """Always False: a tunnel closes as a whole."""
         return False
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or will be once what was written is sent."""
+        """Whether it is closed, or will be once everything is sent."""
         return self._closing
 
     def close(self) -> None:
-        """Once what was written is sent."""
+        """Closes once everything written is sent."""
         self._closing = True
         self._more.set()
 
     def abort(self) -> None:
-        """At once; the other end sees its stream end."""
+        """Closes at once; the peer sees its stream end."""
         self._left.clear()
         self._over(None)
         for task in self._tasks[:2]:
@@ -233,15 +234,15 @@ class Tunnel(asyncio.Transport):
         self._stream.cancel()
         self._tasks.append(asyncio.get_running_loop().create_task(self._channel.close()))
 
-    def _force_close(self, exc: BaseException | None) -> None:  # asyncio's TLS ends what it stands on by this
+    def _force_close(self, exc: BaseException | None) -> None:  # called by asyncio's TLS to end its transport
         self.abort()
 
     def pause_reading(self) -> None:
-        """What is on its way to the protocol still comes."""
+        """Pauses reading; data that is on its way to the protocol still arrives."""
         self._reads.clear()
 
     def resume_reading(self) -> None:
-        """See ``pause_reading``."""
+        """Resumes reading."""
         self._reads.set()
 
     def is_reading(self) -> bool:
@@ -249,15 +250,15 @@ class Tunnel(asyncio.Transport):
         return self._reads.is_set()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Who is told from now on."""
+        """Sets the protocol that is called from now on."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told."""
+        """The protocol that is called."""
         return self._protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The marks of the queue, in bytes."""
+        """Sets the watermarks of the queue, in bytes."""
         self._high = HIGH if high is None and low is None else 4 * (low or 0) if high is None else high
         self._low = self._high // 4 if low is None else low
 

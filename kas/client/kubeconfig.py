@@ -1,8 +1,9 @@
-"""A kubeconfig as the API server reads one: where a backend is, and how it and we prove who we are (``load``); or only as whom we come to
-which of many (``load_users``).
+"""Kubeconfig files of the API server: where a backend is and how both sides authenticate (``load``), or only the
+credentials for each of several servers (``load_users``).
 
-Certificates, tokens (also from a file that changes), passwords, and HTTP proxies before https servers; ``exec`` plug-ins and auth providers
-are refused. Paths in the file are relative to it. Upstream: ``client-go/tools/clientcmd``.
+Supported are certificates, tokens (also from a file that changes), passwords, and HTTP proxies for https servers;
+``exec`` plug-ins and auth providers are refused. Paths in the file are relative to it. Upstream:
+``client-go/tools/clientcmd``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from kas.meta.tls import AuthoritiesError, trust_as_go, trust_authorities
 from kas.types import configfile
 from kas.types.configfile import BOOL, BYTES, RAW, STRING, Struct
 
-TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
+TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after this time
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
 NO_CLUSTER = "cluster has no server defined"
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
@@ -58,7 +59,8 @@ class KubeconfigError(ValueError):
 
 
 class Credentials:
-    """What we show to prove who we are. ``cert`` and ``key`` are PEM; where both came from files, ``files`` are their paths, else none."""
+    """The credentials of this client. ``cert`` and ``key`` are PEM; if both came from files, ``files`` are their
+    paths, else it is empty."""
 
     def __init__(
         self, token: str = "", token_file: str = "", basic: str = "", cert: bytes = b"", key: bytes = b"", files: tuple[str, ...] = (),
@@ -69,14 +71,14 @@ class Credentials:
         self._read = float("-inf"), ""
 
     def headers(self) -> Headers:
-        """The authorization header, none without a credential; a token file is read again when it is due."""
+        """The Authorization header, none without a token or password; a token file is read again when it is due."""
         token = self._from_file() if self.token_file else self.token
         if token:
             return [(b"authorization", f"Bearer {token}".encode())]
         return [(b"authorization", f"Basic {self.basic}".encode())] if self.basic else []
 
     def refused(self) -> None:
-        """The other side does not know us by them: a token file is read again for the next request."""
+        """The server refused the credentials: a token file is read again for the next request."""
         self._read = float("-inf"), self._read[1]
 
     def _from_file(self) -> str:
@@ -86,7 +88,7 @@ class Credentials:
                 with open(self.token_file, encoding="utf-8") as f:
                     token = f.read().strip() or token
             except (OSError, UnicodeDecodeError):
-                pass  # what was read last goes on counting, upstream too
+                pass  # the last token remains in use, as in upstream
             self._read = self.clock(), token
         return token or self.token
 
@@ -95,19 +97,19 @@ ANONYMOUS = Credentials()
 
 
 class Backend(NamedTuple):
-    """Where requests go, and with which credentials. ``tls`` is that of the target, and follows the files it is made of."""
+    """Where requests go, and with which credentials. ``tls`` is the target's, and follows the files it is made of."""
 
     target: Target
     credentials: Credentials
     tls: ReloadingTLS | None = None
 
     def headers(self) -> Headers:
-        """The authorization header, none without a credential."""
+        """The Authorization header, none without a token or password."""
         return self.credentials.headers()
 
 
 def load(path: str) -> Backend:
-    """The backend that the current context of the kubeconfig at ``path`` names. Raises KubeconfigError."""
+    """The backend of the current context of the kubeconfig at ``path``. Raises KubeconfigError."""
     if not path:
         raise KubeconfigError(NOTHING)
     path = os.path.abspath(path)
@@ -120,7 +122,7 @@ def load(path: str) -> Backend:
         raise KubeconfigError(f"context was not found for specified context: {name}")
     cluster_name, user_name = context.get("cluster") or "", context.get("user") or ""
     cluster = _named(document, "clusters", "cluster", cluster_name) or {}
-    user = _named(document, "users", "user", user_name) or {}  # who does not exist shows nothing, upstream too
+    user = _named(document, "users", "user", user_name) or {}  # a missing user has no credentials, as in upstream
     base = os.path.dirname(path)
     found = [*_user_problems(user, user_name, base), *_cluster_problems(cluster, cluster_name, base)]
     if found == [NO_CLUSTER]:
@@ -129,7 +131,7 @@ def load(path: str) -> Backend:
     credentials = _credentials(user, user_name, path)
     target, tls = _target(cluster, credentials, base)
     if tls is None:
-        credentials = ANONYMOUS  # what is secret does not go over a wire that anybody reads; upstream's clients keep it back, too
+        credentials = ANONYMOUS  # secrets are not sent over an unencrypted connection; upstream's clients withhold them, too
     if cluster.get("proxy-url"):
         try:
             target = target._replace(via=way(cluster["proxy-url"], tls.context if tls is not None else None))
@@ -148,15 +150,15 @@ def _proxy_problem(url: str) -> str:
 
 
 class Users:
-    """Whose credentials go to which server: the users of a kubeconfig are named after the servers (upstream's
+    """The credentials for each server: the users of a kubeconfig are named after the servers (upstream's
     ``AuthenticationInfoResolver``)."""
 
     def __init__(self, by_name: Mapping[str, Credentials], default: Credentials = ANONYMOUS) -> None:
         self._by_name, self._default = by_name, default
 
     def of(self, host: str, port: int) -> Credentials:
-        """Those of ``host:port``, then ``*.`` and what follows a dot in it, the longest first; at port 443 the same without the port;
-        then ``*``, and the current context's."""
+        """The credentials named ``host:port``, else ``*.`` and what follows a dot in it, the longest first; for port
+        443 the same without the port; else ``*``, and those of the current context."""
         address = f"[{host}]" if ":" in host else host
         for target in (f"{address}:{port}", host) if port == 443 else (f"{address}:{port}",):
             steps = target.split(".")
@@ -167,7 +169,7 @@ class Users:
 
 
 def load_users(path: str) -> Users:
-    """The users of the kubeconfig at ``path``; nobody for "". Raises KubeconfigError."""
+    """The users of the kubeconfig at ``path``; none for "". Raises KubeconfigError."""
     if not path:
         return Users({})
     path = os.path.abspath(path)
@@ -196,13 +198,13 @@ def _credentials(user: dict[str, Any], name: str, path: str) -> Credentials:
 
 
 def _document(path: str) -> dict[str, Any]:
-    """What the file says; an empty one nothing. Who leaves out the kind means this one."""
+    """The content of the file, empty for an empty one. A missing kind or version means this one."""
     from kas.types import yaml_codec  # PyYAML is large
 
     if not os.path.exists(path):
         raise KubeconfigError(f"stat {path}: no such file or directory")
     try:
-        found, _ = yaml_codec.decode(_bytes_of(path))  # all of it is YAML, as upstream: {a: b} is no JSON
+        found, _ = yaml_codec.decode(_bytes_of(path))  # parsed as YAML, as in upstream: {a: b} is not JSON
         value = {} if found is None else found
         version, kind = configfile.kind_of(value)
         if (version or API_VERSION, kind or KIND) != (API_VERSION, KIND):
@@ -225,7 +227,7 @@ def _bytes_of(path: str) -> bytes:
 
 
 def _user_problems(user: dict[str, Any], name: str, base: str) -> Iterator[str]:
-    """``validateAuthInfo``: one way to prove who we are, with all that it takes."""
+    """``validateAuthInfo``: one way to authenticate, with everything that it needs."""
     methods = [what for what, keys in (("token", ("token",)), ("basicAuth", ("username", "password"))) if any(map(user.get, keys))]
     if user.get("client-certificate") or user.get("client-certificate-data"):
         if user.get("client-certificate") and user.get("client-certificate-data"):
@@ -264,7 +266,7 @@ def _check(found: list[str]) -> None:
 
 
 def _unreadable(part: dict[str, Any], key: str, what: str, name: str, base: str) -> Iterator[str]:
-    """Why the file that ``key`` is about cannot be opened."""
+    """Why the file that ``key`` names cannot be opened."""
     if part.get(key):
         path = os.path.join(base, part[key])
         try:
@@ -304,12 +306,12 @@ def _target(cluster: dict[str, Any], credentials: Credentials, base: str) -> tup
 def _renewed(
     authorities: tuple[str, ...], ca: bytes, credentials: Credentials, insecure: bool = False, protocols: Sequence[str] = ()
 ) -> ReloadingTLS:
-    """``client_tls`` of what the files say now: ``authorities`` is the one that ``ca`` is from, () where it is from none."""
+    """``client_tls`` that follows the files: ``authorities`` has the path that ``ca`` was read from, or is empty."""
 
     def made(*contents: bytes) -> ssl.SSLContext:
         trusted, own = contents[: len(authorities)], contents[len(authorities) :]
         if b"" in contents:
-            raise KubeconfigError("there is nothing in it")  # which would trust the system's authorities, or show no certificate
+            raise KubeconfigError("there is nothing in it")  # an empty file would mean the system's CAs, or no client certificate
         shown = Credentials(cert=own[0], key=own[1]) if own else credentials
         return prepared(trusted[0] if trusted else ca, shown)
 
@@ -325,25 +327,25 @@ def _renewed(
 
 
 def renewed(ca: bytes, credentials: Credentials, protocols: Sequence[str]) -> ReloadingTLS:
-    """``client_tls`` that follows the files of the credentials, and speaks these protocols. Raises KubeconfigError."""
+    """``client_tls`` that follows the files of the credentials and offers these protocols. Raises KubeconfigError."""
     return _renewed((), ca, credentials, protocols=protocols)
 
 
 def _paths(part: dict[str, Any], names: tuple[str, ...], base: str) -> tuple[str, ...]:
-    """The files that count of those that the fields name; data beside a name counts instead of it."""
+    """The paths in the fields ``names``, apart from fields that are overridden by data."""
     return tuple(os.path.join(base, part[name]) for name in names if part.get(name) and not part.get(name + "-data"))
 
 
 def _pem(part: dict[str, Any], name: str, base: str) -> bytes:
-    """``name-data``, or the file that ``name`` is about."""
+    """The content of ``name-data``, else of the file that ``name`` names."""
     data: bytes = part.get(name + "-data") or b""
     return data or (_bytes_of(os.path.join(base, part[name])) if part.get(name) else b"")
 
 
 def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool = False) -> ssl.SSLContext:
-    """A client context that wants a certificate of ``ca`` (PEM; of the system's authorities without), and shows ours.
+    """A client context that requires a certificate issued by ``ca`` (PEM; the system's CAs if empty), and presents that of the credentials.
 
-    Raises KubeconfigError for certificates that are none.
+    Raises KubeconfigError for invalid certificates.
     """
     context = trust_as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if ca else ssl.create_default_context())
     if ca:
@@ -358,8 +360,8 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
         if insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if credentials.cert:
-            # OpenSSL's Python face takes only files for these two.
-            import tempfile  # with a third of a MiB that only client certificates need
+            # Python's ssl module takes only files for these two.
+            import tempfile  # a third of a MiB that only client certificates need
 
             with tempfile.TemporaryDirectory(prefix="kas-") as folder:
                 for part, data in (("cert", credentials.cert), ("key", credentials.key)):

@@ -1,7 +1,8 @@
-"""Connections that requests of clients keep open to kubelets, pods, services and API servers behind this one.
+"""Connections that clients' requests keep open to kubelets, pods, services and API servers behind this one.
 
-Each is a descriptor for as long as its backend likes: one that never answers holds it for minutes, and one connection of HTTP/2 may ask for
-a hundred. So they are shared out by clients, and what webhooks, files and the store need is left.
+Each holds a descriptor for as long as its backend likes: a backend that never answers holds it for minutes, and a
+client can request a hundred over one HTTP/2 connection. So the descriptors are shared between clients, and enough
+are left for webhooks, files and the store.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _shares: Shares | None = None
 
 
 def share_out(room: int | None) -> None:
-    """From now on so many connections of this process may be held by all clients together: one may hold three times what others leave, who
-    has none may always have one. None: as many as anybody likes."""
+    """Limits the connections of this process that all clients together may hold to ``room``. A client may hold three
+    times what others leave, and one without a connection may always have one. None removes the limit."""
     global _room, _shares
     _room, _shares = room, None
 
 
 async def connect_for(client: Hashable, target: Target, upgrade: bool = False) -> Connection:
-    """``connect``, for a request of ``client``. Raises BackendError, and 429 where it holds too many already."""
+    """``connect`` for a request of ``client``. Raises BackendError, and 429 if the client holds too many connections."""
     give = _take(client)
     try:
         connection = await connect(target, upgrade=upgrade)
@@ -42,7 +43,7 @@ async def connect_for(client: Hashable, target: Target, upgrade: bool = False) -
 
 
 def hold(client: Hashable, connection: Connection) -> None:
-    """Counts one that is open already. It is closed where that raises 429."""
+    """Counts a connection that is open already; closes it if that raises 429."""
     try:
         connection.at_its_end(_take(client))
     except BaseException:
@@ -51,7 +52,7 @@ def hold(client: Hashable, connection: Connection) -> None:
 
 
 class _Share:
-    """What is given back once, whoever says so first."""
+    """A share that is released once, by whichever call comes first."""
 
     def __init__(self, shares: Shares | None, client: Hashable) -> None:
         self._give = partial(shares.give, client) if shares is not None else None
@@ -67,7 +68,7 @@ def _take(client: Hashable) -> _Share:
     if _room is None:
         return _Share(None, client)
     if _shares is None:
-        from kas.client._exchange import Shares  # few servers have somebody who proxies
+        from kas.client._exchange import Shares  # few servers proxy requests
 
         _shares = Shares(_room)
     if not _shares.take(client):

@@ -1,7 +1,8 @@
-"""Connections that stay open between questions to the same backend, as Go's ``http.Transport`` keeps them.
+"""Connections that stay open between requests to the same backend, like those of Go's ``http.Transport``.
 
-HTTP/1.1 only: upstream asks webhooks so too, because streams of one HTTP/2 connection all reach the same of several backends
-(kubernetes#75791). No redirect is followed. What was sent and not answered is not sent again: only who asked knows whether it may be.
+HTTP/1.1 only: upstream calls webhooks that way too, because the streams of one HTTP/2 connection all reach the same
+one of several backends (kubernetes#75791). Redirects are not followed. A request that was sent and not answered is
+not repeated: only the caller knows whether it may be.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ LARGE = 64 << 10  # bytes of a question that are put together and sealed in a tu
 # Where large questions pass, whoever asks them: 4 MiB of audit events take some 10 ms each, and 256 MiB may wait.
 sending = LoopThrottle()
 
-# Where to connect to, found out anew for each connection. Raises BackendError.
+# Returns the address to connect to, called for each new connection. Raises BackendError.
 Dial = Callable[[], Awaitable[tuple[str, int]]]
 
 
 class Answer(NamedTuple):
-    """What the backend said. ``body`` has at most one byte more than was asked for."""
+    """The backend's response. ``body`` has at most one byte more than was asked for."""
 
     status: int
     content_type: str
@@ -38,13 +39,13 @@ class Answer(NamedTuple):
 
 
 def said(connection: Exchange, body: bytes) -> Answer:
-    """The answer that came last on a connection, of which this is the body."""
+    """The last response on a connection; ``body`` is its body."""
     head = connection.head
     return Answer(head.status, head.text(b"content-type"), head.text(b"retry-after"), body, head.text(b"content-encoding").lower())
 
 
 class Pool(Kept):
-    """The connections to one backend, with one set of credentials. Used on the loop's thread only."""
+    """The connections to one backend, with one set of credentials. To be used in the event loop's thread only."""
 
     def __init__(self, dial: Dial | None = None, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(MAX_IDLE, clock)
@@ -52,8 +53,9 @@ class Pool(Kept):
         self._dial = dial
 
     async def post(self, target: Target, head: bytes, body: bytes, limit: int) -> Answer:
-        """The answer to a request whose head ``request_head`` made, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling
-        it closes the connection, and is how it ends when it takes too long."""
+        """Sends a request whose head was made by ``request_head``; returns the response, with its body cut after
+        ``limit + 1`` bytes. Raises BackendError. Cancelling it closes the connection; callers limit its time that
+        way."""
         generation, large = self.generation, len(body) >= LARGE
         if large and (throttle := sending.throttle).exhausted:
             await throttle.wait()  # before a connection is taken, which may end meanwhile
@@ -75,21 +77,21 @@ class Pool(Kept):
         return said(connection, found)
 
     def bytes_kept(self) -> int:
-        """What the connections that are not in use take at most."""
+        """The memory that the idle connections take at most."""
         return len(self._idle) * CONNECTION_BYTES
 
     def renew(self) -> None:
-        """Use none of the connections there are for another question: they were made with other certificates than count now."""
+        """Stops using the existing connections, which were made with other certificates than now."""
         self.outdate()
         self._expire(float("inf"))
 
     def close(self) -> None:
-        """Close what is idle, and keep nothing any more."""
+        """Closes the idle connections, and keeps none from now on."""
         self._closed = True
         self._expire(float("inf"))
 
     def _wait(self) -> None:
-        """Something is kept, and nothing waits for its age yet."""
+        """Starts the timer for the age of the kept connections."""
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
 
     def _sweep(self) -> None:

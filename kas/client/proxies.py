@@ -1,7 +1,7 @@
-"""Proxies that lie on the way to a backend: the one that a kubeconfig's ``proxy-url`` names, and those of the environment.
+"""Proxies between this server and a backend: the one in a kubeconfig's ``proxy-url``, and those of the environment.
 
-``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, and the same in small letters, mean what they mean to Go's programs
-(golang.org/x/net/http/httpproxy); kubeadm hands them to the API server's pod.
+``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, also in lower case, mean what they mean to Go programs
+(golang.org/x/net/http/httpproxy); kubeadm passes them to the API server's pod.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def way(url: str, tls: Callable[[], ssl.SSLContext] | None) -> Via:
-    """Through the proxy at ``url``. One that speaks HTTP lies only before an https server, and where it is an https one itself the same
-    certificates count: ``tls`` gives them, None before a plain server. It is none of the ways that ``--egress-selector-config-file``
-    counts. Raises ValueError for one that leads nowhere."""
-    from kas.client.connectproxy import ConnectProxy, DialMetrics  # few have one
+    """The way through the proxy at ``url``.
+
+    An HTTP proxy is only used for https servers. If the proxy itself is an https one, the same certificates apply:
+    ``tls`` returns them; it is None for a plain server. The metrics of ``--egress-selector-config-file`` do not
+    count it. Raises ValueError for an unusable URL.
+    """
+    from kas.client.connectproxy import ConnectProxy, DialMetrics  # few kubeconfigs have a proxy
     from kas.observe.metrics import Registry
 
     parts = urlsplit(url)
@@ -47,7 +50,7 @@ def way(url: str, tls: Callable[[], ssl.SSLContext] | None) -> Via:
 
 
 def _socks(parts: SplitResult) -> Via:
-    """One that does not look at what goes through it."""
+    """A SOCKS proxy, which can be used for any server."""
     from kas.client.socks import PORT, SocksProxy
 
     login = None
@@ -57,8 +60,8 @@ def _socks(parts: SplitResult) -> Via:
 
 
 class _Excepted(NamedTuple):
-    """One item of ``NO_PROXY``: an address, a network, or a domain, the ones below it and, if ``own``, itself; None is everything. Only at
-    ``port``, "" for any."""
+    """One item of ``NO_PROXY``: an address, a network, or a domain, which includes its subdomains and, if ``own``,
+    itself; None is everything. It applies at ``port``, or any port if that is ""."""
 
     where: _Address | _Network | str | None
     port: str = ""
@@ -75,7 +78,7 @@ class _Excepted(NamedTuple):
 
 
 class Environment:
-    """What the variables say. ``of(target)`` is the way to it."""
+    """The proxies that the environment variables name. ``of(target)`` is the way to a target."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         def value(name: str) -> str:
@@ -89,12 +92,12 @@ class Environment:
         return bool(self._urls)
 
     def of(self, target: Target) -> Via | None:
-        """The proxy that leads to ``target``, None for the direct way; so it is to this machine, always. Plain servers are reached
-        directly, but where the proxy is a SOCKS one."""
+        """The proxy for ``target``, None for a direct connection, which this machine's own addresses always have.
+        Plain HTTP servers are reached directly, unless the proxy is a SOCKS one."""
         url, tls = self._urls.get(target.scheme, ""), target.tls
         if not url or (tls is None and not url.startswith(SOCKS)) or not self._counts(*target.dial):
             return None
-        if url not in self._ways or url.startswith("https:"):  # then with the certificates that count for the target
+        if url not in self._ways or url.startswith("https:"):  # then with the target's certificates
             self._ways[url] = way(url, None if tls is None else lambda: tls)
         return self._ways[url]
 
@@ -106,7 +109,7 @@ class Environment:
 
 
 def _proxy_url(text: str) -> str:
-    """A URL, or what is one with ``http://`` before it; "" for what is neither, which Go passes over."""
+    """A URL, or what becomes one with ``http://`` in front; "" for anything else, which Go ignores."""
     for url in (text, f"http://{text}") if text else ():
         try:
             parts = parse(url)

@@ -1,4 +1,4 @@
-"""A client's TLS settings that follow the files they are made of, as client-go's do: certificates are replaced while a server runs."""
+"""A client's TLS context that follows the files it is made of, as client-go's does: certificates are replaced while a server runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from time import monotonic
 
 log = logging.getLogger("kas.client")
 
-LOOK_AGAIN_S = 1.0  # client-go reads a certificate again as often; authorities every five minutes
+LOOK_AGAIN_S = 1.0  # client-go checks certificates as often, and CAs every five minutes
 Seen = list[tuple[int, int, int]]
 
 
 class ReloadingTLS:
-    """``make`` makes a context of the contents of ``files``, which were ``contents`` when ``context`` was made. What cannot be read or used
-    leaves the context before in use: files are not replaced all at once, and the next look may find them better."""
+    """``make`` makes a context of the contents of ``files``, which were ``contents`` when ``context`` was made. If
+    files cannot be read or used, the last context remains in use: files are not replaced all at once, and the next
+    look may find them complete."""
 
     def __init__(
         self, files: Sequence[str], contents: Sequence[bytes], context: ssl.SSLContext, make: Callable[..., ssl.SSLContext],
@@ -24,16 +25,16 @@ class ReloadingTLS:
     ) -> None:  # fmt: skip
         self._files, self._contents, self._context, self._make, self._clock = files, list(contents), context, make, clock
         self._seen: Seen = []
-        self._refused: list[bytes] = []  # told of once
+        self._refused: list[bytes] = []  # logged once
         self._next_look = 0.0
 
     @property
     def fixed(self) -> bool:
-        """Whether ``context`` is the same for ever."""
+        """Whether ``context`` never changes."""
         return not self._files
 
     def context(self) -> ssl.SSLContext:
-        """What to connect with; another one than before when a file has changed."""
+        """The context to connect with; a new one after a file has changed."""
         if self._files and self._clock() >= self._next_look:
             self._next_look = self._clock() + LOOK_AGAIN_S
             try:

@@ -1,9 +1,9 @@
-"""Where a Service is reached: upstream's ``apiserver/pkg/util/proxy`` (``ResolveCluster``, ``ResolveEndpoint``) and the resolvers of
-``kube-aggregator/pkg/apiserver/resolvers.go``.
+"""Resolves Services: upstream's ``apiserver/pkg/util/proxy`` (``ResolveCluster``, ``ResolveEndpoint``) and the
+resolvers of ``kube-aggregator/pkg/apiserver/resolvers.go``.
 
-Webhooks and aggregated API servers are reached alike: by the address of their Service (or its external name), which a kube-proxy on this
-host translates; or, with ``--enable-aggregator-routing``, by that of one of its ready endpoints. This server's own Service leads to this
-server itself.
+Webhooks and aggregated API servers are reached alike: at the cluster IP of their Service (or its external name),
+which a kube-proxy on this host translates; or, with ``--enable-aggregator-routing``, at the address of one of its
+ready endpoints. This server's own Service resolves to this server itself.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Resolve = Callable[[str, str, int], Address]
 
 
 class ResolveError(BackendError):
-    """Why there is nowhere to go, in upstream's words."""
+    """Why there is no address to connect to, in upstream's words."""
 
 
 class ServiceResolver:
-    """``routing``: to endpoints, not to the Service's address. ``own`` is where this server itself is reached, None where it does not
-    speak TLS."""
+    """``routing``: resolve to endpoints, not to the Service's address. ``own`` is the address of this server itself,
+    None if it does not serve TLS."""
 
     def __init__(self, objects: Objects, informers: Informers, routing: bool, own: Address | None = None) -> None:
         self._objects, self._informers, self._routing, self._own = objects, informers, routing, own
 
     def resolve(self, namespace: str, name: str, port: int) -> Address:
-        """Host and port. Raises ResolveError."""
+        """Host and port to connect to. Raises ResolveError."""
         if self._own is not None and (namespace, name, port) == OWN:
             return self._own
         service = self._objects.get("", "services", namespace, name)
@@ -46,7 +46,7 @@ class ServiceResolver:
         return self._endpoint(service, port) if self._routing else _address(service, port)
 
     def slices(self, namespace: str, name: str) -> list[Obj]:
-        """The EndpointSlices of a Service as ``_slice`` keeps them; not to be changed."""
+        """The EndpointSlices of a Service in the form of ``_slice``; not to be changed."""
         found = self._informers.lister("discovery.k8s.io", "endpointslices", _slice, {"service": _service_of})
         return [s for _, s in sorted(found.by_index("service", f"{namespace}/{name}").items())]
 
@@ -86,7 +86,7 @@ def _port(service: Obj, port: int) -> Obj:
 
 
 def _slice(obj: Obj) -> Obj:
-    """What of an EndpointSlice is kept: ``service`` ("namespace/name"), ``ready`` addresses, ``ports`` (name, port)."""
+    """The part of an EndpointSlice that is kept: ``service`` ("namespace/name"), ``ready`` addresses, ``ports`` (name, port)."""
     meta = obj["metadata"]
     endpoints: Iterable[Obj] = obj.get("endpoints") or ()
     ready = [e["addresses"][0] for e in endpoints if (e.get("conditions") or {}).get("ready") is not False and e.get("addresses")]

@@ -1,7 +1,7 @@
-"""The way to a backend through a SOCKS5 proxy (RFC 1928; a login by RFC 1929), which the ``proxy-url`` of a kubeconfig may name.
+"""Connections through a SOCKS5 proxy (RFC 1928; authentication by RFC 1929), which a kubeconfig's ``proxy-url`` may name.
 
-As Go's (``net/http`` with ``golang.org/x/net/internal/socks``): backends are named to the proxy, who looks them up, and nothing is
-sealed but what is put on the connection.
+As in Go (``net/http`` with ``golang.org/x/net/internal/socks``), the proxy resolves the backend's name, and nothing
+is encrypted except by the protocol on the connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kas.meta.field import go_quote
 PORT = 1080
 MAX_TEXT = 255  # octets of a name, a user and a password
 _VERSION, _LOGIN_VERSION, _CONNECT = 5, 1, 1
-_OPEN, _LOGIN = 0, 2  # ways to log in
+_OPEN, _LOGIN = 0, 2  # authentication methods
 _IPV4, _NAME, _IPV6 = 1, 3, 4
 _REFUSALS = (
     "general SOCKS server failure", "connection not allowed by ruleset", "network unreachable", "host unreachable", "connection refused",
@@ -27,8 +27,8 @@ _UNSAYABLE = re.compile(r"[\x00-\x20\x7f]")
 
 
 class SocksProxy:
-    """The proxy at ``address`` (host, port). ``login`` are user and password, None where it asks for none. Raises ValueError for a login
-    that cannot be said."""
+    """The proxy at ``address`` (host, port). ``login`` are user and password, None if it needs none. Raises
+    ValueError for a login that cannot be encoded."""
 
     def __init__(self, address: tuple[str, int], login: tuple[bytes, bytes] | None = None) -> None:
         if login is not None and not all(0 < len(part) <= MAX_TEXT for part in login):
@@ -37,7 +37,7 @@ class SocksProxy:
         self.where = host_port(*address)
 
     async def connect(self, factory: Factory[P], host: str, port: int) -> tuple[asyncio.BaseTransport, P]:
-        """As the loop's ``create_connection``. Raises BackendError; cancelling it closes the connection."""
+        """Like the event loop's ``create_connection``. Raises BackendError; cancelling it closes the connection."""
         opening = _Asking[P](factory, _request(host, port), self._login, f"socks connect tcp {self.where}->{host_port(host, port)}")
         try:
             with DialErrors("tcp", self.where):
@@ -49,7 +49,7 @@ class SocksProxy:
 
 
 def _request(host: str, port: int) -> bytes:
-    """What is asked for, as an address where ``host`` is one."""
+    """The CONNECT request; ``host`` is encoded as an address if it is one."""
     try:
         packed = ipaddress.ip_address(host).packed
         where = bytes([_IPV4 if len(packed) == 4 else _IPV6]) + packed
@@ -64,7 +64,7 @@ def _request(host: str, port: int) -> bytes:
 
 
 class _Asking(Opening[P]):
-    """The three answers of a proxy one after the other; each is some bytes, the last at most 262."""
+    """Handles the proxy's up to three answers one after the other, of at most 262 bytes each."""
 
     def __init__(self, factory: Factory[P], request: bytes, login: tuple[bytes, bytes] | None, what: str) -> None:
         super().__init__(factory)
@@ -85,7 +85,7 @@ class _Asking(Opening[P]):
         self.end(f"{self._what}: {why}")
 
     def _take(self, size: int) -> bytes:
-        """That many bytes, or none until they are there."""
+        """That many bytes, or none until they have arrived."""
         if len(self._got) < size:
             return b""
         taken = bytes(self._got[:size])
@@ -93,7 +93,7 @@ class _Asking(Opening[P]):
         return taken
 
     def _say(self, data: bytes) -> None:
-        assert self.transport is not None  # it has just brought something
+        assert self.transport is not None  # it has just delivered data
         self.transport.write(data)
 
     def _method(self) -> bool:
@@ -141,7 +141,7 @@ class _Asking(Opening[P]):
             self.fail(f"unknown address type {kind}")
         elif not self._take(4 + sizes[kind] + 2):
             return False
-        elif self._got:  # the client speaks first on all that goes this way
+        elif self._got:  # in all protocols used here the client speaks first
             self.fail(f"unexpected {len(self._got)} bytes of buffered data")
         else:
             self.hand_over()

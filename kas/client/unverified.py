@@ -1,7 +1,7 @@
 """Why a backend's certificate was refused, in the words of Go's crypto/x509.
 
-OpenSSL refuses; what is said here follows the order in which ``Certificate.Verify`` looks: the time of the certificate, its names, who
-signed it, what it is for.
+OpenSSL makes the decision. The reason given here follows the order of ``Certificate.Verify``: validity period,
+names, issuer, usage.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from cryptography.x509.oid import NameOID
 from kas.client.http import INSECURE_SHA1, MISSING_SAN, UnverifiedError
 from kas.meta.field import go_quote
 
-# OpenSSL's codes: no issuer was found that is trusted, none that has signed it, or with what nobody believes any more.
+# OpenSSL's codes: no trusted issuer was found, none that has signed the certificate, or a signature algorithm that is
+# too weak.
 _UNKNOWN = frozenset((2, 7, 18, 19, 20, 21, 68))
 _EXPIRED = frozenset((9, 10))
 _PURPOSE = 26
-_MOST_NAMES = 100  # of a certificate that are told
+_MOST_NAMES = 100  # of a certificate that are listed
 _UNKNOWN_AUTHORITY = "certificate signed by unknown authority"
 _LEGACY = "certificate relies on legacy Common Name field, use SANs instead"
 _SHA1 = "cannot verify signature: insecure algorithm"
 
 
 def unverified(error: ssl.SSLCertVerificationError, shown: Sequence[bytes], name: str, trusted: Sequence[bytes]) -> UnverifiedError:
-    """What Go says of the certificates that a server of this ``name`` has ``shown``, the first of which is its own, and which
-    OpenSSL refused with ``error``; ``trusted`` are the authorities (DER)."""
+    """Go's error for the certificates that a server of this ``name`` has presented (``shown``, its own first) and
+    that OpenSSL refused with ``error``. ``trusted`` are the CAs (DER)."""
     why = ""
-    with contextlib.suppress(ValueError):  # what OpenSSL reads and this cannot
+    with contextlib.suppress(ValueError):  # OpenSSL can parse some certificates that this library cannot
         chain = [x509.load_der_x509_certificate(der) for der in shown]
         if chain:
             now = datetime.datetime.now(datetime.UTC)
@@ -47,7 +48,7 @@ def unverified(error: ssl.SSLCertVerificationError, shown: Sequence[bytes], name
 
 
 def _time(certificate: x509.Certificate, now: datetime.datetime) -> str:
-    """What is wrong with its validity, "" where nothing is."""
+    """What is wrong with its validity period, "" if nothing is."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if begins <= now <= ends:
         return ""
@@ -60,7 +61,7 @@ def _rfc3339(moment: datetime.datetime) -> str:
 
 
 def _named(certificate: x509.Certificate, host: str) -> str:
-    """Why it is not one for this host, "" where it is."""
+    """Why the certificate is not for this host, "" if it is."""
     names: list[str] = []
     addresses: list[str] = []
     alternative = _alternative(certificate)
@@ -93,7 +94,7 @@ def _alternative(certificate: x509.Certificate) -> x509.SubjectAlternativeName |
 
 
 def _matches(pattern: str, host: str) -> bool:
-    """Whether a name of a certificate is that of the host; only its whole first part may be a star."""
+    """Whether a name in a certificate matches the host; only its whole first label may be a wildcard."""
     own, wanted = pattern.lower().split("."), host.lower().removesuffix(".").split(".")
     if not pattern or len(own) != len(wanted):
         return False
@@ -108,7 +109,7 @@ def _common_name(certificate: x509.Certificate) -> str:
 def _signed(
     error: ssl.SSLCertVerificationError, chain: Sequence[x509.Certificate], trusted: Sequence[bytes], now: datetime.datetime
 ) -> str:
-    """What is wrong with who signed it or with what it is for, "" where that is not what OpenSSL found."""
+    """What is wrong with its issuer or usage, "" if that is not what OpenSSL found."""
     if error.verify_code == _PURPOSE:
         return "certificate specifies an incompatible key usage"
     if error.verify_code not in _UNKNOWN | _EXPIRED:
@@ -131,7 +132,7 @@ def _organization(certificate: x509.Certificate) -> str:
 
 
 def _not_by(certificate: x509.Certificate, authority: x509.Certificate) -> str:
-    """Why the authority has not signed the certificate, "" where it has."""
+    """Why the CA has not signed the certificate, "" if it has."""
     key = authority.public_key()
     if isinstance(certificate.signature_hash_algorithm, hashes.SHA1):
         return f"{_SHA1} {'ECDSA-SHA1' if isinstance(key, ec.EllipticCurvePublicKey) else 'SHA1-RSA'}"

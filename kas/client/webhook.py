@@ -1,8 +1,9 @@
-"""JSON to a backend and back, with retries: upstream's ``apiserver/pkg/util/webhook`` for the webhooks of a configuration file.
+"""POSTs JSON to a backend, with retries: upstream's ``apiserver/pkg/util/webhook`` for the webhooks of a configuration file.
 
-Connections stay open between questions; 30 s a try, no redirects. Five tries at most, for connections that were reset, 429, 500, 504 and
-answers that say Retry-After, or after any failure (``persistent``); the pause grows by half each time. Client and backend trust each other
-as far as the kubeconfig says; the answer is bounded.
+Connections stay open between calls; each try has 30 s; redirects are not followed. There are at most five tries: for
+connections that were reset, 429, 500, 504 and responses with Retry-After, or after any failure (``persistent``). The
+pause grows by half each time. Client and backend authenticate each other as the kubeconfig says. The response is
+bounded.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 TRIES, FACTOR, JITTER = 5, 1.5, 0.2
 MAX_ANSWER = 256 << 10
-MAX_QUOTED = 2048  # of an answer in an error
+MAX_QUOTED = 2048  # of a response in an error
 MAX_PAUSE_S = 30.0  # that a backend may ask for
 
 
 class WebhookError(Exception):
-    """No answer that could be used. ``retry`` says whether asking again may help, ``pause_s`` how long the backend wants us to wait,
-    ``timed_out`` that there was none in time."""
+    """There is no usable response. ``retry``: another try may help; ``pause_s``: how long the backend wants us to
+    wait; ``timed_out``: there was no response in time."""
 
     def __init__(self, message: str, retry: bool = False, pause_s: float = 0.0, timed_out: bool = False) -> None:
         super().__init__(message)
@@ -42,9 +43,9 @@ class WebhookError(Exception):
 
 
 class Webhook:
-    """One backend. ``backoff_s`` is the first pause between two tries. ``tried`` is called after each of them with what came of it
-    (success, error, timeout or canceled) and how many seconds it took. ``via`` is the way there if the kubeconfig names none.
-    ``persistent``: whatever went wrong is worth another try."""
+    """One backend. ``backoff_s`` is the first pause between two tries. ``tried`` is called after each try with its
+    result (success, error, timeout or canceled) and its duration in seconds. ``via`` is how to reach the backend if
+    the kubeconfig names no proxy. ``persistent``: any failure is worth another try."""
 
     def __init__(
         self, backend: Backend, backoff_s: float, timeout_s: float = TIMEOUT_S, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
@@ -57,12 +58,12 @@ class Webhook:
         self._backend, self._backoff_s, self._timeout_s, self._sleep = backend, backoff_s, timeout_s, sleep
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer's JSON object. Raises WebhookError; cancelling it closes the connection."""
+        """Returns the response's JSON object. Raises WebhookError; cancelling it closes the connection."""
         return await self.send(orjson.dumps(body), _object)
 
     async def send(self, data: bytes, read: Callable[[bytes], T]) -> T:
-        """What ``read`` makes of the body of the answer to this JSON. Raises WebhookError, as ``read`` may; cancelling it closes the
-        connection."""
+        """POSTs JSON and returns ``read(body)`` of the response. Raises WebhookError, as ``read`` may; cancelling it
+        closes the connection."""
         pause = self._backoff_s
         for left in reversed(range(TRIES)):
             began, result = perf_counter(), "canceled"
@@ -82,11 +83,11 @@ class Webhook:
         raise AssertionError("the last try returns or raises")
 
     def close(self) -> None:
-        """Let go of the connections nobody uses; those in use close when they are done."""
+        """Closes the idle connections; those in use close when they are done."""
         self._pool.close()
 
     def _secured(self) -> Target:
-        """Where it is, with TLS as the files of the kubeconfig say now."""
+        """The target, with TLS according to the current content of the kubeconfig's files."""
         if self._backend.tls is not None and (tls := self._backend.tls.context()) is not self._target.tls:
             self._target = self._target._replace(tls=tls)
             self._pool.renew()
@@ -132,7 +133,7 @@ def _object(answer: bytes) -> dict[str, Any]:
 
 
 def refusal(status: int, answer: bytes, text: bool = True) -> str:
-    """client-go's error for an answer that is none (``errors.NewGenericServerResponse``). Only an answer that is ``text`` is quoted."""
+    """client-go's error for an unsuccessful response (``errors.NewGenericServerResponse``). It is only quoted if it is ``text``."""
     try:
         value = orjson.loads(answer)
     except orjson.JSONDecodeError:

@@ -1,8 +1,9 @@
-"""granian's ASGI calls to ``Request``/``Response``. The only module that knows ASGI, with ``body`` beside it.
+"""Maps granian's ASGI calls to ``Request`` and ``Response``. Only this module and ``body`` know ASGI.
 
-ASGI and not RSGI: granian's RSGI streams queue without bound behind a client that does not read, its ASGI ``send`` waits
-(measured: 300 MB against 50 chunks, see docs/architecture.md). The handler gets the head of a request; the body stays on the
-connection until somebody wants it, and what nobody wanted is taken from it once the answer is on its way.
+ASGI is used and not RSGI because granian's RSGI streams queue without bound for a client that does not read, while
+its ASGI ``send`` waits (measured: 300 MB against 50 chunks, see docs/architecture.md). The handler gets the head of
+a request. The body stays on the connection until the handler reads it; what it has not read is drained once the
+response is on its way.
 """
 
 from __future__ import annotations
@@ -30,32 +31,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kas.edge")
 
-# Their bodies mean nothing here and are never read.
+# Methods whose request bodies have no meaning here and are never read.
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
-# What granian's `send` gives, by name, where there is nothing to wait for; a class that it does not export.
+# The class, by name, of what granian's ``send`` returns if there is nothing to wait for. granian does not export it.
 TAKEN = "PyEmptyAwaitable"
 send_at_once(LARGE_BYTES, TAKEN)
 TUNNEL = "CONNECT"
-# A line that a WebSocket is to get as one message; what is longer, and no event of a watch is, comes in parts.
+# The longest line that a WebSocket gets as one message. A longer line, which no watch event is, is split.
 LINE_BYTES = 8 << 20
 
 
-def _unmet(req: Request, scope: dict[str, Any]) -> bool:
-    """Whether a client expects what this server does not do: anything but being told to go on, over HTTP/1.1, as in Go."""
+def _unmet_expectation(req: Request, scope: dict[str, Any]) -> bool:
+    """Whether a client expects what this server does not do: anything but 100-continue, over HTTP/1.1, as in Go."""
     said = req.header(b"expect")
     return bool(said) and scope["http_version"] == "1.1" and "100-continue" not in map(str.strip, said.lower().split(","))
 
 
 def _no_tunnel(resp: Response) -> Response:
-    """What a CONNECT is answered that would have been answered well. HTTP opens a tunnel with such an answer, which has no body, so that
-    granian's library ends the connection instead of writing it (RFC 9110, 9.3.6; Go writes it)."""
+    """The response to a CONNECT whose own response would be a success. In HTTP such a response opens a tunnel and
+    has no body, so granian's library would close the connection without writing it (RFC 9110, 9.3.6; Go writes it)."""
     refused = Response(405, [(b"content-length", b"0"), (b"connection", b"close")])
     refused.finish = resp.finish
     return refused
 
 
-class _EnoughError(Exception):
-    """Nothing more of a stream is wanted."""
+class _TooLarge(Exception):
+    """Nothing more of a stream is needed."""
 
 
 Spawn = Callable[[Coroutine[Any, Any, None], Any], None]
@@ -63,18 +64,22 @@ PARKED: Any = object()
 
 
 class App:
-    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable. ``introductions`` say whom connections speak
-    for when a TLS front relays them."""
+    """The ASGI application of one listener.
+
+    ``handler`` answers a request with a response or an awaitable. If a TLS front relays connections,
+    ``introductions`` tell which client a relay speaks for.
+    """
 
     def __init__(
         self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None,
         spoke: Callable[[int], None] = lambda port: None, bounds: Bounds | None = None,
         gives: Callable[[], Awaitable[None] | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """``spoke`` is told the client's port of each request; ``bounds`` are those of what clients send and are sent, the app's own where
-        none are given; ``gives()`` is asked what a task has to wait for before it gives a large answer."""
+        """``spoke`` is called with the client's port of each request. ``bounds`` limit what clients send and are
+        sent; without them the application has its own. ``gives()`` returns what a task has to await before it sends
+        a large response."""
         self.handler, self.read_only, self.introductions, self._spoke = handler, read_only, introductions, spoke
-        self._departures, self._bounds, self._gives = Departures(), bounds or Bounds(), gives
+        self._departures, self._bounds, self._before_large = Departures(), bounds or Bounds(), gives
 
     async def __call__(self, scope: dict, receive, send) -> None:
         rest = self.begin(scope, receive, send)
@@ -82,22 +87,25 @@ class App:
             await rest
 
     def begin(self, scope: dict, receive, send, watcher: Any = None, spawn: Spawn | None = None) -> Coroutine[Any, Any, None] | None:
-        """Answers what can be answered at once, and never waits; returns what is left to do, for a task to run, or None. With ``spawn``
-        a request may be parked instead: ``PARKED`` is returned, and ``watcher`` told of its end, or ``spawn`` what is left to do."""
+        """Answers what can be answered at once, without waiting. Returns the rest of the work for a task to run, or None.
+
+        With ``spawn``, a request may be parked instead: ``PARKED`` is returned, and later ``watcher`` is told of the
+        end of the request, or ``spawn`` is called with the rest of the work.
+        """
         if scope["type"] != "http":
             return self._websocket(scope, receive, send)
         req = request_of(scope, self.read_only)
         client = scope["client"]
         if client:
             req.client = client[0]
-            self._spoke(int(client[1]))  # granian gives a text
+            self._spoke(int(client[1]))  # granian gives the port as text
         if self.introductions is not None:
             _introduce(req, self.introductions)
         source, tunnel = None, False
         if req.method not in READ_METHODS:
             source, tunnel = inlet(req, receive, self._bounds), req.method == TUNNEL
             req.incoming = None if source.ended else source
-        unmet = source is not None and _unmet(req, scope)
+        unmet = source is not None and _unmet_expectation(req, scope)
         resp = Response(417, [(b"connection", b"close")]) if unmet else self.handler(req)
         left = None if tunnel else sent(req, resp, send)
         if left is None:
@@ -106,29 +114,29 @@ class App:
                 return PARKED
             return self._later(req, resp, source or Inlet(receive), send)
         if source is not None and not source.ended and not req.has_header(b"expect"):
-            return _all((*left, source.drain()))
-        return _all(left) if left else None
+            return _await_all((*left, source.drain()))
+        return _await_all(left) if left else None
 
     def answer_later(self, parked: ParkedRequest, result: Result) -> None:
-        """Has a task answer a request that was put down."""
+        """Starts a task that answers a parked request."""
         parked.spawn(self._later(parked.req, result, Inlet(parked.receive), parked.send), parked.watcher)
 
     def send_later(self, parked: ParkedRequest, left: Iterable[Awaitable[None]]) -> None:
-        """Has a task await what is left of its answer."""
-        parked.spawn(_all(left), parked.watcher)
+        """Starts a task that awaits the rest of a parked request's response."""
+        parked.spawn(_await_all(left), parked.watcher)
 
     @staticmethod
     def refuse(send) -> Coroutine[Any, Any, None] | None:
-        """Answers 429, whatever is asked, before anybody has looked at it. Returns what is left to do, as ``begin``."""
+        """Answers 429 without looking at the request. Returns the rest of the work, as ``begin`` does."""
         resp = respond.too_many_requests(1)
         left = (
             send({"type": "http.response.start", "status": resp.status, "headers": resp.headers}),
             send({"type": "http.response.body", "body": resp.body}),
         )
-        return None if all(type(one).__name__ == TAKEN for one in left) else _all(left)
+        return None if all(type(one).__name__ == TAKEN for one in left) else _await_all(left)
 
     async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
-        _works_for(req)
+        _set_tenant(req)
         if isinstance(result, Response):
             resp = result
         else:
@@ -144,7 +152,7 @@ class App:
             except asyncio.CancelledError:
                 if not left:
                     raise
-                # There is nobody to answer; the chain has given back what was taken.
+                # The client is gone; the filter chain has released what the request held.
                 task.uncancel()
                 source.close()
                 return
@@ -153,9 +161,9 @@ class App:
             resp = _no_tunnel(resp)
         try:
             if resp.stream is None:
-                await _all(_whole(req, resp, send))
+                await _await_all(_send_whole(req, resp, send))
             else:
-                if not req.long_running and (others := self._gives()) is not None:
+                if not req.long_running and (others := self._before_large()) is not None:
                     await others
                 started = send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
                 await started
@@ -167,13 +175,13 @@ class App:
             if resp.finish is not None:
                 resp.finish()
         if not source.ended and not req.has_header(b"expect"):
-            source.release()  # what nobody reads any more must not wait for the rest of it
+            source.release()  # a body that nobody reads any more must not count while the rest of it arrives
             await source.drain()
         source.close()
 
     def _websocket(self, scope: dict, receive, send) -> Coroutine[Any, Any, None]:
-        """A WebSocket handshake goes through the same chain as a GET, and as far as that goes at once, in the same turn: it is as long a
-        head. Returns what is left to do."""
+        """Runs a WebSocket handshake through the same filter chain as a GET, as far as it goes at once, in this
+        turn: its head may be as long. Returns the rest of the work."""
         query = scope["query_string"]
         req = WebSocketRequest(scope["path"], query.decode("latin-1") if query else "", scope["headers"], scope.get("subprotocols") or ())
         req.raw_path = scope["raw_path"].decode("latin-1")
@@ -185,43 +193,47 @@ class App:
         if self.introductions is not None:
             _introduce(req, self.introductions)
         req.read_only_port = self.read_only
-        return self._shaken(req, self.handler(req), client, receive, send)
+        return self._answer_handshake(req, self.handler(req), client, receive, send)
 
-    async def _shaken(self, req: WebSocketRequest, result: Result, client: Any, receive, send) -> None:
-        """What is no upgrade is answered as HTTP, so that the client sees the Status it would have seen; a stream (a watch) is sent as one
-        text message a line."""
-        _works_for(req)
+    async def _answer_handshake(self, req: WebSocketRequest, result: Result, client: Any, receive, send) -> None:
+        """Answers a handshake that is not upgraded as HTTP, so that the client sees the same Status as over HTTP. A
+        stream (a watch) is sent as one text message per line."""
+        _set_tenant(req)
         resp: Any = result if isinstance(result, Response) else await result
         task = asyncio.current_task()
         assert task is not None
-        messages, whose = Messages(req.peer, task.cancel), (client[0], 0 if req.peer is not None else int(client[1])) if client else None
-        if whose is not None:
-            self._bounds.gathered.open[whose] = messages
+        messages = Messages(req.peer, task.cancel)
+        client_key = (client[0], 0 if req.peer is not None else int(client[1])) if client else None
+        if client_key is not None:
+            self._bounds.gathered.open[client_key] = messages
         try:
-            await receive()  # that there is a handshake
+            await receive()  # the message that announces the handshake
             if isinstance(resp, Upgrade):
                 await _converse(resp, _Socket(receive, send, messages))
             else:
-                await _unconverted(req, resp, _Socket(receive, send, messages), send)
+                await _answer_unupgraded(req, resp, _Socket(receive, send, messages), send)
         finally:
-            if whose is not None:
-                self._bounds.gathered.open.pop(whose, None)
+            if client_key is not None:
+                self._bounds.gathered.open.pop(client_key, None)
             if resp.finish is not None:
                 resp.finish()
 
 
-def _works_for(req: Request) -> None:
-    """This task: for the user, or while nobody knows who that is, the credential."""
+def _set_tenant(req: Request) -> None:
+    """Makes this task work for the request's user, or for its credential while the user is unknown
+    (``kas.meta.fairqueue``)."""
     works_for(tenant(req.user.name) if req.user is not None else hash(req.raw_header(b"authorization")))
 
 
-async def _unconverted(req: WebSocketRequest, resp: Response, socket: _Socket, send) -> None:
-    """The answer to a handshake that is none to a handshake; 400 for one that is large, as lists may be."""
+async def _answer_unupgraded(req: WebSocketRequest, resp: Response, socket: _Socket, send) -> None:
+    """Sends a response to a handshake that is not an upgrade; 400 in place of a response that is large, as lists may
+    be."""
     headers = [h for h in resp.headers if h[0] != b"content-length"]
     body = resp.body
     if resp.stream is not None:
-        if resp.status == 200 and len(headers) == len(resp.headers) and req.info.verb != "list":  # it goes on and on
-            # Browsers end a handshake that has asked for a subprotocol and is granted none; where there is one there is no choice.
+        if resp.status == 200 and len(headers) == len(resp.headers) and req.info.verb != "list":  # a watch
+            # Browsers abort a handshake that requested a subprotocol and got none; if only one was requested it can
+            # only be that one.
             chosen = req.subprotocols[0] if len(req.subprotocols) == 1 else ""
             await _converse(Upgrade(chosen, _lines(resp.stream), lambda: None), socket)
             return
@@ -236,7 +248,7 @@ async def _unconverted(req: WebSocketRequest, resp: Response, socket: _Socket, s
 
 
 async def _collected(stream: Stream) -> bytes:
-    """A stream's bytes, no more of them than show that they are too many."""
+    """The bytes of a stream, read no further than shows that they are too many."""
     pieces: list[bytes] = []
     size = 0
 
@@ -245,15 +257,16 @@ async def _collected(stream: Stream) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > UNCONVERTED_BYTES:
-            raise _EnoughError
+            raise _TooLarge
 
-    with contextlib.suppress(_EnoughError):
+    with contextlib.suppress(_TooLarge):
         await stream(keep)
     return b"".join(pieces)
 
 
 def _introduce(req: Request, introductions: Introductions) -> None:
-    """Puts the client in the place of the relay that speaks for it. An address that stands for nobody has shown nothing."""
+    """Replaces a relay's address by the client that the relay speaks for. An unknown address counts as a client that
+    has shown no certificate."""
     who = introductions.of(req.client)
     req.scheme = "https"
     if who is None:
@@ -262,21 +275,24 @@ def _introduce(req: Request, introductions: Introductions) -> None:
         req.client, req.peer = who.client, who
 
 
-def _whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:
-    """Sends an answer; returns what is still to be awaited, in order."""
+def _send_whole(req: Request, resp: Response, send) -> Sequence[Awaitable[None]]:
+    """Sends a response. Returns the awaitables that are still to be awaited, in order."""
     head, body = whole(req, resp, send)
     return () if type(head) is type(body) and type(body).__name__ == TAKEN else (head, body)
 
 
-async def _all(left: Iterable[Awaitable[None]]) -> None:
+async def _await_all(left: Iterable[Awaitable[None]]) -> None:
     for one in left:
         await one
 
 
 class _Pieces:
-    """Writes the pieces of an answer (``kas.request.http.Write``); ``begin`` is as ``begin_of`` says. ``started`` is what ``send`` gave for
-    the head of the answer ``resp``, for which nobody ever waits: granian gives the like where it has taken a piece, and a future where it
-    has to wait for the client. The future sends its piece once it is awaited."""
+    """Writes the pieces of a response (``kas.request.http.Write``); ``begin`` behaves as ``begin_of`` says.
+
+    ``started`` is what ``send`` returned for the head of ``resp``, which never has to wait. granian returns an
+    object of the same type if it has taken a piece, and a future if it has to wait for the client; the future sends
+    its piece once it is awaited.
+    """
 
     __slots__ = ("_nothing", "_resp", "_send")
 
@@ -298,7 +314,8 @@ class _Pieces:
 
 
 async def _stream(resp: Response, source: Inlet, pieces: _Pieces, leaving: Leaving) -> None:
-    """Runs the stream until it ends by itself or the client is gone, and its turn has come among all that are."""
+    """Runs the response's stream until it ends, or until the client is gone and the task's turn to be cancelled has
+    come."""
 
     task = asyncio.current_task()
     assert task is not None and resp.stream is not None
@@ -323,7 +340,7 @@ async def _stream(resp: Response, source: Inlet, pieces: _Pieces, leaving: Leavi
         log.warning("a stream was cut: %s", e.message)
         raise
     except Exception:
-        # The head has left: all that can be said is that the answer is not complete.
+        # The head has been sent: closing the connection is the only way to show that the response is incomplete.
         log.exception("apiserver panic'd in the middle of an answer")
         raise
     finally:
@@ -356,7 +373,7 @@ class _Socket:
         await self.say({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
 
     def say(self, message: dict[str, Any]) -> Awaitable[None]:
-        """A message of ASGI."""
+        """Sends an ASGI message."""
         return self._send(message)
 
 
@@ -369,8 +386,8 @@ async def _converse(upgrade: Upgrade, socket: _Socket) -> None:
     try:
         code = await upgrade.talk(socket)
     except asyncio.CancelledError:
-        # The end of the server cancels, and that of the client. A goodbye may never be taken any more, and would hold up the end;
-        # this is the root of its task, so returning is all there is to do.
+        # The task is cancelled when the server ends or the client is gone. A close message might never be taken and
+        # would delay the end. This is the root of the task, so it can simply return.
         return
     except BaseException:
         if not socket.closed:
@@ -381,7 +398,7 @@ async def _converse(upgrade: Upgrade, socket: _Socket) -> None:
 
 
 def _lines(stream: Stream) -> Conversation:
-    """A stream of lines as a conversation: every line a text message, until the stream ends or the client closes."""
+    """A stream of lines as a conversation: each line is a text message, until the stream ends or the client closes."""
 
     async def talk(socket: Socket) -> int:
         rest = b""

@@ -1,7 +1,8 @@
-"""What bodies, and answers that are whole, may hold of a worker's memory, and how slowly bodies may come.
+"""Bounds on the memory that request bodies and complete responses hold in a worker, and on how slowly bodies may arrive.
 
-Bodies up to ``FREE_BYTES`` are bounded by the number of requests in flight and cost nothing here. Of larger ones every byte that is held,
-from its arrival to the end of its request, counts against the user and against the worker. What nobody reads is never held.
+Bodies of up to ``FREE_BYTES`` are bounded by the number of requests in flight and are not counted here. Each byte of
+a larger one counts against the user and the worker, from its arrival to the end of its request. A body that nobody
+reads is never held.
 """
 
 from __future__ import annotations
@@ -20,43 +21,50 @@ FREE_BYTES = 64 << 10
 WORKER_BYTES, USER_BYTES = 256 << 20, 64 << 20
 RETRY_AFTER_S = 1
 
-# A body may pause for so long, has so long to begin with, and then keeps this pace on average.
+# A body may pause for PATIENCE_S, has as long to begin with, and must then keep this average rate.
 PATIENCE_S, BYTES_PER_S = 10.0, 16 << 10
 
 
 class Budget:
-    """Bytes held, over all and by user name. Administrators have as much again for themselves as all others, with no bound for each of
-    them: they repair a server that others have filled, and a client of theirs that does not read ends none."""
+    """Bytes held, in total and by user name.
+
+    Administrators (system:masters) have a budget of their own, as large as that of all others, without a bound for
+    each user: they repair a server that others have filled, and one of their clients that does not read leaves
+    room for the others.
+    """
 
     def __init__(self, worker_bytes: int = WORKER_BYTES, user_bytes: int = USER_BYTES) -> None:
         self._others, self._masters = _Share(worker_bytes, user_bytes), _Share(worker_bytes, worker_bytes)
 
     @property
     def held(self) -> int:
-        """By all together."""
+        """Bytes held by all users."""
         return self._others.held + self._masters.held
 
     @property
     def by_user(self) -> dict[str, int]:
-        """By each who holds something."""
+        """Bytes held by each user who holds any."""
         return self._masters.by_user | self._others.by_user
 
     def take(self, user: UserInfo | None, size: int, first: bool = False) -> None:
-        """``size`` bytes more. Raises 429 beyond a bound, and then takes nothing. ``first``: whoever holds nothing may hold anything that
-        there is room for, and anything at all when nobody of the same share holds something."""
+        """Claims ``size`` more bytes. Raises 429, and claims nothing, if that exceeds a bound.
+
+        With ``first``, a user who holds nothing may exceed the bound for each user, and the total as well if nobody
+        with the same budget holds anything.
+        """
         self._share(user).take(user.name if user is not None else "", size, first)
 
     def add(self, user: UserInfo | None, size: int) -> None:
-        """``size`` bytes more, whatever the bounds: for what can be refused no more."""
+        """Claims ``size`` more bytes whatever the bounds, for what can no longer be refused."""
         self._share(user).add(user.name if user is not None else "", size)
 
     def check(self, user: UserInfo | None) -> None:
-        """Raises 429 where not a byte more would be given."""
+        """Raises 429 if not a byte more could be claimed."""
         if self.held:
             self._share(user).check(user.name if user is not None else "")
 
     def give_back(self, user: UserInfo | None, size: int) -> None:
-        """What was taken or added is held no longer."""
+        """Releases bytes that were claimed."""
         self._share(user).give_back(user.name if user is not None else "", size)
 
     def _share(self, user: UserInfo | None) -> _Share:
@@ -64,7 +72,7 @@ class Budget:
 
 
 class _Share:
-    """Of administrators, or of all others."""
+    """The budget of administrators, or of all other users."""
 
     __slots__ = ("_most", "_most_each", "by_user", "held")
 
@@ -102,14 +110,16 @@ def _too_many() -> ApiError:
 
 
 class Pace:
-    """Cancels the tasks that read a body which comes too slowly. One timer for all of them, as long as there are any.
+    """Cancels the tasks that read a body which arrives too slowly. They share one timer, which runs while there are any.
 
-    Its clock goes only while the loop does: what a client has sent while the worker was busy, or stopped, is not late."""
+    Its clock counts only time in which the event loop runs: what a client sent while the worker was busy or stopped
+    is not late.
+    """
 
     LOOK_S = 1.0
 
     def __init__(self) -> None:
-        self._coming: dict[asyncio.Task[Any], Inlet] = {}  # since the last look; nearly all are there before the next
+        self._coming: dict[asyncio.Task[Any], Inlet] = {}  # added since the last look; nearly all have ended before the next
         self._reading: dict[asyncio.Task[Any], _Reading] = {}
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -117,14 +127,15 @@ class Pace:
         self._looked_at = 0.0
 
     def add(self, task: asyncio.Task[Any], body: Inlet) -> None:
-        """``task`` reads ``body`` from now on, until ``drop``."""
+        """Watches ``task``, which reads ``body``, until ``drop``."""
         self._coming[task] = body
         if self._timer is None:
             self._looked_at = monotonic()
             self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
 
     def drop(self, task: asyncio.Task[Any]) -> bool:
-        """Whether the task was cancelled because of its body's pace; the cancellation is taken back then."""
+        """Ends the watch. Returns whether the task was cancelled because of the pace of its body, and if so takes
+        the cancellation back."""
         if self._coming.pop(task, None) is None:
             self._reading.pop(task, None)
         if not self._late or task not in self._late:
@@ -163,6 +174,6 @@ class _Reading:
 
 
 def too_slow(multiplexed: bool) -> ApiError:
-    """408; a connection of HTTP/1 ends with it, because the rest of the body is still in it."""
+    """408. It closes an HTTP/1 connection, because the rest of the body is still in it."""
     headers = None if multiplexed else {"connection": "close"}
     return ApiError(408, "Timeout", "the body of the request did not arrive in time", {}, headers)

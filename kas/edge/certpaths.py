@@ -1,6 +1,7 @@
-"""Where the self-made CA and serving certificate lie, and whether they are as they were when they were last looked at.
+"""Where the self-signed CA and the serving certificate are, and whether they are unchanged since they were last checked.
 
-Reading certificates (``certs``) takes a tenth of a later start, and nothing else that is made before workers serve needs what reads them.
+Parsing certificates (``certs``) takes a tenth of a restart, and nothing else that is prepared before workers serve
+needs the library for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ NOTED = "checked.json"
 
 
 class CertPaths(NamedTuple):
-    """PEM files: the authority's certificate and key, the server's certificate and key."""
+    """PEM files: the CA's certificate and key, the server's certificate and key."""
 
     ca_cert: Path
     ca_key: Path
@@ -25,7 +26,7 @@ class CertPaths(NamedTuple):
 
 
 def paths_in(directory: Path, serving: tuple[Path, Path] | None = None) -> CertPaths:
-    """The files of ``directory``; ``serving`` are other places for the server's certificate and key."""
+    """The files in ``directory``. ``serving`` are other places for the server's certificate and key."""
     return CertPaths(directory / "ca.crt", directory / "ca.key", *(serving or (directory / "apiserver.crt", directory / "apiserver.key")))
 
 
@@ -36,14 +37,14 @@ def service_names() -> list[str]:
 
 
 def note(paths: CertPaths, names: list[str], ips: list[str], since: float, until: float) -> None:
-    """Writes down that the files, as they are now, serve ``names`` and ``ips`` between two times (Unix, in seconds)."""
+    """Records that the files, as they are now, serve ``names`` and ``ips`` between two times (Unix, in seconds)."""
     noted = {**_as_now(paths, names, ips), "since": since, "until": until}
     write_whole(paths.ca_cert.with_name(NOTED), json.dumps(noted).encode(), 0o644)
 
 
 def as_noted(paths: CertPaths, names: list[str], ips: list[str], now: float) -> bool:
-    """Whether ``note`` was told of the very same, and ``now`` is one of its times. A file that was put there since, copied, touched or
-    restored is another one."""
+    """Whether ``note`` recorded exactly these files and names, and ``now`` is within its times. A file that has
+    since been replaced, copied, touched or restored counts as another one."""
     try:
         noted = json.loads(paths.ca_cert.with_name(NOTED).read_bytes())
         return noted["since"] <= now < noted["until"] and noted.items() >= _as_now(paths, names, ips).items()

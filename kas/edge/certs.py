@@ -1,8 +1,9 @@
-"""The self-made CA and serving certificate, kept in the data directory.
+"""The self-signed CA and the serving certificate in the data directory.
 
-``ensure`` is idempotent: it makes what is missing, renews a serving certificate that is about to expire, lacks a name asked for or is of
-another CA, and never replaces a CA that is still good, because clients hold it in their kubeconfigs. A certificate whose key is another's
-is as good as none: that is what is left when a process is killed between writing the two.
+``ensure`` is idempotent. It makes what is missing, and renews a serving certificate that is about to expire, lacks a
+requested name or was issued by another CA. It never replaces a CA that is still good, because clients hold it in
+their kubeconfigs. A certificate that does not match its key counts as missing: that is what remains when a process
+is killed between writing the two.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from kas.meta.publickeys import private_key
 RENEW_BEFORE = datetime.timedelta(days=30)
 CA_LIFE = datetime.timedelta(days=3650)
 CERT_LIFE = datetime.timedelta(days=365)
-UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)  # what is said of a file that is no PEM, or of none that is known here
+UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)  # raised for a file that is not PEM, or has a key of an unknown kind
 
 
 def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Path, Path] | None = None) -> CertPaths:
     """Makes sure that ``directory`` holds a CA and a serving certificate for ``names`` and ``ips``.
 
-    ``serving`` are other places for certificate and key. What lies there and is not of this CA is somebody else's and left alone; what
-    is made there has the CA behind it, so that clients may take the one file for both.
+    ``serving`` are other places for certificate and key. A certificate there that this CA did not issue is somebody
+    else's and is left alone. What is made there has the CA appended, so that clients may use the one file for both.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     paths = paths_in(directory, serving)
@@ -45,8 +46,8 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
         write_whole(paths.ca_cert, ca[0].public_bytes(serialization.Encoding.PEM), 0o644)
         if serving is None:
             _forget(paths)
-    elif ca[0].not_valid_before_utc > now:  # it may be today's clock that is wrong, and clients hold the authority
-        import logging  # which a start whose clock is right has no need of here
+    elif ca[0].not_valid_before_utc > now:  # the clock may be wrong now, and clients hold the CA
+        import logging  # not needed by a start whose clock is right
 
         logging.getLogger("kas.certs").warning(
             "%s is not valid before %s, and no client will take the server's certificate until then: set the clock, or remove the file to "
@@ -69,8 +70,8 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
 
 
 def ensure_client(directory: Path, name: str, group: str) -> tuple[bytes, bytes]:
-    """A client certificate of the CA in ``directory`` and its key (PEM), for a user of one group; made anew in time before it expires and
-    when the CA is another."""
+    """Returns a client certificate of the CA in ``directory`` and its key (PEM), for a user of one group. It is
+    renewed before it expires, and when the CA has changed."""
     cert_path, key_path = directory / f"{name}.crt", directory / f"{name}.key"
     now = datetime.datetime.now(datetime.UTC)
     ca = _load(directory / "ca.crt", directory / "ca.key")
@@ -93,7 +94,7 @@ def _forget(paths: CertPaths) -> None:
 
 
 def _load(cert: Path, key: Path):
-    """Certificate and key, None unless both are there, can be read and belong together."""
+    """Certificate and key; None unless both exist, can be parsed and belong together."""
     try:
         found, private = x509.load_pem_x509_certificate(cert.read_bytes()), private_key(key.read_bytes())
     except (FileNotFoundError, *UNREADABLE):
@@ -102,7 +103,8 @@ def _load(cert: Path, key: Path):
 
 
 def _load_ca(cert: Path, key: Path):
-    """As ``_load``; raises OSError for a file that is no PEM: another authority is not made unasked, as a backup may have this one."""
+    """Like ``_load``, but raises OSError for a file that is not PEM: a damaged CA is not replaced unasked, as a
+    backup may have it."""
     if cert.exists() and key.exists():
         for path, read in ((cert, x509.load_pem_x509_certificate), (key, private_key)):
             try:
@@ -116,14 +118,14 @@ def _load_ca(cert: Path, key: Path):
 def _issued(cert: x509.Certificate, ca: x509.Certificate) -> bool:
     try:
         cert.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature):  # another name, another kind of key, another key
+    except (ValueError, TypeError, InvalidSignature):  # another name, kind of key, or key
         return False
     return True
 
 
 def _lasts(cert: x509.Certificate, ca: x509.Certificate, now: datetime.datetime) -> bool:
-    """Whether this CA has issued it, and for a while to come. One that is not valid yet was made while the clock was ahead; where the CA is
-    not either, it is no worse than another would be."""
+    """Whether this CA issued the certificate and it stays valid for a while. One that is not valid yet was made
+    while the clock was ahead; if the CA is not valid yet either, a new one would be no better."""
     if not _issued(cert, ca) or cert.not_valid_after_utc < now + RENEW_BEFORE:
         return False
     return cert.not_valid_before_utc <= now or ca.not_valid_before_utc > now
@@ -162,7 +164,7 @@ def _sign(ca, subject: x509.Name, key, now: datetime.datetime, usage: x509.Objec
     key_usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
     builder = builder.add_extension(key_usage, critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-    with contextlib.suppress(x509.ExtensionNotFound):  # an authority of somebody else's need not say which key it is
+    with contextlib.suppress(x509.ExtensionNotFound):  # another CA need not carry a key identifier
         ski = ca_cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ski), critical=False)
     return builder.sign(ca_key, hashes.SHA256())

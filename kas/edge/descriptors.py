@@ -1,13 +1,15 @@
-"""What keeps the listeners from running out of descriptors, and gets them out of it.
+"""Keeps the listeners from running out of file descriptors, and recovers from it.
 
-Three steps, because the TLS listener below takes connections without a bound until their handshakes are done (10 s at most; only then
-do they count), and once accepting has failed it never accepts again, nor closes what it has (granian 2.8.7):
+Three steps are needed. The TLS listener accepts connections without a bound until their handshakes are done (10 s at
+most; only then do they count), and once accepting has failed it never accepts again, nor closes what it has (granian
+2.8.7):
 
-- a connection that says nothing stays in the kernel (``TCP_DEFER_ACCEPT``);
-- when few descriptors are left, the kernel drops what opens new connections (a filter on the listening socket): clients try again;
-- when connections wait for ``STUCK_S`` though there is room for them, or none is left at all, and not one was accepted in the second half
-  of that, the worker ends and is replaced. (That some wait at every look says nothing: so they do where they come faster than a busy
-  machine takes them.)
+- A connection that sends nothing stays in the kernel (``TCP_DEFER_ACCEPT``).
+- When few descriptors are left, the kernel drops packets that open connections (a filter on the listening socket),
+  and clients try again.
+- The worker ends and is replaced when connections wait for ``STUCK_S`` although there is room for them, or no
+  descriptor is left at all, and none was accepted in the second half of that time. (That some wait at every look
+  shows nothing: that is so whenever they come faster than a busy machine accepts them.)
 """
 
 from __future__ import annotations
@@ -28,40 +30,45 @@ from time import monotonic
 
 log = logging.getLogger("kas.edge")
 
-SILENT_S = 3600  # how long the kernel keeps a connection that says nothing
-# What the kernel keeps of what a client sent and nobody has read yet (it takes up to twice as much, its own records included), and how long
-# it tries to be rid of what it has to send.
+SILENT_S = 3600  # how long the kernel keeps a connection that sends nothing
+# How much the kernel keeps of what a client sent and nobody has read (it takes up to twice as much, its own records
+# included), and how long it tries to deliver what was sent to the client.
 RECEIVED_BYTES, UNTAKEN_MS = 128 << 10, 60_000
-UNSENT_BYTES = 512 << 10  # what it takes of an answer beyond what is on its way to the client
+UNSENT_BYTES = 512 << 10  # how much the kernel takes of a response beyond what is in flight to the client
 STUCK_S = 3.0
-# A listener takes some ten thousand connections a second at most; with room for those of a quarter of a second each fifth look will do.
+# A listener accepts some ten thousand connections a second at most. While there is room for those of a quarter of a
+# second, every fifth look is enough.
 SELDOM, COMING = 5, 4096
-LOOK_S, EMPTY_LOOKS = 0.02, 3  # how often a socket's buffer is seen empty until it is taken for sent
-TAKES_S = 3.0  # whose other side has taken nothing for so long is not waited for
+LOOK_S, EMPTY_LOOKS = 0.02, 3  # seconds between looks at a socket's buffer, and how often it must be seen empty to count as sent
+TAKES_S = 3.0  # a peer that has taken nothing for so long is not waited for
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27  # <asm-generic/socket.h>
 BPF_RET = 0x06
 
 
 def unsent(fds: Iterable[int] | None = None) -> set[int]:
-    """Which of the process's sockets, or of those in ``fds``, hold bytes that the other side has not taken."""
+    """The sockets of the process, or those of ``fds``, with bytes that the peer has not taken."""
     found = set()
     count = array("i", [0])
     for fd in map(int, os.listdir("/dev/fd")) if fds is None else fds:
         try:
             if stat.S_ISSOCK(os.fstat(fd).st_mode) and fcntl.ioctl(fd, termios.TIOCOUTQ, count) == 0 and count[0]:
-                # Of a listening socket that was made deaf, and of a connection that was reset, the count means nothing.
+                # For a listening socket that was shut down, and for a connection that was reset, the count has no
+                # meaning.
                 with socket.socket(fileno=os.dup(fd)) as s:
                     s.getpeername()
                 found.add(fd)
-        except OSError:  # closed meanwhile, a listening one, or nobody is at its other end
+        except OSError:  # closed meanwhile, listening, or without a peer
             continue
     return found
 
 
 async def sent() -> None:
-    """Waits until what the sockets hold now has been taken, but not for those who take nothing (``TAKES_S``). Of an answer that is given to
-    the listener as a whole most is in its own buffers, which it drops when it is stopped (hyper's graceful shutdown, granian 2.8.7); while
-    there is something in them the kernel's are never empty for long."""
+    """Waits until the peers have taken what the sockets hold now, apart from peers that take nothing for ``TAKES_S``.
+
+    A response that was given to the listener as a whole is mostly in the listener's own buffers, which it drops when
+    it is stopped (hyper's graceful shutdown, granian 2.8.7). While they are not empty the kernel's buffers are never
+    empty for long.
+    """
     waiting, began = dict.fromkeys(unsent(), EMPTY_LOOKS), monotonic()
     taken = {fd: (_taken(fd), began) for fd in waiting}
     while waiting:
@@ -75,13 +82,14 @@ async def sent() -> None:
 
 
 def held() -> dict[int, int]:
-    """Which sockets hold what the other side has not taken, and what changes when it takes something."""
+    """The sockets with data that the peer has not taken, each with a number that changes when the peer takes
+    something."""
     return {fd: _taken(fd) for fd in unsent()}
 
 
 def _taken(fd: int) -> int:
-    """What tells whether the other side takes something: how many bytes it has acknowledged (tcpi_bytes_acked), of a socket of this machine
-    how many lie before it."""
+    """A number that changes when the peer takes something: the bytes that it has acknowledged (tcpi_bytes_acked), or
+    for a Unix socket the bytes that are pending."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as s:
         if s.family != socket.AF_UNIX:
             return int(struct.unpack_from("=Q", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128), 120)[0])
@@ -92,17 +100,21 @@ def _taken(fd: int) -> int:
 
 
 def wait_for_words(s: socket.socket) -> None:
-    """Connections to the listening socket ``s`` are accepted once they have sent something, where the system can wait for it."""
+    """Makes connections to the listening socket ``s`` be accepted only once they have sent something, where the
+    system supports it."""
     if hasattr(socket, "TCP_DEFER_ACCEPT"):
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENT_S)
 
 
 def hold_little(s: socket.socket) -> None:
-    """The kernel keeps less than it likes to of what clients of the listening socket ``s`` sent and nobody has read yet, and of answers
-    that a client does not take half a MiB, no longer than a minute: the connection ends; so does that of one that is gone. (A client that
-    asks again and again and reads nothing, known or not, had 4 MB of the kernel for as long as it liked. To keep less of answers by a
-    smaller buffer, 256 KiB or 1 MiB, bounds what is on its way as well, and made a list of 3.4 MB a third or a quarter dearer to everybody;
-    this does not.)"""
+    """Limits what the kernel holds for each client of the listening socket ``s``: of what the client sent and nobody
+    has read, and of responses that it does not take, half a MiB and no longer than a minute. After that the
+    connection ends, also that of a client that is gone.
+
+    (Before, a client that kept sending requests and read nothing, authenticated or not, held 4 MB of kernel memory
+    for as long as it liked. A smaller send buffer, 256 KiB or 1 MiB, would also bound what is in flight and made a
+    list of 3.4 MB cost a third or a quarter more for every client; this does not.)
+    """
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
@@ -111,25 +123,29 @@ def hold_little(s: socket.socket) -> None:
 
 
 class Gate:
-    """Shuts out new connections while more than ``most`` descriptors are open. ``glance`` is called some twenty times a second, in
-    the loop; ``give_up`` once, when a listener does not accept any more. The ``sockets`` are the listeners'."""
+    """Shuts out new connections while more than ``most`` descriptors are open.
+
+    ``sockets`` are the listeners'. ``glance`` is to be called some twenty times a second in the event loop.
+    ``give_up`` is called once, when a listener no longer accepts.
+    """
 
     def __init__(self, sockets: Sequence[socket.socket], most: int, give_up: Callable[[], None]) -> None:
         self._sockets, self._most, self._give_up = sockets, most, give_up
         self.shut = False
         self._stuck_since: float | None = None
-        self._there: set[int] | None = None  # sockets that were open when it had been half as long
+        self._there: set[int] | None = None  # the sockets that were open at half of that time
         self._near, self._glances = True, 0
         self._closed = False
 
     def close(self) -> None:
-        """Nobody is let in any more: the listeners are about to stop. Where the system has no such filter, who comes waits till the end."""
+        """Shuts out all new connections, because the listeners are about to stop. Where the system has no such
+        filter, clients that connect wait until the end."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._filter(True)
 
     def glance(self) -> None:
-        """Looks, but only now and then while there is room for more than can come in between."""
+        """Looks, but only now and then while there is more room than can be taken in between."""
         self._glances += 1
         if self._closed:
             return
@@ -137,7 +153,7 @@ class Gate:
             self.look()
 
     def look(self) -> None:
-        """Some microseconds: the lowest free number is about the count of those in use, and never more."""
+        """Takes some microseconds: the lowest free number is about the count of those in use, and never more."""
         try:
             lowest = os.dup(self._sockets[0].fileno()) if self._sockets else 0
             if lowest:
@@ -147,7 +163,7 @@ class Gate:
         self._near = lowest > self._most - COMING
         if self.shut != (lowest > (self._most * 7 // 8 if self.shut else self._most)):
             self._turn()
-        # Between the two a listener waits for its own connections to end, as it should.
+        # Between the two bounds a listener rightly waits for its own connections to end.
         if (lowest == sys.maxsize or lowest < self._most * 3 // 4) and any(_waiting(s) for s in self._sockets):
             self._stuck()
         else:
@@ -169,7 +185,7 @@ class Gate:
             self._give_up()
 
     def _accepted(self, before: set[int]) -> bool:
-        """Whether a connection to one of the listeners is open that was not ``before``."""
+        """Whether a connection to one of the listeners is open that is not in ``before``."""
         ports = {s.getsockname()[1] for s in self._sockets}
         return any(_local_port(fd) in ports for number, fd in _open_sockets().items() if number not in before)
 
@@ -188,8 +204,8 @@ class Gate:
 
 
 def _open_sockets() -> dict[int, int]:
-    """The sockets of this process by the numbers that the system gives each of them once, with a descriptor; none where no descriptor is
-    left to look with. A microsecond or two each."""
+    """The sockets of this process by inode, each with a descriptor; empty if no descriptor is left to look with.
+    Takes a microsecond or two for each."""
     found = dict[int, int]()
     try:
         fds = os.listdir("/dev/fd")
@@ -204,7 +220,7 @@ def _open_sockets() -> dict[int, int]:
 
 
 def _local_port(fd: int) -> int:
-    """0 for a socket that has none, or is gone."""
+    """The local port of a socket; 0 if it has none, or is closed."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as s:
         if s.family in (socket.AF_INET, socket.AF_INET6):
             return int(s.getsockname()[1])

@@ -1,26 +1,34 @@
-"""Whose request is begun next when they come faster than they are answered, or wait for seats.
+"""The order in which a worker begins requests that arrive faster than they are answered, or that wait for seats.
 
-Granian hands requests over from a thread of its own. All that came since the loop looked last are begun in one turn of it, in the order in
-which they came, as long as that is short: finding out who asks, and that there is no seat, costs about as much as a small answer, and a
-flood that comes at once would have that done for all of it before anybody else is looked at. So what is not begun when a turn has taken its
-time, or while somebody waits for seats, is put down by credential, and one of each is begun in turn; then others are heard. What a
-credential is worth, and who waits how long then, is for the filters; who they let act as others with it is as many as those, and so is an
-authenticating proxy, which names its users.
+Granian hands requests over from a thread of its own. Each turn of the event loop begins everything that has arrived,
+in order of arrival, as long as that is quick. Authenticating a request and finding no seat for it costs about as
+much as a small response, so a burst must not be processed as a whole before other clients' requests are looked at.
+Requests that a turn has no time left to begin, and those that arrive while others wait for seats, are queued by
+credential. Each credential is a flow, and the flows are served in turn, one request each. How much a credential may
+use, and how long its requests then wait for seats, is decided by the filters. A credential used for impersonation is
+one flow for each user it impersonates; an authenticating proxy is one flow for each user it names.
 
-Turns are long while all requests are one user's (nobody gains by shorter ones), and short while there are several. Then who has nothing put
-down is begun before those who have, and who has four times as much put down as all others together floods: of his, one a turn is begun, and
-only when the one before has ended or had ``HOLD_S`` for it, and not while a large answer is given to another; before it, and before it is
-answered at length, the processor is offered to the other threads, and who came meanwhile is begun first. Granian's threads, which read
-and write for everybody in the order of arrival, would otherwise get to run when the kernel takes the processor away, some milliseconds
-later, and whatever they have in hand by then is the flood's; so would seats, the store's next commit and what waits to be written to
-clients.
+A turn is long (``TURN_S``) while all requests are one user's, because nobody gains from shorter turns, and short
+(``SHARED_TURN_S``) while several users send requests. With several users:
 
-A head is as large as a client likes, up to 256 KiB, and a connection of HTTP/2 sends 100 of them at once, long before anybody knows whose
-they are. So what is put down has a bound in bytes: beyond it large heads are refused, and ordinary ones wait as ever.
+- Flows that had nothing queued are served before those that had.
+- A flow with more than four times as many pending requests as all others together is a flood. A turn begins one
+  request of it, and only after the flood's previous request has ended or has run for ``HOLD_S``, and not while a
+  large response is being sent to another user.
+- Before a request of the flood is begun, and before a large response is sent to it, the event loop yields the
+  processor to other threads, and the requests that arrived in the meantime are begun first. Granian's threads read
+  and write for all clients in order of arrival. Without the yield they would run only when the kernel preempts the
+  event loop, some milliseconds later, and would then be busy with the flood's requests; so would the seats, the
+  store's next commit and the queue of responses to be written.
 
-What is given to granian's thread faster than it can write lies before what is answered next (``kas.edge.writelag``). So while it is behind,
-only those are begun that have nothing put down, of credentials that were good a moment ago first, and refusals wait as well. Credentials
-that nobody knows count by their connection: who makes up another one for each request would come anew with each.
+The head of a request may have up to 256 KiB, and an HTTP/2 connection sends 100 of them at once, long before the
+client is authenticated. The heads of queued requests are therefore bounded in bytes: beyond the bound, requests with
+large heads are refused with 429, and those with ordinary heads are queued as usual.
+
+Responses that are given to granian's thread faster than it writes them delay every later response
+(``kas.edge.writelag``). While that thread lags behind, only flows that had nothing queued are served, those with a
+recently valid credential first, and refusals wait as well. Requests with an unknown credential are told apart by
+connection; otherwise a client could become a new flow with each request by making up a new credential.
 """
 
 from __future__ import annotations
@@ -42,34 +50,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kas.edge")
 
-TURN_S = 0.02  # of the loop, after which what comes is put down; a hundred GETs take half of it
-SHARED_TURN_S = 0.0003  # the same while several users ask: half a dozen GETs
-BEGUN = 8  # of those put down, in a turn that took no longer
-HANDS = 2  # how often the processor is offered for it: to the thread that reads and writes, and to the one that hands over what was read
-HOLD_S = 0.002  # how long one of who floods may take until the next of his is begun beside it, and a large answer to another
-LONGEST_S = 0.005  # but no longer than this after the one before
-STEPS = 2  # of the loop, until what came meanwhile is answered: it is begun, and its task takes the first step
-FLOOD = 4  # times what all others have to come: one a turn costs two who ask alike more than half of what both could have
-UNASKED = 7 * BATCH  # answers of those who have nothing put down, beyond the usual, before it is asked whether they are written
-PUT_DOWN_S = 0.005  # of a turn, for finding out whose what came is: 25,000 that came at once held the loop for a second
-HEADS_BYTES = 32 << 20  # of heads that are put down; beyond that only small ones are
+TURN_S = 0.02  # length of a turn of the event loop, after which requests are queued; a hundred GETs take half of it
+SHARED_TURN_S = 0.0003  # the same while several users send requests: half a dozen GETs
+QUEUED_PER_TURN = 8  # queued requests that one turn begins, unless it or the work between turns took too long
+YIELDS = 2  # times the processor is yielded: once for the thread that reads and writes, once for the one that hands requests over
+HOLD_S = 0.002  # how long the flood's next request waits for its previous one, and for a large response to another user
+LONGEST_S = 0.005  # the longest wait for that response, from the start of the flood's previous request
+STEPS = 2  # turns of the event loop until a new arrival is answered: one begins it, the next runs the first step of its task
+# A flow with this many times the pending requests of all others is a flood. With 1, two users who send the same load
+# would lose more than half of their throughput, because a flood is limited to one request a turn.
+FLOOD_FACTOR = 4
+UNPROBED = 7 * BATCH  # responses to flows with nothing queued, beyond the usual batch, before the write lag is checked
+ENQUEUE_S = 0.005  # of a turn, for reading heads and queueing them: 25,000 requests that arrived at once held the event loop for a second
+HEADS_BYTES = 32 << 20  # of heads of queued requests; beyond that only small heads are queued
 SMALL_HEAD = 4 << 10
 
 
 class GranianRequest(Protocol):
-    """A request as granian hands it over. ``scope`` is made anew whenever it is asked for."""
+    """A request as granian hands it over. ``scope`` is built anew on each access."""
 
     @property
     def scope(self) -> dict[str, Any]:
-        """ASGI's."""
+        """The ASGI scope."""
 
     @property
     def proto(self) -> Exchange:
-        """What receives and sends."""
+        """The exchange's ``receive`` and ``send``."""
 
 
-class _Dismissed:
-    """What is left of a request that is to be refused: its head is not kept."""
+class _Refused:
+    """What is kept of a request that is to be refused: its exchange, but not its head."""
 
     __slots__ = ("proto",)
 
@@ -77,32 +87,35 @@ class _Dismissed:
         self.proto = proto
 
     def done(self) -> None:
-        """As granian's."""
+        """Has the signature of granian's; there is nothing left to release."""
 
     def err(self, error: BaseException) -> None:
-        """As granian's, which answers for what is dropped."""
+        """Has the signature of granian's, which ends an exchange that is dropped unanswered."""
         log.error("a request was not refused: %s", error)
 
 
 class RequestTask(Protocol):
-    """What is left to do of a request that was begun: its task."""
+    """The task that runs the rest of a request that was begun."""
 
     def done(self) -> bool:
-        """Whether that is done."""
+        """Whether the task has ended."""
 
     def add_done_callback(self, told: Callable[[Any], object], /) -> object:
-        """``told`` is called once it is."""
+        """Calls ``told`` with the task when it has ended."""
 
 
-Begin = Callable[[Any, dict[str, Any] | None], RequestTask | None]  # without a scope: it is to be refused
+Begin = Callable[[Any, dict[str, Any] | None], RequestTask | None]  # without a scope the request is refused
 Shows = Callable[[bytes, str, "bytes | None"], "Hashable | None"]
 Arrived = tuple[Begin, "Introductions | None", Any]
-PutDown = tuple[Begin, Any, dict[str, Any], int, int]  # with its size, and its connection where its credential is not known, else 0
+Queued = tuple[Begin, Any, dict[str, Any], int, int]  # with the size of its head, and its connection if the credential is unknown, else 0
 
 
 class Dispatcher:
-    """``crowded()`` is true while requests of this worker wait for seats, ``shared()`` while several users ask. Bounded by what granian
-    has open, as its own queue is."""
+    """Begins the requests of one worker's event loop in the order that the module describes.
+
+    ``crowded()`` is true while requests of this worker wait for seats, ``shared()`` while several users send
+    requests. The queues are bounded by the number of requests that granian has open, as granian's own queue is.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
@@ -112,59 +125,69 @@ class Dispatcher:
         shows: Shows = lambda certificates, named, wanted: None, naming: Sequence[bytes] = (),
         spoke: Callable[[int], object] = lambda port: None,
     ) -> None:  # fmt: skip
-        """``knows(header)`` is whether this Authorization header was good a moment ago, ``acts(header, name)`` whether it was with this
-        Impersonate-User header, ``lone()`` whether, while one user asks, nobody was refused lately either: what was given to him lies
-        before nobody else's. ``strangers()`` is how many requests so far came of nobody known. ``shows(key, name, wanted)`` is who was let
-        in with these certificates a moment ago, with that user named by a proxy and that Impersonate-User header (None for none), None for
-        nobody; proxies name users in the first of the headers ``naming`` that is not empty. ``spoke`` is told the client's port of each
-        request that is put down: it may be long until it is begun, and its connection is no silent one."""
+        """Take the callbacks that tell what the filters have learnt about clients.
+
+        - ``knows(header)``: whether this Authorization header was valid a moment ago.
+        - ``acts(header, name)``: whether it was accepted with this Impersonate-User header.
+        - ``lone()``: whether, while one user sends requests, no request was refused lately either. Nobody else's
+          responses then wait behind that user's.
+        - ``strangers()``: the number of unauthenticated requests so far.
+        - ``shows(key, name, wanted)``: an identity for the user who was authenticated a moment ago with these client
+          certificates, the user that a proxy named and that Impersonate-User header (None if there is none); None if
+          there was no such user. Proxies name the user in the first header of ``naming`` that is not empty.
+        - ``spoke(port)``: called with the client's port for each request that is queued. It may be long until the
+          request is begun, and its connection must not count as unused.
+        """
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
         self._lone, self._alone = lone, False  # and whether it was when the last turn began
         self._shows, self._naming, self._spoke = shows, tuple(naming), spoke
-        self._knows, self._acts, self._behind = knows, acts, WriteLag(loop, self._written, clock)
-        self._due = False  # whether a turn is to come
-        self._anew = False  # whether that was asked for before who came anew, and goes on in a task, has one
-        self._come: deque[Arrived] = deque()
-        self._flows: OrderedDict[int, deque[PutDown]] = OrderedDict()  # by credential, who is next first
-        self._fresh: OrderedDict[int, None] = OrderedDict()  # those of them of whom none has been begun since they had nothing put down
-        self._good: OrderedDict[int, None] = OrderedDict()  # those of these whose credential is known
-        self._let: dict[int, int] = {}  # by credential, how many were begun while granian's thread was behind, until it came by
-        self._dismissed: deque[tuple[Begin, _Dismissed]] = deque()  # to be refused
-        self._strangers = UnauthenticatedShare(strangers, clock)
-        self._timer: asyncio.TimerHandle | None = None  # until the end of the rest of those
-        self._passed = 0  # how many of these were begun while others were next
-        self._waiting = self._bytes = 0  # how many there are in all of them, and of how many bytes
-        self._ended = 0.0  # when the last turn did that began what was put down
-        self._last: RequestTask | None = None  # of the flood's, the one that was begun last
-        self._beside = 0.0  # when another one may be begun beside it
-        self._other: RequestTask | None = None  # of the others', the one that began to give a large answer last
-        self._until = 0.0  # how long the flood waits for that
-        self._held = False  # only the flood's is left, and waits for that
-        self._going: dict[int, int] = {}  # by credential, how many go on that were begun since nobody waited for seats
+        self._knows, self._acts, self._write_lag = knows, acts, WriteLag(loop, self._written, clock)
+        self._due = False  # whether a turn is scheduled
+        self._deferred = False  # whether the scheduled turn is put off once, for the first step of a fresh request's task
+        self._arrivals: deque[Arrived] = deque()
+        self._flows: OrderedDict[int, deque[Queued]] = OrderedDict()  # by credential; the next one to serve is first
+        self._fresh: OrderedDict[int, None] = OrderedDict()  # flows of which nothing has been begun since they were empty
+        self._valid: OrderedDict[int, None] = OrderedDict()  # those of ``_fresh`` whose credential is known to be valid
+        self._begun_in_lag: dict[int, int] = {}  # by credential: requests begun since granian's thread fell behind
+        self._to_refuse: deque[tuple[Begin, _Refused]] = deque()  # to be refused
+        self._unauthenticated = UnauthenticatedShare(strangers, clock)
+        self._timer: asyncio.TimerHandle | None = None  # fires when unauthenticated requests may be begun again
+        self._fresh_in_a_row = 0  # how many requests of fresh flows were begun while another flow was next
+        self._queued = self._heads_bytes = 0  # requests in all flows, and the bytes of their heads
+        self._ended = 0.0  # when the last turn that began queued requests ended
+        self._flood_task: RequestTask | None = None  # the flood's request that was begun last
+        self._flood_next_at = 0.0  # when another one of the flood may be begun alongside it
+        self._large_response: RequestTask | None = None  # the task of another user that began to send a large response last
+        self._large_response_until = 0.0  # how long the flood waits for that task
+        self._flood_waits = False  # only the flood has requests queued, and it waits
+        self._unfinished: dict[int, int] = {}  # by credential: unfinished requests that were begun while others waited for seats
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
-        """``begin(request, scope)`` is called in a turn of the loop, this one or a later one, without a scope for what is to be refused; it
-        does not raise. From any thread."""
-        self._come.append((begin, introductions, request))
+        """Hands over a request, to be begun in this turn of the event loop or a later one.
+
+        ``begin(request, scope)`` is called in the event loop, without a scope for a request that is to be refused;
+        it must not raise. May be called from any thread.
+        """
+        self._arrivals.append((begin, introductions, request))
         if not self._due:
             self._due = True
             self._loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        if self._anew:
-            self._anew = False
+        if self._deferred:
+            self._deferred = False
             self._loop.call_soon(self._turn)
             return
         self._due = False
         try:
             self._begin_some()
-        finally:  # whatever became of one of them, the others are begun
+        finally:  # whatever happens to one of them, the others are begun
             if not self._due:
-                if self._come or (self._flows and not self._held and not self._stops()):
+                if self._arrivals or (self._flows and not self._flood_waits and not self._all_wait()):
                     self._due = True
                     self._loop.call_soon(self._turn)
-                elif (self._dismissed or self._strangers.waiting) and self._timer is None and not self._far():
-                    self._timer = self._loop.call_later(self._strangers.rests(), self._rested)
+                elif (self._to_refuse or self._unauthenticated.waiting) and self._timer is None and not self._lagging():
+                    self._timer = self._loop.call_later(self._unauthenticated.rests(), self._rested)
 
     def _rested(self) -> None:
         self._timer = None
@@ -172,82 +195,85 @@ class Dispatcher:
             self._due = True
             self._turn()
 
-    def _stops(self) -> bool:
-        """Whether nothing of what is put down may be begun until others have written what they were given."""
-        return self._far() and not self._good and (not self._fresh or self._far(BATCH))
+    def _all_wait(self) -> bool:
+        """Whether no queued request may be begun until granian's thread has written what it was given."""
+        return self._lagging() and not self._valid and (not self._fresh or self._lagging(BATCH))
 
-    def _far(self, more: int = 0) -> bool:
-        return not self._alone and self._behind.far(more)
+    def _lagging(self, more: int = 0) -> bool:
+        return not self._alone and self._write_lag.far(more)
 
     def _written(self) -> None:
-        self._let.clear()
+        self._begun_in_lag.clear()
         self._resume()
 
     def _resume(self, _: object = None) -> None:
-        self._held = False
-        if (self._flows or self._dismissed or self._strangers.waiting) and not self._due:
+        self._flood_waits = False
+        if (self._flows or self._to_refuse or self._unauthenticated.waiting) and not self._due:
             self._due = True
             self._loop.call_soon(self._turn)
 
     def _begin_some(self) -> None:
-        come, clock, crowded = self._come, self._clock, self._crowded
+        arrivals, clock, crowded = self._arrivals, self._clock, self._crowded
         began = clock()
         length = SHARED_TURN_S if self._shared() else TURN_S
         self._alone = length == TURN_S and bool(self._lone())
-        if not self._flows and not self._dismissed and not self._strangers.many(began):
+        if not self._flows and not self._to_refuse and not self._unauthenticated.many(began):
             self._ended = began
-            until, count, behind = began + length, 0, self._behind
-            if behind.given < UNASKED or not self._far(UNASKED):
-                while come and not crowded():
-                    begin, _, request = come.popleft()
-                    going = begin(request, scope := request.scope)
+            until, count, write_lag = began + length, 0, self._write_lag
+            if write_lag.given < UNPROBED or not self._lagging(UNPROBED):
+                while arrivals and not crowded():
+                    begin, _, request = arrivals.popleft()
+                    task = begin(request, scope := request.scope)
                     count += 1
-                    if (count >= UNASKED and not self._alone) or clock() > until:
+                    if (count >= UNPROBED and not self._alone) or clock() > until:
                         break
                 if count:
-                    behind.given += count
-                    if going is None and scope.get("method") == "GET":
-                        behind.over = request.proto
-                if not come:
+                    write_lag.given += count
+                    if task is None and scope.get("method") == "GET":
+                        write_lag.over = request.proto
+                if not arrivals:
                     return
-        self._put_all_down()
-        self._go_on(began, length)
+        self._enqueue_arrivals()
+        self._begin_queued(began, length)
 
-    def _put_all_down(self) -> None:
-        come, clock = self._come, self._clock
-        until = clock() + PUT_DOWN_S
-        while come:
-            self._put_down(*come.popleft())
+    def _enqueue_arrivals(self) -> None:
+        arrivals, clock = self._arrivals, self._clock
+        until = clock() + ENQUEUE_S
+        while arrivals:
+            self._enqueue(*arrivals.popleft())
             if clock() > until:  # the rest is looked at in the next turn
                 break
 
-    def _put_down(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
+    def _enqueue(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
         scope = request.scope
-        if introductions is None and scope["client"]:  # a front's relays have no ports
+        if introductions is None and scope["client"]:  # relays of the TLS front have no ports
             self._spoke(int(scope["client"][1]))
         size = _size(scope)
-        if size > SMALL_HEAD and self._bytes + size > HEADS_BYTES and scope["type"] == "http":
-            self._dismissed.append((begin, _Dismissed(request.proto)))
+        if size > SMALL_HEAD and self._heads_bytes + size > HEADS_BYTES and scope["type"] == "http":
+            self._to_refuse.append((begin, _Refused(request.proto)))
             return
-        key, good = self._credential(scope, introductions)
-        connection = 0 if good else _connection(scope)
-        self._bytes += size
-        if connection and self._strangers.knows(connection):
-            self._strangers.add(connection, (begin, request, scope, size, connection))
+        key, valid = self._credential(scope, introductions)
+        connection = 0 if valid else _connection(scope)
+        self._heads_bytes += size
+        if connection and self._unauthenticated.knows(connection):
+            self._unauthenticated.add(connection, (begin, request, scope, size, connection))
             return
         waiting = self._flows.get(key)
         if waiting is None:
             waiting = self._flows[key] = deque()
             self._fresh[key] = None
-            if good and self._let.get(key, 0) < BEGUN:
-                self._good[key] = None
+            if valid and self._begun_in_lag.get(key, 0) < QUEUED_PER_TURN:
+                self._valid[key] = None
         waiting.append((begin, request, scope, size, connection))
-        self._waiting += 1
+        self._queued += 1
 
     def _credential(self, scope: dict[str, Any], introductions: Introductions | None) -> tuple[int, bool]:
-        """What tells clients apart before it is known who they are, and whether it is known to be good: the credential where it is, with
-        whom it acts as, else the certificates, with whom their proxy names, else the connection where a credential is shown; without one
-        the certificates, else the address. A hash, whose key is the process's own."""
+        """A hash that identifies the client before it is authenticated, and whether its credential is known to be valid.
+
+        It is made of the first of these that applies: a valid Authorization header, with the user it impersonates;
+        valid client certificates, with the users that a proxy names and impersonates; the connection, for an unknown
+        Authorization header; the client certificates; the client's address. Hashes are keyed per process.
+        """
         client, naming = scope["client"], self._naming
         credential = wanted = None
         names: dict[bytes, bytes] = {}
@@ -274,149 +300,154 @@ class Dispatcher:
             return hash(address), False
         return hash(who.client if certificates is None else certificates.key), False
 
-    def _go_on(self, began: float, length: float) -> None:
-        """Begins some of what was put down, none where this turn has taken its time, one where what was begun before does so in tasks."""
+    def _begin_queued(self, began: float, length: float) -> None:
+        """Begins some queued requests: none if this turn has used up its time, one if the work between turns took
+        that long."""
         now, shared = self._clock(), length < TURN_S
-        if self._going and not self._crowded():
-            self._going = {}
+        if self._unfinished and not self._crowded():
+            self._unfinished = {}
         if now - began <= length:
             until = now + length
-            left = 1 if began - self._ended > length else BEGUN
-            gave_way = flooded = anew = False
-            while left and self._flows and now <= until and not self._stops():
+            left = 1 if began - self._ended > length else QUEUED_PER_TURN
+            yielded = flooded = fresh_task = False
+            while left and self._flows and now <= until and not self._all_wait():
                 key = self._next(shared)
                 fresh = shared and key in self._fresh
-                if anew and not fresh and self._passed < BEGUN:
-                    break  # who came anew and goes on in a task takes his first step before others are begun
-                if shared and self._floods(key):
+                if fresh_task and not fresh and self._fresh_in_a_row < QUEUED_PER_TURN:
+                    break  # The new flow's request continues in a task, which takes its first step before others are begun.
+                if shared and self._is_flood(key):
                     if key in self._fresh:
-                        del self._fresh[key]  # he has come anew, but in numbers
-                        self._good.pop(key, None)
+                        del self._fresh[key]  # new, but already a flood
+                        self._valid.pop(key, None)
                         continue
-                    if flooded or self._holds(now):
+                    if flooded or self._flood_must_wait(now):
                         if len(self._flows) == 1:
                             break
                         self._flows.move_to_end(key)
                         continue
-                    if not gave_way:
-                        gave_way = True
-                        for _ in range(HANDS):
+                    if not yielded:
+                        yielded = True
+                        for _ in range(YIELDS):
                             self._give_way()
-                        self._put_all_down()
-                        continue  # who came meanwhile is first
+                        self._enqueue_arrivals()
+                        continue  # flows that arrived in the meantime come first
                     flooded = True
-                anew = (self._begin(key) is not None and fresh) or anew
+                fresh_task = (self._begin(key) is not None and fresh) or fresh_task
                 left -= 1
                 now = self._clock()
-            self._anew = anew and self._due
-            if (self._dismissed or self._strangers.waiting) and not self._strangers.rests():
-                self._begin_strangers()
+            self._deferred = fresh_task and self._due
+            if (self._to_refuse or self._unauthenticated.waiting) and not self._unauthenticated.rests():
+                self._begin_unauthenticated()
         self._ended = now
 
-    def _begin_strangers(self) -> None:
-        """Begins some of what came of nobody known, and refuses some of those that are to be refused."""
-        strangers, began = self._strangers, self._clock()
-        for _ in range(BEGUN):
-            if self._far():
+    def _begin_unauthenticated(self) -> None:
+        """Begins some unauthenticated requests, and refuses some of those that are to be refused."""
+        strangers, began = self._unauthenticated, self._clock()
+        for _ in range(QUEUED_PER_TURN):
+            if self._lagging():
                 break
             if strangers.waiting:
                 begin, request, scope, size, connection = strangers.next()
-                self._bytes -= size
+                self._heads_bytes -= size
                 before = strangers.count()
-                going = begin(request, scope)
+                task = begin(request, scope)
                 strangers.began(connection, before)
-                self._gave(going, request, scope)
-            elif self._dismissed:
-                begin, request = self._dismissed.popleft()
+                self._note_given(task, request, scope)
+            elif self._to_refuse:
+                begin, request = self._to_refuse.popleft()
                 begin(request, None)
-                self._behind.given += 1
+                self._write_lag.given += 1
             else:
                 break
         strangers.took(self._clock() - began)
 
     def _next(self, shared: bool) -> int:
-        """Whose request is next: while there are several users who has come anew, but not for ever."""
-        if self._far():
-            return next(iter(self._good or self._fresh))
-        return next(iter(self._fresh if shared and self._fresh and self._passed < BEGUN else self._flows))
+        """The flow to serve next. While there are several users, fresh flows come first, but at most ``QUEUED_PER_TURN`` times
+        in a row."""
+        if self._lagging():
+            return next(iter(self._valid or self._fresh))
+        return next(iter(self._fresh if shared and self._fresh and self._fresh_in_a_row < QUEUED_PER_TURN else self._flows))
 
-    def _floods(self, key: int) -> bool:
-        """Whether he has several times as much to come as all others together: put down, or begun and waiting for seats, as far as that
-        can be told. Of users who ask for as much as one another none does."""
-        count = len(self._flows[key]) + self._going.get(key, 0)
-        return BEGUN < count > FLOOD * (self._waiting + sum(self._going.values()) - count)
+    def _is_flood(self, key: int) -> bool:
+        """Whether a flow has several times as many requests as all others together, counting those queued and those
+        begun that wait for seats, as far as that is known. Users who send equal loads are never floods."""
+        count = len(self._flows[key]) + self._unfinished.get(key, 0)
+        return QUEUED_PER_TURN < count > FLOOD_FACTOR * (self._queued + sum(self._unfinished.values()) - count)
 
-    def _holds(self, now: float) -> bool:
-        """Whether the flood has to wait: for the one of it that was begun last, or for what is given to others. Who is held alone needs no
-        turn until then."""
-        both = (self._last, self._beside), (self._other, self._until)
-        going = {one: until for one, until in both if one is not None and now < until and not one.done()}
-        if not going:
+    def _flood_must_wait(self, now: float) -> bool:
+        """Whether the flood has to wait: for its request that was begun last, or for a large response to another
+        user. If only the flood has requests queued, no turn is needed until then, and one is scheduled."""
+        both = (self._flood_task, self._flood_next_at), (self._large_response, self._large_response_until)
+        pending = {one: until for one, until in both if one is not None and now < until and not one.done()}
+        if not pending:
             return False
-        if not self._held and len(self._flows) == 1:
-            self._held = True
-            for one in going:
+        if not self._flood_waits and len(self._flows) == 1:
+            self._flood_waits = True
+            for one in pending:
                 one.add_done_callback(self._resume)
-            self._loop.call_later(max(going.values()) - now, self._resume)
+            self._loop.call_later(max(pending.values()) - now, self._resume)
         return True
 
     def gives(self) -> Awaitable[None] | None:
-        """The running task is about to give a large answer, which the thread that reads for everybody encrypts and writes in one go.
-        Returns what it has to wait for before, None for all but the flood's: who came while that was made is heard, and what can be
-        answered at once goes first. While others' are given the flood waits."""
+        """Returns what the running task has to await before it sends a large response; None for every task but the flood's.
+
+        Granian's thread, which reads for all clients, encrypts and writes such a response in one go. The flood's
+        task lets requests that arrived in the meantime go first, as far as they can be answered at once. While
+        another user's large response is sent, the flood waits.
+        """
         task = asyncio.current_task()
         assert task is not None
-        if task is self._last:
+        if task is self._flood_task:
             return self._others_first() if self._shared() else None
-        self._other, self._until = task, min(self._clock() + HOLD_S, self._beside - HOLD_S + LONGEST_S)
+        self._large_response, self._large_response_until = task, min(self._clock() + HOLD_S, self._flood_next_at - HOLD_S + LONGEST_S)
         return None
 
     async def _others_first(self) -> None:
-        for _ in range(HANDS):
+        for _ in range(YIELDS):
             self._give_way()
         for _ in range(STEPS):
             await asyncio.sleep(0)
 
-    def _gave(self, going: RequestTask | None, request: GranianRequest, scope: dict[str, Any]) -> None:
-        self._behind.given += 1
-        if going is None and scope.get("method") == "GET":
-            self._behind.over = request.proto
+    def _note_given(self, task: RequestTask | None, request: GranianRequest, scope: dict[str, Any]) -> None:
+        self._write_lag.given += 1
+        if task is None and scope.get("method") == "GET":
+            self._write_lag.over = request.proto
 
     def _begin(self, key: int) -> RequestTask | None:
-        flows, fresh, floods = self._flows, self._fresh, self._floods(key)
-        self._passed = self._passed + 1 if key in fresh and len(fresh) < len(flows) else 0
+        flows, fresh, floods = self._flows, self._fresh, self._is_flood(key)
+        self._fresh_in_a_row = self._fresh_in_a_row + 1 if key in fresh and len(fresh) < len(flows) else 0
         waiting = flows.pop(key)
         fresh.pop(key, None)
-        self._good.pop(key, None)
-        put_down = waiting.popleft()
-        self._waiting -= 1
+        self._valid.pop(key, None)
+        queued = waiting.popleft()
+        self._queued -= 1
         if waiting:
             flows[key] = waiting
-        begin, request, scope, size, connection = put_down
-        if connection and self._strangers.knows(connection):  # by now
-            self._strangers.add(connection, put_down)
+        begin, request, scope, size, connection = queued
+        if connection and self._unauthenticated.knows(connection):  # it may have become one of these while it was queued
+            self._unauthenticated.add(connection, queued)
             return None
-        self._bytes -= size
-        if self._far():
-            self._let[key] = self._let.get(key, 0) + 1
-        before = self._strangers.count()
-        going = begin(request, scope)
-        self._strangers.began(connection, before)
-        self._gave(going, request, scope)
-        if going is not None and self._crowded():
-            self._going[key] = self._going.get(key, 0) + 1
-            going.add_done_callback(partial(_gone, self._going, key))
+        self._heads_bytes -= size
+        if self._lagging():
+            self._begun_in_lag[key] = self._begun_in_lag.get(key, 0) + 1
+        before = self._unauthenticated.count()
+        task = begin(request, scope)
+        self._unauthenticated.began(connection, before)
+        self._note_given(task, request, scope)
+        if task is not None and self._crowded():
+            self._unfinished[key] = self._unfinished.get(key, 0) + 1
+            task.add_done_callback(partial(_finished, self._unfinished, key))
         if floods:
-            self._last, self._beside = going, self._clock() + HOLD_S
-        return going
+            self._flood_task, self._flood_next_at = task, self._clock() + HOLD_S
+        return task
 
 
-def _gone(going: dict[int, int], key: int, _: object) -> None:
-    left = going.get(key, 0) - 1
+def _finished(unfinished: dict[int, int], key: int, _: object) -> None:
+    left = unfinished.get(key, 0) - 1
     if left > 0:
-        going[key] = left
+        unfinished[key] = left
     else:
-        going.pop(key, None)
+        unfinished.pop(key, None)
 
 
 def _connection(scope: dict[str, Any]) -> int:
@@ -424,7 +455,7 @@ def _connection(scope: dict[str, Any]) -> int:
 
 
 def _size(scope: dict[str, Any]) -> int:
-    """What a head takes: its path and query are kept as bytes and as text."""
+    """The memory that a head takes; path and query are kept both as bytes and as text."""
     size = 2 * (len(scope["path"]) + len(scope["query_string"]))
     for name, value in scope["headers"]:
         size += len(name) + len(value)

@@ -1,12 +1,13 @@
-"""What a listener is made of, from granian, without what granian's own command line needs.
+"""The parts of granian that a listener needs, without those of granian's command line.
 
-The package's ``__init__`` loads that, too: process pools, logging's configuration, pickle; 15 ms of CPU at each start and 1.6 MiB of a
-worker. So its modules are imported below a package that is only a place, and which is gone afterwards: who imports granian in the same
-program gets all of it.
+The package's ``__init__`` also loads process pools, logging configuration and pickle, which costs 15 ms of CPU time
+at each start and 1.6 MiB per worker. Its modules are therefore imported below an empty package object, which is
+removed afterwards, so that a program that imports granian itself gets all of it.
 
-It brings an allocator of its own, jemalloc, which gives freed memory back when it is next used, so that after a flood a worker that has
-little to do keeps what the flood took. A thread of its does so at any time, where that is asked for when it is loaded. A fork ends the
-thread, so it is loaded by who uses it.
+granian has an allocator of its own, jemalloc, which returns freed memory to the system only on later use; after a
+flood, an idle worker would keep the memory that the flood took. With a background thread, which must be requested
+when the library is loaded, it returns memory at any time. A fork ends that thread, so each process that uses granian
+loads it for itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from types import ModuleType
 
 @contextlib.contextmanager
 def bare_package(name: str) -> Iterator[None]:
-    """Inside, the modules of a package that is not loaded are imported without its ``__init__``. Raises ModuleNotFoundError."""
+    """Imports the modules of a package without its ``__init__`` while the context is open, unless the package is
+    loaded already. Raises ModuleNotFoundError."""
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is None:
         yield
@@ -36,13 +38,14 @@ def bare_package(name: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-# The prefix is that of Rust's jemalloc; an operator's own settings stand.
+# The prefix is the one that Rust's jemalloc has. An operator's own setting is left as it is.
 ALLOCATOR, GIVES_BACK = "_RJEM_MALLOC_CONF", "background_thread:true"
 
 
 @contextlib.contextmanager
 def giving_back() -> Iterator[None]:
-    """What is loaded inside gives back freed memory by a thread of its own; programs that are started later know nothing of it."""
+    """Makes an allocator that is loaded inside return freed memory in a background thread. Programs that are started
+    later do not inherit the setting."""
     if ALLOCATOR in os.environ:
         yield
         return

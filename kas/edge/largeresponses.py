@@ -1,5 +1,6 @@
-"""Answers that are large and whole: they are given to the connection piece by piece, as it takes them, and what is left of them counts
-against the user who asked. Handed over at once, the HTTP server would keep each for as long as its client does not read."""
+"""Large responses with a complete body are given to the connection piece by piece, as it takes them, and what is
+left counts against the user's budget. If a response were handed over as a whole, the HTTP server would hold it for
+as long as its client does not read."""
 
 from __future__ import annotations
 
@@ -13,17 +14,21 @@ from kas.meta.offload import LARGE as LARGE_BYTES
 from kas.request.http import Request, Response, Write, taken
 
 PIECE_BYTES = 256 << 10
-# What its request holds of flow control is given back when it has left, but after so long in any case: clients that do not read hold up
-# nobody for longer.
+# The request's seat in flow control is released when the response has been sent, but after this time in any case, so
+# that clients that do not read hold up nobody for longer.
 LEAVES_S = 0.02
-WRITES = frozenset(("POST", "PUT", "PATCH"))  # a client that was told 429 would write again
-# What a handshake for a WebSocket that becomes none is answered with at most: that cannot be sent in pieces.
+WRITES = frozenset(("POST", "PUT", "PATCH"))  # a client that got 429 would repeat its write
+# The largest response to a WebSocket handshake that is not upgraded: it cannot be sent in pieces.
 UNCONVERTED_BYTES = 1 << 20
 
 
 def bounded(req: Request, resp: Response, read: Budget, written: Budget) -> Response:
-    """The answer itself; one that is large and whole as a stream that holds its share of a budget until it has ended, or 429 where there is
-    no room for what was read. What was written is told all the same, and counts for the next write (``Inlet.read``)."""
+    """Returns ``resp``, or a stream in its place if its body is large.
+
+    The stream holds its size in a budget until it has ended. The response to a read becomes 429 if the budget is
+    exhausted. The response to a write is sent nevertheless; its size counts when the user's next write is admitted
+    (``Inlet.read``).
+    """
     if resp.stream is not None or len(resp.body) <= LARGE_BYTES or req.method == "HEAD":
         return resp
     body, user, size, held = resp.body, req.user, len(resp.body), resp.finish
@@ -48,7 +53,7 @@ def bounded(req: Request, resp: Response, read: Budget, written: Budget) -> Resp
                     await write(body[at : at + PIECE_BYTES])
                 await taken(write, body[last:])
         except TimeoutError:
-            # The head has left: the connection ends without the answer's end.
+            # The head has been sent: the connection is closed before the end of the body.
             raise timeout(f"{req.path}: the answer was not taken in time", 0) from None
 
     out = Response(resp.status, [*resp.headers, (b"content-length", str(size).encode())], stream=run)

@@ -1,7 +1,8 @@
 """One granian listener inside the worker's own event loop.
 
-granian's public entry points spawn processes of their own; kas has one loop per worker with the store's callbacks on it,
-so the listener is started the way ``granian.server.embed`` starts its single worker, with our options.
+granian's public entry points spawn processes of their own. kas has one event loop per worker, with the store's
+callbacks on it, so the listener is started the way ``granian.server.embed`` starts its single worker, with kas's
+options.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from kas.edge.granianparts import (
 )
 from kas.meta.records import NamedTuple
 
-# granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours. At the limit it stops to accept,
-# and new connections wait in the kernel; where descriptors ended first its accepting would never begin again.
+# granian counts connections, not requests; an open watch holds one. (Max-in-flight is a filter.) At the limit it stops
+# accepting and new connections wait in the kernel; if it ran out of descriptors instead, it would never accept again.
 CONNECTIONS = 60_000
 FEWEST_CONNECTIONS = 16
 BACKLOG = 4096
-STREAMS = 100  # at once on one HTTP/2 connection, as upstream; clients open another for more
-# What a client may send before it is read: upstream's for a stream, less than upstream's for a connection (25 MB). Until the head of a
-# request has been accepted nothing is read.
+STREAMS = 100  # at once on one HTTP/2 connection, as in kube-apiserver; clients open another connection for more
+# What a client may send before it is read. The window of a stream is kube-apiserver's; that of a connection is smaller
+# than kube-apiserver's (25 MB). Nothing is read before the head of a request has been accepted.
 STREAM_WINDOW, CONNECTION_WINDOW = 256 << 10, 1 << 20
-# Of one connection of HTTP/1, head included. Upstream's heads may have 1 MiB; a client holds as much for the 30 s a head may take.
+# The read buffer of an HTTP/1 connection, the head of a request included. kube-apiserver takes heads of up to 1 MiB; a
+# client can hold this much for the 30 s that a head may take.
 HEAD_BYTES = 256 << 10
 
 
 class TLSFiles(NamedTuple):
-    """PEM files of certificate and key, and the oldest version of TLS that is spoken."""
+    """PEM files of certificate and key, and the oldest TLS version that is accepted."""
 
     cert: str
     key: str
@@ -49,7 +51,8 @@ class TLSFiles(NamedTuple):
 
 
 class HTTP(NamedTuple):
-    """``mode`` is "auto" (HTTP/1.1 and 2) or "1"; ``streams``: requests at once on an HTTP/2 connection, 0 = the default."""
+    """``mode`` is "auto" (HTTP/1.1 and 2) or "1". ``streams`` is the number of concurrent requests on an HTTP/2
+    connection, 0 for the default."""
 
     mode: str = "auto"
     streams: int = 0
@@ -59,8 +62,8 @@ DEFAULT = HTTP()
 
 
 class _Scheduler(CallbackScheduler):
-    """Whom granian hands requests over to: ``arrive(request)``, from a thread of its own. (Its own schedulers make a coroutine of each
-    request and step it; what is answered at once needs none.)"""
+    """The scheduler to which granian hands requests, calling ``arrive(request)`` in a thread of its own. (granian's
+    own schedulers create a coroutine for each request and step it; a request that is answered at once needs none.)"""
 
     __slots__ = ()
 
@@ -73,10 +76,11 @@ class _Scheduler(CallbackScheduler):
 
 
 class Listener:
-    """Accepts on one address (SO_REUSEPORT: the kernel spreads connections over the workers) until ``stop``.
+    """Accepts connections at one address until ``stop``. With SO_REUSEPORT the kernel spreads connections over the workers.
 
-    ``fd``: a bound socket, which becomes the listener's, instead of an address. ``connections``: how many may be open at once.
-    ``turns`` says when requests are begun; listeners of a loop share them.
+    ``fd`` is a bound socket to listen on in place of an address; the listener takes ownership of it. ``connections``
+    is how many may be open at once. ``turns`` decides when requests are begun; the listeners of an event loop share
+    it.
     """
 
     def __init__(
@@ -91,16 +95,16 @@ class Listener:
         self.stopped: Any = None
 
     def start(self, worker_id: int) -> None:
-        """Starts to accept, in the running loop; ``worker_id`` is granian's number for the worker."""
+        """Starts accepting in the running event loop. ``worker_id`` is granian's number for the worker."""
         loop = asyncio.get_running_loop()
         app, turns = self.app, self.turns or Dispatcher(loop)
-        running: dict[Any, asyncio.Task] = {}  # the loop itself holds its tasks weakly
+        running: dict[Any, asyncio.Task] = {}  # the event loop holds only weak references to its tasks
 
         def begin(watcher: Any, scope: dict[str, Any] | None) -> asyncio.Task | None:
             proto = watcher.proto
             try:
                 rest = app.begin(scope, proto.receive, proto.send, watcher, spawn) if scope is not None else app.refuse(proto.send)
-            except BaseException as exc:  # the request's root: granian logs the error and ends the connection
+            except BaseException as exc:  # the root of the request: granian logs the error and closes the connection
                 watcher.err(exc)
                 return None
             if rest is None:
@@ -125,7 +129,7 @@ class Listener:
 
         sock = self._socket()
         t = self.tls
-        # granian's own type stub does not list the arguments of the version it comes with.
+        # granian's type stub does not list the arguments of the version it comes with.
         make: Any = ASGIWorker
         ssl: tuple[Any, ...] = (
             (True, t.cert, t.key, None, t.min_version, None, [], False) if t else (False, None, None, None, "tls1.2", None, [], False)
@@ -150,7 +154,7 @@ class Listener:
 
     def _socket(self) -> tuple[Any, Any]:
         if self.uds:
-            before = os.umask(0o177)  # nobody else may open it before its mode is set
+            before = os.umask(0o177)  # so that no other user can open it before its mode is set
             try:
                 return None, UnixSocketSpec(self.uds, BACKLOG, 0o600).build()
             finally:
@@ -158,11 +162,11 @@ class Listener:
         if self.fd < 0:
             return SocketSpec(self.host, self.port, BACKLOG), None
         holder: Any = SocketHolder
-        return None, holder(self.fd, False, min(BACKLOG, self.connections // 2))  # what it may take in one go
+        return None, holder(self.fd, False, min(BACKLOG, self.connections // 2))  # how many it may accept in one go
 
     def deaf(self) -> bool:
-        """Whether the supervisor took its socket from the port. Granian has stopped to look at anything then, and ``stopped`` is never
-        told; before ``stop`` only, which gives the descriptor back."""
+        """Whether the supervisor has shut down the listener's socket. granian then no longer looks at anything, and
+        ``stopped`` is never set. Only to be called before ``stop``, which closes the descriptor."""
         if self.fd < 0:
             return False
         with socket.socket(fileno=os.dup(self.fd)) as s:

@@ -1,10 +1,12 @@
-"""Ends WebSockets whose clients send messages that do not end: the HTTP server below gathers the pieces of each, up to 64 MiB (granian
-2.8.7; measured: 605 MB for ten connections), and nobody hears of it before the last one has come.
+"""Ends WebSockets whose clients send messages without end.
 
-What is gathered is what the kernel, or the TLS front, says has come over the connection since its last message was handed on.
+The HTTP server gathers the fragments of a message, up to 64 MiB (granian 2.8.7; measured: 605 MB for ten
+connections), and passes nothing on before the last one has arrived. What it has gathered is estimated from what has
+arrived over the connection, according to the kernel or the TLS front, since the last message was passed on.
 
-They say as well that a client has gone, which nobody hears either while a backend does not take its last message: its end stands behind
-what it has sent. Such a conversation would last as long as the backend likes, with both connections and all that lies between them.
+The kernel and the front also tell when a client has disconnected. A conversation whose backend does not take the
+client's last message cannot see that, because the end is queued behind the message; it would last as long as the
+backend likes, with both connections and all data between them.
 """
 
 from __future__ import annotations
@@ -25,19 +27,23 @@ log = logging.getLogger("kas.edge")
 
 GATHERED_BYTES = 64 << 20  # by all WebSockets of a worker
 LOOK_EVERY_S = 1.0
-# The head of a frame and of a TLS record; what else may have come between two looks.
+# The header of a frame and of a TLS record; and what else may have arrived between two looks.
 AROUND, SLACK = 64, 64 << 10
-# struct tcp_info of Linux: tcpi_bytes_received, of 64 bits.
+# struct tcp_info of Linux: tcpi_bytes_received, 64 bits.
 _RECEIVED_AT, _INFO_BYTES = 128, 136
-LAST_LOOKS = 30  # for which what a client that has gone said last may be on its way
+LAST_LOOKS = 30  # for which the last data of a client that has disconnected may be on its way
 
 Client = tuple[str, int]
 
 
 class Messages:
-    """Of one WebSocket: what was handed on since the last look, and how much had come by then that belonged to finished messages. ``relay``
-    is who knows how much has come, where that is the TLS front; ``left`` is what it was told of. ``end`` ends the conversation, ``gone`` is
-    how many looks ago the client had gone and nothing has been handed on since. Of a ``stream`` of bytes nothing is gathered."""
+    """What is known of one WebSocket: the bytes passed on since the last look (``size``), and the bytes that had
+    arrived by then and belong to finished messages (``done``).
+
+    ``relay`` knows how much has arrived if the TLS front relays the connection; ``left`` is derived from its last
+    answer. ``end`` ends the conversation. ``gone`` is for how many looks the client has been disconnected with
+    nothing passed on. For a ``stream`` of bytes nothing is gathered.
+    """
 
     __slots__ = ("done", "end", "fd", "gone", "left", "relay", "size", "stream")
 
@@ -46,34 +52,36 @@ class Messages:
         self.end, self.gone, self.stream = end, 0, stream
 
     def add(self, size: int) -> None:
-        """One more was handed on."""
+        """Records that a message of ``size`` bytes was passed on."""
         self.size += size + AROUND
 
     def unfinished(self, received: int, gone: bool = False) -> int:
-        """How much of what has come is of no message that was handed on, or is of none at all, such as pings."""
+        """The bytes that have arrived and belong to no message that was passed on, or to no message at all, such as
+        pings."""
         size, self.size = self.size, 0
         self.gone = self.gone + 1 if gone and not size else 0
-        # What is around records and messages is not known better, and may be forgotten once something was handed on.
+        # The overhead of records and frames is not known exactly, and may be forgotten once a message was passed on.
         left = max(0, received - self.done - (size + size // 16 + SLACK if size else 0))
         self.done = received - left
         return left
 
     def told(self, received: int, gone: bool) -> None:
-        """So much had come when the front was asked, and the client had ``gone`` or not."""
+        """Takes the front's answer: how many bytes had arrived, and whether the client had disconnected."""
         left = self.unfinished(received, gone)
         self.left = 0 if self.stream else left
 
 
 class MessageLimit:
-    """``open`` are the WebSockets, and streams of bytes, of a worker by their clients; who serves them adds and takes away."""
+    """Bounds what is gathered for all WebSockets of a worker. ``open`` has its WebSockets and byte streams by
+    client; their handlers add and remove them."""
 
     def __init__(self, most: int = GATHERED_BYTES) -> None:
         self.open: dict[Client, Messages] = {}
         self._most = most
 
     def due(self) -> Awaitable[int] | None:
-        """Looks, where there is something to look at; and asks the front what has come over the connections that it relays, for the next
-        look."""
+        """Runs a look, if there is anything to look at, and asks the front for the counts of the connections it
+        relays, for the next look."""
         if not self.open:
             return None
         for m in self.open.values():
@@ -89,8 +97,9 @@ class MessageLimit:
         return ended
 
     def look(self) -> int:
-        """Ends those with the longest unfinished messages as long as all of them together are too long; returns how many. For a thread:
-        some microseconds a WebSocket, and a descriptor where there are new ones."""
+        """Ends the WebSockets with the longest unfinished messages while all of them together exceed the limit;
+        returns how many were ended. To be run in a thread: some microseconds for each WebSocket, and for each
+        descriptor if there are new WebSockets."""
         known = list(self.open.items())
         if any(m.fd < 0 for _, m in known):
             found = {client: fd for fd in _descriptors() for client in _client_of(fd)}
@@ -123,8 +132,8 @@ def _unfinished(m: Messages, client: Client) -> int:
 
 
 def _was_reset(fd: int) -> bool:
-    """Whether the connection that a client had has no peer any more. Of what cannot be looked at nothing is known: who says nothing for an
-    hour may be there."""
+    """Whether the connection that a client had no longer has a peer. If it cannot be inspected nothing is known: a
+    client that is silent for an hour may still be there."""
     try:
         with _duplicate(fd) as s:
             s.getpeername()
@@ -135,7 +144,7 @@ def _was_reset(fd: int) -> bool:
 
 def _descriptors() -> Iterator[int]:
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # gone
+        with contextlib.suppress(OSError):  # closed meanwhile
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 yield int(name)
 
@@ -148,18 +157,19 @@ def _client_of(fd: int) -> tuple[Client, ...]:
 
 
 def _peer(s: socket.socket) -> Client | None:
-    """Whose connection it is; a relay of the TLS front has an address of its own and no port."""
+    """The client of a connection. A relay of the TLS front has an address of its own and no port."""
     if s.family == socket.AF_UNIX:
         name = s.getpeername()
         return (name, 0) if isinstance(name, str) and name else None
     if s.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     host, port = s.getpeername()[:2]
-    return host.partition("%")[0], port  # without a scope, of which the HTTP server says nothing
+    return host.partition("%")[0], port  # without the scope, which the HTTP server does not tell
 
 
 def _duplicate(fd: int) -> socket.socket:
-    """The number may mean something else in the next moment. Raises OSError for what is no socket, or not open."""
+    """A socket with a duplicate of the descriptor, whose number may be reused at any moment. Raises OSError if it is
+    not an open socket."""
     copy = os.dup(fd)
     try:
         return socket.socket(fileno=copy)
@@ -170,12 +180,12 @@ def _duplicate(fd: int) -> socket.socket:
 
 @contextlib.contextmanager
 def _socket(fd: int, client: Client) -> Iterator[socket.socket | None]:
-    """The connection of ``client``; None where the descriptor means something else by now."""
+    """The connection of ``client``, None if the descriptor has been reused."""
     with contextlib.ExitStack() as stack:
         found = None
         with contextlib.suppress(OSError):
             s = stack.enter_context(_duplicate(fd))
             if _peer(s) == client:
                 found = s
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             yield found

@@ -1,7 +1,8 @@
-"""Where a worker takes connections that ask for SPDY (``edge/front/upgrades.py``): one request each, answered by the same handler.
+"""Where a worker takes connections that ask for SPDY (``edge/front/upgrades.py``): one request each, answered by the
+same handler as any other.
 
-The head is read strictly and may bring no body. What is upgraded becomes a stream of bytes in both directions after our own 101; any other
-answer ends the connection.
+The head is parsed strictly, and the request must not have a body. An upgraded connection becomes a stream of bytes
+in both directions after the 101 that is written here; any other response closes the connection.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _FIRST = re.compile(rb"(GET|POST) (/[!-~]*) HTTP/1\.1")
 
 
 class HeadError(ValueError):
-    """The head of a request is not what it should be."""
+    """The head of a request is malformed."""
 
 
 def request_of(head: bytes) -> StreamRequest:
-    """The request with this head, its end not included. Raises HeadError."""
+    """Parses the head of a request, without the empty line at its end. Raises HeadError."""
     first, *lines = head.split(b"\r\n")
     found = _FIRST.fullmatch(first)
     if found is None:
@@ -74,7 +75,8 @@ class _Raw:
 
 
 class SPDYListener:
-    """Listens at ``address`` once started; ``introductions`` say whom connections speak for. ``gathered`` hears whose clients have gone."""
+    """Listens at ``address`` once started. ``introductions`` tell which client a relay speaks for; ``gathered``
+    tells when a client has disconnected."""
 
     def __init__(self, handler: Handler, address: str, introductions: Introductions, gathered: MessageLimit) -> None:
         self._handler, self._address, self._introductions, self._gathered = handler, address, introductions, gathered
@@ -82,12 +84,12 @@ class SPDYListener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Take connections from now on."""
+        """Starts to accept connections."""
         free(self._address)
         self._listening = await asyncio.start_unix_server(self._accepted, self._address, limit=MAX_HEAD)
 
     async def stop(self) -> None:
-        """End all of them."""
+        """Ends all connections and stops accepting."""
         if self._listening is not None:
             self._listening.close()
         for task in self._tasks:
@@ -101,7 +103,7 @@ class SPDYListener:
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.CancelledError):
-            pass  # the client has gone, or the server goes; this is the root of its task
+            pass  # the client is gone, or the server ends; this is the root of its task
         except Exception:
             log.exception("apiserver panic'd in a stream")
         finally:
@@ -116,21 +118,21 @@ class SPDYListener:
         except (HeadError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as e:
             await _answer(writer, Response(400, [(b"content-type", b"text/plain; charset=utf-8")], f"400 Bad Request: {e}\n".encode()))
             return
-        whose = writer.get_extra_info("peername")
-        who = self._introductions.of(whose)
+        peername = writer.get_extra_info("peername")
+        introduction = self._introductions.of(peername)
         req.scheme = "https"
-        if who is not None:
-            req.client, req.peer = who.client, who
+        if introduction is not None:
+            req.client, req.peer = introduction.client, introduction
         result = self._handler(req)
         resp = result if isinstance(result, Response) else await result
         if isinstance(resp, Upgrade):
             task = asyncio.current_task()
             assert task is not None
-            messages = self._gathered.open[whose, 0] = Messages(who, task.cancel, stream=True)
+            messages = self._gathered.open[peername, 0] = Messages(introduction, task.cancel, stream=True)
             try:
                 await _upgrade(resp, writer, _Raw(reader, writer, messages))
             finally:
-                self._gathered.open.pop((whose, 0), None)
+                self._gathered.open.pop((peername, 0), None)
                 if resp.finish is not None:
                     resp.finish()
         else:
@@ -138,14 +140,14 @@ class SPDYListener:
 
 
 def _head(status: int, headers: Headers) -> bytes:
-    from http import HTTPStatus  # for the few servers that relay streams
+    from http import HTTPStatus  # only needed by the few servers that relay streams
 
     lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
     return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, HTTPStatus(status).phrase.encode(), lines)
 
 
 async def _answer(writer: asyncio.StreamWriter, resp: Response) -> None:
-    """An answer that is no upgrade; the connection ends with it."""
+    """Sends a response that is not an upgrade; the connection closes with it."""
     headers = [*resp.headers, (b"connection", b"close")]
     try:
         if resp.stream is None:

@@ -1,8 +1,9 @@
-"""The record of who did what: the event of a request starts here, before impersonation changes its user.
+"""Audit records. The event of a request starts here, before impersonation changes its user.
 
-Without an audit policy (``--audit-policy-file``) nothing is recorded, and ``chain`` does not load this. A failed authentication has an
-event of its own, at stage ResponseStarted (``filters.WithFailedAuthenticationAudit``), and so has an unreadable ``?timeout=``; a request
-that runs long has entries when its answer starts and when it ends. Upstream: ``apiserver/pkg/endpoints/filters/audit.go``.
+Without an audit policy (``--audit-policy-file``) nothing is recorded, and ``chain`` does not load this module. A
+failed authentication has an event of its own, at stage ResponseStarted (``filters.WithFailedAuthenticationAudit``),
+and so has an invalid ``?timeout=``. A long-running request has entries when its response starts and when it ends.
+Upstream: ``apiserver/pkg/endpoints/filters/audit.go``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ REFUSAL = "failed to store audit event"
 
 
 def audit(auditor: Auditor) -> Filter:
-    """Record requests as the policy of ``auditor`` says."""
+    """Records requests as the policy of ``auditor`` says."""
     recorder = _Recorder(auditor)
     quick = auditor.recording(recorder.received, recorder.after, recorder.later)
     return Filter("audit", quick.before, quick.after, quick.release)
@@ -42,7 +43,7 @@ class _Recorder:
         self._under_way: set[asyncio.Task[None]] = set()
 
     def received(self, req: Request, event: Event) -> Response | Awaitable[Response | None] | None:
-        """The entry of a request that has come; a refusal where it has to be stored and could not be."""
+        """Records that a request was received; returns a refusal if the record must be stored and could not be."""
         try:
             pending = self.auditor.record(event, RECEIVED)
         except AuditError:
@@ -57,13 +58,13 @@ class _Recorder:
         return None
 
     def _refused(self, req: Request) -> Response:
-        # What could not be recorded does not happen, where the backend is strict.
+        # With a strict backend, a request that cannot be recorded is not served.
         req.audit = None
         self.auditor.rejected()
         return plain_internal_error(req, REFUSAL)
 
     def after(self, req: Request, resp: Response) -> None:
-        """The entries of an answer of which there is more to say than its code, or of who has none yet."""
+        """Writes the entries of a response that needs more than its code recorded, or of a request that has no event yet."""
         event = req.audit
         if not isinstance(event, Event):
             if req.user is None and req.info is not None and (resp.status == 401 or (resp.status == 400 and _unreadable_timeout(req))):
@@ -97,7 +98,7 @@ class _Recorder:
             _after(self._record(event, STARTED), resp)
 
     def _record(self, event: Event, stage: str) -> asyncio.Task[None] | None:
-        """Stores an entry of the answer. A failure has been counted and logged: the request has happened."""
+        """Stores an entry of the response. A failure has been counted and logged; the request has happened."""
         try:
             pending = self.auditor.record(event, stage)
         except AuditError:
@@ -105,11 +106,11 @@ class _Recorder:
         return None if pending is None else self._task(pending)
 
     def later(self, pending: Awaitable[None], resp: Response) -> None:
-        """Lets an answer wait until its entry is stored."""
+        """Delays a response until its entry is stored."""
         _after(self._task(pending), resp)
 
     def _task(self, pending: Awaitable[None]) -> asyncio.Task[None]:
-        # A client that leaves does not take its record with it.
+        # The record is stored even if the client disconnects.
         task = asyncio.ensure_future(_stored(pending))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -126,8 +127,8 @@ class _Recorder:
         return recorded
 
     def _list(self, event: Event, resp: Response, stream: Stream) -> Stream:
-        """A large answer that is sent in pieces. At level RequestResponse they are kept, as the record holds all of it; of one that breaks
-        off, it holds nothing."""
+        """Records a large response that is sent in pieces. At level RequestResponse the pieces are kept for the
+        record; that of a response that breaks off has no body."""
         keep = event.level == REQUEST_RESPONSE and not event.handed_on
         pieces: list[bytes] = []
 
@@ -183,13 +184,13 @@ async def _stored(pending: Awaitable[None]) -> None:
 
 
 def _after(task: asyncio.Task[None] | None, resp: Response) -> None:
-    """Lets the body wait until the entry is stored, as mode blocking wants."""
+    """Delays the body until the entry is stored, as mode blocking requires."""
     if task is None:
         return
     body: bytes = resp.body
 
     async def stream(write: Write) -> None:
-        await asyncio.shield(task)  # a client that leaves does not take its record with it
+        await asyncio.shield(task)  # the record is stored even if the client disconnects
         await write(body)
 
     resp.headers.append((b"content-length", str(len(body)).encode()))

@@ -1,4 +1,4 @@
-"""Every request has an id, the client's or ours; the answer carries it (``Audit-Id``)."""
+"""Gives every request an id, the client's or a random one, which the response carries (``Audit-Id``)."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from kas.filters.handler import Filter
 
 
 def audit_id() -> Filter:
-    """Take the client's Audit-ID, cut to a limit, or draw one, and send it back with the response."""
+    """Takes the client's Audit-ID, truncated to a limit, or draws one, and sends it back with the response."""
     return Filter("audit_id", take_audit_id, show_audit_id)

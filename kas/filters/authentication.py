@@ -1,4 +1,5 @@
-"""Who asks. A failure is 401; after success the credential is removed, so that nothing behind can leak it."""
+"""Authentication. A failure is answered 401; after success the credential is removed from the request, so that
+nothing behind can leak it."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ from kas.request.http import Request
 log = logging.getLogger("kas.authn")
 
 _EXTRA_SPACE = "the provided Authorization header contains extra space before the bearer token, and is ignored"
-# Upstream's cache of successes; a revocation that is seen empties it at once. It counts from when the user was found, as that of who found
-# it does, who is to be asked anew when this is over.
+# The lifetime in upstream's cache of successes; a revocation that is noticed empties it at once. It counts from when
+# the user was found; the authenticator's own cache counts from the same time, so the credential is checked again when
+# this is over.
 REMEMBERED_S = 10.0
 LATELY_S = 1.0
-PROMPT_S = 1.0  # a request that came longer ago may have come before a GOAWAY after which its client has to be gone
+PROMPT_S = 1.0  # An older request may have been sent before a GOAWAY that its client has to obey.
 _COUNTED = frozenset(("admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"))
 
 
@@ -37,18 +39,22 @@ class Authenticator(Protocol):
     """The union of all authenticators (kas.auth.authn.union.Authenticators)."""
 
     def authenticate(self, get: HeaderGet, peer: object = None, path: str = "", found: Found | None = None) -> Authentication:
-        """The user; AuthenticationError when there is nobody to serve. Awaitable where one has to wait. ``found`` is told how."""
+        """Returns the user, or an awaitable of it, and fills in ``found`` with how it was found. Raises
+        AuthenticationError for an invalid credential."""
 
 
 class Remembered:
-    """Authorization headers that were good a moment ago, by a digest: (user, until when, the name they are counted
-    under, whether it is a bearer token). No one of them is longer than ``longest``. And certificates that were, which are asked about with
-    each request all the same."""
+    """Remembers credentials that were valid a moment ago.
+
+    Authorization headers are kept by a digest: (user, expiry, the name they are counted under, whether it is a
+    bearer token). None of them is longer than ``longest``. Client certificates are kept as well, but are still
+    verified with each request.
+    """
 
     __slots__ = ("_shown", "cache", "entries", "forgotten", "longest", "refused", "strangers")
 
     def __init__(self) -> None:
-        # So that no credential lies about in memory.
+        # Digests, so that no credential stays in memory.
         self.cache: Expiring[bytes] = Expiring(
             "authorization_headers", "digests of headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
         )
@@ -56,29 +62,30 @@ class Remembered:
         self._shown: Expiring[tuple[bytes, str]] = Expiring(
             "shown_certificates", "who was let in with certificates, for 10 s", 4 << 20, 1 << 10
         )
-        self.refused = -LATELY_S  # when somebody was, for want of a good credential
-        self.strangers = 0  # how many requests were nobody's
-        self.forgotten = 0  # how often; what was asked before may not be remembered after
+        self.refused = -LATELY_S  # when a request was last refused without a valid credential
+        self.strangers = 0  # the number of unauthenticated requests
+        self.forgotten = 0  # how often everything was forgotten; a credential that was checked before must not be remembered after
         self.longest = 0
 
     def has(self, credential: bytes) -> bool:
-        """Whether this one was."""
+        """Whether this Authorization header is remembered."""
         if len(credential) > self.longest:
             return False
         kept = self.entries.get(keyed_digest(credential))
         return kept is not None and monotonic() < kept[1]
 
     def whose(self, credential: bytes) -> UserInfo | None:
-        """The user of this one, if it was."""
+        """The user of this Authorization header, if it is remembered."""
         return self.entries[keyed_digest(credential)][0] if self.has(credential) else None
 
     def shown(self, certificates: bytes, named: str) -> str | None:
-        """The name of who was let in with these (their key), ``named`` by a proxy or, with "", by themselves."""
+        """The name of the user who was authenticated with these certificates (by their key); ``named`` is the user
+        that a proxy named, "" if the certificates are the user's own."""
         kept = self._shown.entries.get((certificates, named))
         return kept[0] if kept is not None and monotonic() < kept[1] else None
 
     def show(self, req: Request, user: UserInfo, found: Found | None) -> bool:
-        """Whether the request came with certificates; if these were what its user was found by, that is known from now on."""
+        """Whether the request came with certificates. If the user was found by them, that is remembered."""
         certificates = None if req.peer is None else req.peer.certificates
         if certificates is None:
             return False
@@ -90,24 +97,25 @@ class Remembered:
         return True
 
     def all_known(self) -> bool:
-        """Whether nobody was refused lately."""
+        """Whether no request was refused lately."""
         return monotonic() - self.refused > LATELY_S
 
     def keep(self, credential: bytes, user: UserInfo, name: tuple[str], bearer: bool, forgotten: int) -> None:
-        """``forgotten`` is how often when somebody was asked about the credential."""
+        """Remembers a credential. ``forgotten`` is the value of that attribute when the credential was sent to its check."""
         if forgotten == self.forgotten:
             self.longest = max(self.longest, len(credential))
             self.cache.put(keyed_digest(credential), (user, monotonic() + REMEMBERED_S, name, bearer), user.length)
 
     def forget(self) -> None:
-        """A credential may have lost its meaning."""
+        """Forgets everything, because a credential may have been revoked."""
         self.cache.clear()
         self._shown.clear()
         self.forgotten += 1
 
 
 class _ProxyHeaders:
-    """What authenticating proxies say. ``unusual``: names other than the standard ones, which are looked for in every request."""
+    """The headers of authenticating proxies. ``unusual``: there are other than the standard names, which must be
+    looked for in every request."""
 
     __slots__ = ("_names", "_prefixes", "unusual")
 
@@ -122,14 +130,16 @@ class _ProxyHeaders:
             req.drop_prefix(prefix)
 
 
-def _alone(req: Request) -> None:
-    """What nobody known asks over HTTP/2 is the last of its connection: streams are cheap to make and dear to serve (CVE-2023-44487)."""
+def _end_connection(req: Request) -> None:
+    """Makes an unauthenticated HTTP/2 request the last of its connection: streams are cheap to open and costly to
+    serve (CVE-2023-44487)."""
     if req.peer is not None and not req.http_version.startswith("1") and features.DEFAULT.enabled("UnauthenticatedHTTP2DOSMitigation"):
-        # Who was asked about for long may have been sent before its client was told; its answer is not cut off.
+        # A request that took long may have been sent before its client was told to leave; its response must not be cut
+        # off.
         req.peer.leave(must=monotonic() - req.started < PROMPT_S)
 
 
-def _tell(req: Request, notes: Notes | None) -> None:
+def _apply_notes(req: Request, notes: Notes | None) -> None:
     if notes is None:
         return
     for key, value in notes.annotations.items():
@@ -144,8 +154,8 @@ def _bearer(credential: bytes) -> tuple[bool, bytes]:
     return kind.lower() == b"bearer", token
 
 
-def _tell_of_space(req: Request, credential: bytes) -> None:
-    """Who wrote two blanks is told, also when the answer is a refusal: the token did not count."""
+def _warn_of_space(req: Request, credential: bytes) -> None:
+    """Warns a client that sent two spaces, also with a refusal: its token was ignored."""
     bearer, token = _bearer(credential)
     if bearer and token[:1] == b" ":
         req.warn(_EXTRA_SPACE)
@@ -154,18 +164,18 @@ def _tell_of_space(req: Request, credential: bytes) -> None:
 def _refuse(req: Request, credential: bytes, known: Remembered) -> None:
     known.refused = monotonic()
     known.strangers += 1
-    _alone(req)
-    _tell_of_space(req, credential)
+    _end_connection(req)
+    _warn_of_space(req, credential)
 
 
 def _counted(name: str) -> str:
-    """Names are the clients' own, and whoever gives them may make as many as there is room for: they are counted by a few classes
-    (``compressUsername``)."""
+    """The label that a user name is counted under. Clients choose names and could make any number of them, so they
+    are counted by a few classes (``compressUsername``)."""
     return name if name in _COUNTED else "email_id" if "@" in name else "other"
 
 
 def _durations(registry: Registry) -> Histogram:
-    """How long authentication took; the attempts are its observations."""
+    """The histogram of durations; the number of attempts is that of its observations."""
     said = "Authentication duration in seconds broken out by result."
     seconds = registry.histogram("authentication_duration_seconds", said, ("result",), ATTEMPT_SECONDS)
     registry.observations("authentication_attempts", "Counter of authenticated attempts.", seconds)
@@ -176,10 +186,9 @@ def authentication(
     authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None],
     vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()), remembered: Remembered | None = None,
 ) -> Filter:  # fmt: skip
-    """``authenticator`` gives the one to ask; it is called for every request that is not remembered, because credentials are loaded after
-    the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning. ``vouching`` are the names
-    and the prefixes of the headers of authenticating proxies: whatever they said, nothing behind this filter sees them.
-    """
+    """Sets the user of a request, or refuses it with 401. ``authenticator()`` is called for each request that is not remembered,
+    because credentials are loaded after the chain is built. ``revoked(forget)`` registers what to call when a credential may have been
+    revoked. ``vouching`` are the names and prefixes of the headers of authenticating proxies, which nothing behind this filter sees."""
     succeeded = (timer := Timer(seconds := _durations(registry), ("success",))).add
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := remembered or Remembered()).forget)
@@ -196,7 +205,7 @@ def authentication(
             if unusual or req.vouches:
                 strip(req)
             if req.user.notes is not None:
-                _tell(req, req.user.notes)
+                _apply_notes(req, req.user.notes)
             return None
         began, credential = monotonic(), req.raw_header(b"authorization")
         found = Found() if credential or shown is not None else None
@@ -239,16 +248,16 @@ def authentication(
         req.user = user
         if user.name == ANONYMOUS or UNAUTHENTICATED in user.groups:
             known.strangers += 1
-            _alone(req)
+            _end_connection(req)
         if unusual or req.vouches:
             strip(req)
-        _tell(req, user.notes)
+        _apply_notes(req, user.notes)
         shown = known.show(req, user, found)
         if credential:
             if found is not None and found.by_header and not shown:
                 known.keep(credential, user, name, _bearer(credential)[0], forgotten)
                 recall.longest = known.longest
             req.drop_header(b"authorization")
-            _tell_of_space(req, credential)
+            _warn_of_space(req, credential)
 
     return Filter("authentication", before)

@@ -1,4 +1,4 @@
-"""May they: the authorizers' decision on the request; no opinion is a refusal."""
+"""Authorization: the authorizers' decision on the request; no opinion is a refusal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kas.request.http import Request, Response
 
 
 def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
-    """Let pass what the authorizer allows, and system:masters in any case; 403 for the rest, 500 where it could not tell."""
+    """Lets pass what the authorizer allows, and system:masters in any case; 403 for the rest, 500 if the authorizer failed."""
     seconds = registry.histogram("authorization_duration_seconds", "Authorization duration in seconds broken out by result.",
                                  ("result",), ATTEMPT_SECONDS)  # fmt: skip
     said = "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'."
@@ -25,7 +25,8 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
     allowed = timers["allowed"]
 
     def before(req: Request) -> Response | Awaitable[Response | None] | None:
-        # system:masters may do everything, whatever is configured (kas.auth.authz.modes.Union says the same, with a question).
+        # system:masters may do everything, whatever is configured (kas.auth.authz.modes.Union has the same rule; this
+        # saves the call).
         began = monotonic()
         if req.read_only_port or MASTERS in req.user.groups:
             took = monotonic() - began
@@ -57,7 +58,7 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
             return plain_internal_error(req, error)
         if req.audit is not None:
             req.audit.authorized("forbid", reason, took)
-        # Answered, not raised: a refusal costs no more than what it refuses.
+        # Returned, not raised: a refusal must not cost more than what it refuses.
         e = forbidden(a, reason)
         e.headers = NOSNIFF
         return status(req, e)

@@ -1,4 +1,4 @@
-"""``Cache-Control: no-cache, private`` on every answer that does not say otherwise."""
+"""``Cache-Control: no-cache, private`` on every response whose handler did not set it."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from kas.filters.handler import Filter
 
 
 def cache_control() -> Filter:
-    """Keep responses out of caches, unless their handler said otherwise."""
+    """Keeps responses out of caches, unless their handler set the header."""
     return Filter("cache_control", None, forbid_caches)

@@ -1,4 +1,4 @@
-"""What is derived from the store (roles, credentials, indexes) is as new as any write that was acknowledged before the request came."""
+"""Makes state that is derived from the store (roles, credentials, indexes) as new as any write acknowledged before the request came."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kas.request.http import Request
 
 
 def catch_up(to_newest: Callable[[], None]) -> Filter:
-    """``to_newest()`` follows what other workers wrote; it costs next to nothing when they wrote nothing."""
+    """``to_newest()`` follows what other workers wrote; it costs next to nothing if they wrote nothing."""
 
     def before(req: Request) -> None:
         to_newest()

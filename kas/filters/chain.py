@@ -1,4 +1,4 @@
-"""The filters of every request, in order: upstream's ``DefaultBuildHandlerChain``."""
+"""The filters that every request passes, in the order of upstream's ``DefaultBuildHandlerChain``."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
 
 Port = Literal["secure", "insecure", "read-only"]
-LOGGING = "filters/http_logging"  # a file, for verbosities
+LOGGING = "filters/http_logging"  # a file name, for --vmodule
 
 
 class Settings(Protocol):
-    """The flags that concern filters."""
+    """The flags that configure filters."""
 
     v: int
     vmodule: str
@@ -71,18 +71,18 @@ class Settings(Protocol):
 
 
 class Readiness(Protocol):
-    """What of the health checks filters ask."""
+    """The part of the health checks that filters use."""
 
     def been_ready(self) -> bool:
         """Whether /readyz has passed once."""
 
 
 class State(Protocol):
-    """Where the server is between start and end."""
+    """The server's state between start and end."""
 
     @property
     def started(self) -> bool:
-        """Every path that will be served is."""
+        """Whether every path that will be served is installed."""
 
     @property
     def health(self) -> Readiness:
@@ -90,7 +90,7 @@ class State(Protocol):
 
     @property
     def not_accepting(self) -> bool:
-        """Requests in flight are ended, new ones are sent away."""
+        """Whether requests in flight are being ended and new ones refused."""
 
 
 class Parts(NamedTuple):
@@ -106,7 +106,7 @@ class Parts(NamedTuple):
     to_newest: Callable[[], None]
     fresh: tuple[PartOf, Beside] | None
     registration: Registration | None
-    # Counters of their own: made once, whatever the number of ports.
+    # Filters with counters of their own are made once, for all ports.
     latency: Filter
     flow_control: Filter
     audit: Filter
@@ -123,18 +123,25 @@ def parts(
     fresh: tuple[PartOf, Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
     deprecated_custom: Callable[[str, str, str], bool] = lambda group, version, resource: False, registration: Registration | None = None,
 ) -> Parts:  # fmt: skip
-    """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
-    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh`` has reads wait until they are
-    as new as the cluster; ``gate`` is flow control's, None for max-in-flight; ``tracer`` makes spans, if somebody wants them;
-    ``deprecated_custom(group, version, resource)`` says whether a definition calls it so; ``registration`` holds up writes until what they
-    are stored in is told."""
+    """Builds what the filters of all ports share.
+
+    - ``to_newest()`` brings derived state up to date with the store.
+    - ``revoked(f)`` registers ``f()`` to be called when a credential may have been revoked.
+    - ``vouching`` are the names and prefixes of the headers of authenticating proxies.
+    - ``fresh`` makes reads wait until they are as new as the cluster.
+    - ``gate`` is API Priority and Fairness; None for max-in-flight.
+    - ``tracer`` makes spans; None if tracing is off.
+    - ``deprecated_custom(group, version, resource)`` tells whether a custom resource definition deprecates the
+      version.
+    - ``registration`` delays writes until the storage version of their resource is registered.
+    """
     if gate is None:
         flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)
     else:
         flow_control = priority_and_fairness(gate)
     recording = Filter("audit")
     if auditor is not None:
-        from kas.filters.audit import audit  # with its events, which few servers have
+        from kas.filters.audit import audit  # with its event types, which few servers need
 
         recording = audit(auditor)
     return Parts(
@@ -143,53 +150,53 @@ def parts(
     )  # fmt: skip
 
 
-def _few(settings: Settings, run_dir: Path) -> Callable[[], bool]:
-    """Whether the read-only port may answer one more; all workers count together."""
-    from kas.meta.buckets import Buckets  # which few servers need
+def _rate_limit(settings: Settings, run_dir: Path) -> Callable[[], bool]:
+    """Whether the read-only port may answer one more request; all workers count together."""
+    from kas.meta.buckets import Buckets  # few servers need it
 
     buckets = Buckets(run_dir / "read-only", 1, settings.api_rate, settings.api_burst)
     return lambda: buckets.take("", time.monotonic())
 
 
 def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -> list[Filter]:
-    """The filters of a port, outermost first. Each line says why it stands where it does."""
+    """The filters of a port, outermost first. Each line says why the filter is where it is."""
     if port == "insecure":
         who = trusted(settings.cors_allowed_origins)
     else:
         who = authentication(p.authenticator, metrics, p.revoked, p.vouching, p.remembered)
-    few: Sequence[Filter] = (read_only(_few(settings, p.run_dir)),) if port == "read-only" else ()
+    few: Sequence[Filter] = (read_only(_rate_limit(settings, p.run_dir)),) if port == "read-only" else ()
     changing = partial(current_verbosity, LOGGING) if settings.profiling or settings.debug_socket_path else None  # by /debug/flags/v
     early = (not_ready_retry(lambda: p.state.health.been_ready()),) if settings.send_retry_after_while_not_ready_once else ()
     held = (storage_version(p.registration),) if p.registration is not None else ()
     last = (consistent_read(*p.fresh),) if p.fresh is not None else ()
     return [
-        panic_recovery(metrics),  # outside of everything: nothing escapes unanswered
-        audit_id(),  # before anything that logs or answers: every answer carries the id
-        mux_complete(lambda: p.state.started),  # 503 while starting: a 404 would be a lie about a path that is about to exist
-        request_info(),  # everything below asks what the request is about
-        p.latency,  # with the next three: measures all that is below, refusals too
+        panic_recovery(metrics),  # outermost: no exception goes unanswered
+        audit_id(),  # before anything that logs or answers, because every response carries the id
+        mux_complete(lambda: p.state.started),  # 503 during the start: a path that is not installed yet must not be answered 404
+        request_info(),  # everything below uses RequestInfo
+        p.latency,  # with the next three: covers everything below, refusals too
         slow_requests(),
         http_logging(verbosity_of(LOGGING, settings.v, settings.vmodule), changing),
-        host(),  # what is no HTTP is not looked at further, but counted and logged
-        # Late and early arrivals are sent away before they cost anything.
+        host(),  # what is not valid HTTP is refused, but counted and logged
+        # Requests that come too late or too early are refused before they cost anything.
         shutdown_retry(lambda: p.state.not_accepting, settings.shutdown_send_retry_after),
         *early,
-        hsts(settings.strict_transport_security_directives),  # with the next two: headers of every answer, also of refusals
+        hsts(settings.strict_transport_security_directives),  # with the next two: headers of every response, also of refusals
         cache_control(),
         warnings(),
-        goaway(settings.goaway_chance),  # before the work is done: it asks the client to go elsewhere
-        wait_group(p.waiting),  # shutting down waits for what passed here
-        deadline(settings.request_timeout),  # the clock runs before anything that may wait; nothing further out does
-        handshake(),  # an answer, so behind what measures and marks answers
+        goaway(settings.goaway_chance),  # before the work is done: it asks the client to reconnect elsewhere
+        wait_group(p.waiting),  # the shutdown waits for the requests that have passed here
+        deadline(settings.request_timeout),  # starts the clock before anything that may wait; no filter further out does
+        handshake(),  # it may answer, so it is behind the filters that measure and mark responses
         cors(settings.cors_allowed_origins),  # a preflight carries no credentials
-        *few,  # what this port never does is refused before anybody is asked who it is
-        catch_up(p.to_newest),  # tokens and roles that are gone must not count any more
-        who,  # a refusal here is final: nothing below runs for somebody unknown
-        tracing(p.tracer),  # whose word counts is known; what comes before is one span
-        p.audit,  # from here on it is known whom the record is about
-        impersonation(p.authorizer, metrics, p.acted),  # after audit: the record shows who really asked
-        p.flow_control,  # counts against the user whose request it has become, before the costly part
-        authorization(p.authorizer, metrics),  # last of those that refuse: it needs the final user
-        *held,  # as upstream's: whoever may not write is told that, not to wait
-        *last,  # waits, for those who may
+        *few,  # what this port never serves is refused before authentication
+        catch_up(p.to_newest),  # revoked tokens and roles must not count any more
+        who,  # a failure here is final: nothing below runs for an unauthenticated request
+        tracing(p.tracer),  # it depends on the user; everything before is one span
+        p.audit,  # from here on the user of the audit record is known
+        impersonation(p.authorizer, metrics, p.acted),  # after audit: the record names the authenticated user
+        p.flow_control,  # counts against the impersonated user, and comes before the costly part
+        authorization(p.authorizer, metrics),  # last of the filters that refuse: it needs the final user
+        *held,  # as in upstream: a client that may not write is refused before it waits
+        *last,  # waits, for requests that are allowed
     ]

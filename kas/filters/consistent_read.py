@@ -1,8 +1,9 @@
-"""Reads that name no revision see all that any server of the cluster has acknowledged (KEP-2340, consistent reads from cache).
+"""Reads without a resourceVersion see all writes that any server of the cluster has acknowledged (KEP-2340, consistent reads from cache).
 
-On a store of this machine alone every read does; on etcd the request waits until the replica has caught up, together with all others that
-wait at the moment. A read at ``resourceVersion=0`` takes what is there; one at a revision that is not here yet waits in the same way.
-Writes of stored objects do not wait: etcd decides, and what ends before it is asked is looked at again (``kas.registry.write``).
+With a store on this machine every read does. With etcd the request waits until the replica has caught up, together
+with all others that wait at the moment. A read at ``resourceVersion=0`` returns what is there; one at a revision
+that has not arrived yet waits in the same way. Writes of stored objects do not wait: etcd decides, and what fails
+before etcd is involved is checked again (``kas.registry.write``).
 """
 
 from __future__ import annotations
@@ -19,34 +20,34 @@ from kas.store import Behind, Compacted, Unavailable
 
 
 class Part(Protocol):
-    """What keeps a resource."""
+    """The store that keeps a resource."""
 
     @property
     def revision(self) -> int:
-        """That of reads now."""
+        """The revision of reads now."""
 
     async def fresh(self) -> None:
-        """Waits until reads see what is acknowledged; raises what the store raises when that takes too long."""
+        """Waits until reads see all acknowledged writes. Raises what the store raises if that takes too long."""
 
     def park(self, parked: Parked) -> None:
-        """As ``fresh``, for a request that needs no task while it waits."""
+        """Like ``fresh``, for a request that needs no task while it waits."""
 
 
 PartOf = Callable[[RequestInfo], Part]
 
 
 class Beside(Protocol):
-    """Answers a GET or LIST without the replica; None when it cannot."""
+    """Answers a GET or LIST without the replica; the awaited result is None if it cannot."""
 
     def __call__(self, req: Request) -> Awaitable[Response | None]:
         """See above."""
 
     def past(self, req: Request) -> bool:
-        """Whether the replica does not reach back to what a list asks for."""
+        """Whether a list asks for a revision before the first one of the replica."""
 
 
 async def _passing(read: FreshRead, passed: Awaitable[None]) -> Response | None:
-    """What the filter answers once the wait of a read is over."""
+    """The filter's result once the wait of a read is over."""
     req, beside = read.req, read.beside
     try:
         await passed
@@ -61,24 +62,27 @@ async def _passing(read: FreshRead, passed: Awaitable[None]) -> Response | None:
 
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete")
-# Reviews are written, but only read.
+# Reviews are created, but only read.
 REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 
 
 def _names_one(req: Request, given: str) -> bool:
-    """Whether a list is to be of one revision, and of no later one: ``given`` is meant so beside a limit, too."""
+    """Whether a list must be of exactly one revision; ``given`` means that together with a limit, too."""
     match = req.params.get("resourceVersionMatch")
     return "continue" in req.params or match == "Exact" or (given != "" and match == "" and req.params.get("limit") not in ("", "0"))
 
 
 def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
-    """``part_of(info)`` keeps what a request is about. ``beside`` answers a GET or LIST that names no revision, where the replica stays
-    ``Behind``, and a list at a revision before the replica was made, which another server of the cluster may have begun."""
+    """``part_of(info)`` is the store of what a request is about.
+
+    ``beside`` answers a GET or LIST without a resourceVersion when the replica stays ``Behind``, and a list at a
+    revision before the replica was made, which another server of the cluster may have begun.
+    """
 
     async def elsewhere(req: Request, beside: Beside) -> Response | None:
         try:
             return await beside(req)
-        except (Compacted, Unavailable):  # etcd has forgotten it, too, or it is too much: the replica has the words for that
+        except (Compacted, Unavailable):  # etcd has compacted it, too, or it is too much: the replica has the error for that
             return None
 
     def rest(req: Request) -> Awaitable[Response | None] | None:

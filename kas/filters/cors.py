@@ -1,4 +1,4 @@
-"""Cross-origin requests of browsers: upstream's ``WithCORS``. Off without ``--cors-allowed-origins``."""
+"""Cross-origin requests of browsers (upstream's ``WithCORS``). Off without ``--cors-allowed-origins``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ EXPOSE_HEADERS = b"Date"
 
 
 def cors(allowed_origins: list[str]) -> Filter:
-    """Answer preflights and mark responses for origins that match one of the regular expressions (Go's, which take linear time); does
-    nothing without any."""
+    """Answers preflights and marks responses for origins that match one of the regular expressions (Go's, which take
+    linear time); does nothing without any."""
     if not allowed_origins:
         return Filter("cors")
-    from kas.meta import regex  # with the classes of Unicode; few servers are asked by pages of others
+    from kas.meta import regex  # with Unicode's classes; few servers get requests from other sites
 
     patterns = [regex.compiled(p) for p in allowed_origins]
 

@@ -1,4 +1,4 @@
-"""How long a request may take: ``--request-timeout``, or less when ``?timeout=`` says so. Long-running ones are exempt."""
+"""The deadline of a request: ``--request-timeout``, or ``?timeout=`` if that is shorter. Long-running requests are exempt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kas.request.timeout import asked_timeout
 
 
 def deadline(request_timeout_s: float) -> Filter:
-    """A long-running request is given a deadline too: it holds until its endpoint is reached."""
+    """Sets the deadline. A long-running request gets one too, which applies until its endpoint is reached."""
 
     def before(req: Request) -> None:
         if req.long_running:
@@ -26,5 +26,5 @@ def deadline(request_timeout_s: float) -> Filter:
 
 
 def timed_out() -> ApiError:
-    """504: the answer when the deadline passes first."""
+    """504, for a request whose deadline has passed."""
     return timeout("request did not complete within the allotted timeout")

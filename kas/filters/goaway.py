@@ -1,7 +1,7 @@
-"""Now and then a client is asked to open its connection anew, so that load spreads over several servers.
+"""Asks a client to reconnect now and then, so that load spreads over several servers.
 
-Upstream sends an HTTP/2 GOAWAY. Here the TLS front, which the flag starts, puts it between the frames of the HTTP server, which offers no
-way to send one. Connections of HTTP/1.1 are left alone, as upstream, until the server ends.
+Upstream sends an HTTP/2 GOAWAY. Here the TLS front, which the flag starts, inserts it between the frames of granian,
+which has no way to send one. As in upstream, HTTP/1.1 connections are left alone until the server ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kas.request.http import Request, Response
 
 
 def goaway(chance: float) -> Filter:
-    """With this chance ask a client of HTTP/2 to connect anew, so that clients spread; what it has under way, as watches, goes on."""
+    """With this probability asks an HTTP/2 client to reconnect. Its requests in progress, such as watches, go on."""
     if chance <= 0:
         return Filter("goaway")
 
@@ -25,11 +25,11 @@ def goaway(chance: float) -> Filter:
 
 
 def send_away(req: Request, resp: Response) -> None:
-    """Ask a client to connect anew, with its answer."""
+    """Asks a client to reconnect, together with its response."""
     if req.long_running:
         return
     if req.http_version.startswith("1"):
-        if (b"connection", b"close") not in resp.headers:  # a refusal may have said it
+        if (b"connection", b"close") not in resp.headers:  # a refusal may have it already
             resp.headers.append((b"connection", b"close"))
     elif req.peer is not None:
         req.peer.leave()

@@ -1,4 +1,4 @@
-"""What a filter is, and how a request runs through a list of them to its endpoint."""
+"""What a filter is, and how a request passes through a list of filters to its endpoint."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ After = Callable[[Request, Response], None]
 Release = Callable[[Request], None]
 Recover = Callable[[Request, BaseException], Response]
 
-SOON_S = 1.0  # a deadline that near holds for who is parked, too
+SOON_S = 1.0  # a deadline that is as near as this applies to parked requests, too
 
 
 class Filter(NamedTuple):
     """Up to four functions over the request.
 
-    ``before`` may refuse (return a Response or raise ApiError) and runs outermost first; when it has to wait it returns an awaitable of
-    the same, and only then the request becomes a task; or a ``FreshRead``, which the edge may park. ``after`` sees every answer, also one
-    of a filter outside of it, and runs innermost first. ``release`` gives back what ``before`` took, once the answer has been given to the
-    last byte or the client is gone; what ``before`` marked on the request tells whether there is anything to give back. ``recover`` answers
-    a bug of anything further in.
+    - ``before`` runs outermost filter first. It may refuse the request by returning a Response or raising ApiError.
+      To wait, it returns an awaitable of the same, and only then is a task made for the request; or a ``FreshRead``,
+      which the edge may park.
+    - ``after`` runs innermost filter first. It sees every response, also that of a filter outside of its own.
+    - ``release`` frees what ``before`` took, once the last byte of the response has been sent or the client is gone.
+      Marks that ``before`` left on the request tell whether there is anything to free.
+    - ``recover`` answers an unexpected exception of anything further in.
     """
 
     name: str
@@ -39,12 +41,12 @@ class Filter(NamedTuple):
 
 
 class Chain(FilterChain):
-    """Runs a request through ``filters`` to ``endpoint``.
+    """Passes a request through ``filters`` to ``endpoint``.
 
-    ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``translate`` knows which other exceptions
-    are refusals too (the store's). ``deadlines`` ends what takes longer than ``req.deadline``, whoever waits: a filter, the body, the
-    endpoint; the endpoints of long-running requests may take as long as they like. What happens while nobody waits is ``FilterChain``'s
-    (kas/fastpath/filterchain.pxi).
+    ``refuse(req, ApiError)`` renders an error in the form that the client accepts. ``translate`` maps other
+    exceptions that are refusals, such as the store's, to an ApiError. ``deadlines`` ends whatever takes longer than
+    ``req.deadline``, be it a filter, the body or the endpoint; the endpoints of long-running requests have no
+    deadline. The part of the way on which nothing waits is ``FilterChain``'s (kas/fastpath/filterchain.pxi).
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Chain(FilterChain):
         self._deadlines, self._timed_out = deadlines, timed_out
 
     def also(self, after: After) -> None:
-        """From now on ``after`` sees every answer, behind all others."""
+        """From now on calls ``after`` for every response, after all others."""
         self._after = (*self._after, after)
 
     def _failed(self, req: Request, e: Exception) -> Response:
@@ -81,7 +83,7 @@ class Chain(FilterChain):
         return self._recover(req, e)
 
     def _spoilt(self, req: Request, resp: Response, e: Exception) -> Response:
-        """The answer in place of one that a filter broke upon."""
+        """The response in place of one for which an ``after`` raised."""
         if isinstance(resp, Upgrade):
             resp.abandon()
         if resp.finish is not None:
@@ -89,7 +91,7 @@ class Chain(FilterChain):
         return self._unmeant(req, e)
 
     async def _later(self, req: Request, waiting: Awaitable[Response | None], at: int) -> Response:
-        """``waiting`` is what a filter waits for, and those from ``at`` on are behind it; -1 when it is the endpoint that waits."""
+        """Awaits ``waiting`` and passes the request on to the filters from ``at`` on; -1 if it is the endpoint that waits."""
         deadlines, late = self._deadlines, False
         task = asyncio.current_task()
         assert task is not None
@@ -104,11 +106,11 @@ class Chain(FilterChain):
                         resp = await self._further(req, at, task)
                 finally:
                     late = deadlines.drop(task)
-            assert resp is not None  # an endpoint answers
+            assert resp is not None  # an endpoint always answers
         except asyncio.CancelledError:
             if not late:
-                # The client is gone. Every after() still sees an answer, which is not sent, whatever they make of it: what before()
-                # took is given back now.
+                # The client is gone. Every after() still sees a response, which is not sent, and whatever they make of
+                # it, what before() took is freed.
                 unsent = Response(499, [])
                 try:
                     for after in self._after:
@@ -122,7 +124,7 @@ class Chain(FilterChain):
         return self._answered(req, resp)
 
     async def _further(self, req: Request, at: int, task: asyncio.Task[Any]) -> Response:
-        """The rest of the way after a filter that waited let the request pass."""
+        """Continues after a filter that waited and let the request pass."""
         for before in self._before[at:]:
             result = before(req)
             if result is not None and not isinstance(result, Response):

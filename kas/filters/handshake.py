@@ -9,8 +9,8 @@ from kas.request.websocket import WebSocketRequest
 
 
 def handshake() -> Filter:
-    """Refuse with 400 a handshake that brings a body: the HTTP server hands on all of them alike, without their method, so that a POST
-    that asks to become a WebSocket would be answered as the GET of its path."""
+    """Refuses a handshake with a body with 400. granian passes on all handshakes without their method, so a POST
+    that asks for a WebSocket would be answered like a GET of its path."""
 
     def before(req: Request) -> None:
         if isinstance(req, WebSocketRequest) and (req.has_header(b"content-length") or req.has_header(b"transfer-encoding")):

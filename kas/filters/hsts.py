@@ -1,4 +1,4 @@
-"""Strict-Transport-Security of every answer (``--strict-transport-security-directives``)."""
+"""Strict-Transport-Security on every response (``--strict-transport-security-directives``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kas.request.http import Request, Response
 
 
 def hsts(directives: list[str]) -> Filter:
-    """Send Strict-Transport-Security (RFC 6797); does nothing without directives."""
+    """Sends Strict-Transport-Security (RFC 6797); does nothing without directives."""
     if not directives:
         return Filter("hsts")
     header = (b"strict-transport-security", "; ".join(directives).encode())

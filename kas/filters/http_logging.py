@@ -1,4 +1,4 @@
-"""One log line per request at -v 3, as upstream's ``httplog``."""
+"""One log line per request at -v 3, as in upstream's ``httplog``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APPLIES = ("application/apply-patch+yaml", "application/apply-patch+cbor")
 
 
 def _verb(req: Request) -> str:
-    """What upstream's log and metrics call the request."""
+    """The request's verb in upstream's log and metrics."""
     info = req.info
     if info is None or not info.is_resource_request:
         return "GET" if req.method == "HEAD" else req.method
@@ -36,8 +36,11 @@ def _verb(req: Request) -> str:
 
 
 def http_logging(verbosity: int, now: Callable[[], int] | None = None) -> Filter:
-    """Log each request with its latency in milliseconds; does nothing below verbosity 3, which is ``now()`` where it may change. Texts are
-    quoted as klog quotes them, so that a path with a line break stays in its line; credentials in a query are masked."""
+    """Logs each request with its latency in milliseconds; does nothing below verbosity 3. ``now()`` is the verbosity if it may change.
+
+    Texts are quoted as klog quotes them, so that a path with a line break stays in its line; credentials in a query
+    are masked.
+    """
     if verbosity < 3 and now is None:
         return Filter("http_logging")
 

@@ -1,4 +1,4 @@
-"""Acting as somebody else: the ``Impersonate-*`` headers, each checked against the real user's rights."""
+"""Impersonation: the ``Impersonate-*`` headers, each checked against the rights of the authenticated user."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ACTED_S = 10.0
 
 
 class Acted:
-    """Who acted as whom a moment ago. What a proxy asks for its users, with a credential of its own, is not all one user's; but only who
-    may impersonate can have it counted so."""
+    """Remembers who impersonated whom a moment ago. It lets the requests that a proxy sends for its users, with one
+    credential, count for these users; but only for a client that may impersonate them."""
 
     __slots__ = ("_pairs",)
 
@@ -30,19 +30,21 @@ class Acted:
         self._pairs: Expiring[tuple[str, bytes]] = Expiring("impersonations", "who acted as whom, for 10 s", 4 << 20, 1 << 10)
 
     def keep(self, requester: str, wanted: bytes) -> None:
-        """``wanted`` is the Impersonate-User header that ``requester`` was let in with."""
+        """Remembers that ``requester`` was allowed to impersonate with this Impersonate-User header."""
         self._pairs.put((requester, wanted), (None, monotonic() + ACTED_S), len(requester) + len(wanted))
 
     def has(self, requester: str, wanted: bytes) -> bool:
-        """Whether this one was."""
+        """Whether that is remembered."""
         kept = self._pairs.entries.get((requester, wanted))
         return kept is not None and monotonic() < kept[1]
 
     def who(
         self, shown: Callable[[bytes, str], str | None], certificates: bytes, named: str, wanted: bytes | None
     ) -> tuple[bytes, str, bytes | None] | None:
-        """What tells apart those who were let in with these certificates a moment ago: whom a proxy named, else whose they are, and as whom
-        he acts. None for nobody. ``shown(certificates, name)`` is the user who was, with that one named or with ""."""
+        """A key for the client that was authenticated with these certificates a moment ago: by the user that a proxy
+        named, else by the certificates' own user, and by the user that is impersonated. None if there was no such
+        client. ``shown(certificates, name)`` is the user who was authenticated, with a name given by a proxy or with
+        ""."""
         for name in dict.fromkeys((named, "")):
             user = shown(certificates, name)
             if user is not None:
@@ -51,28 +53,28 @@ class Acted:
 
 
 class _Timed:
-    """An authorizer that counts what it is asked, by the mode of impersonation that asks."""
+    """An authorizer that records its decisions by mode of impersonation."""
 
     def __init__(self, authorizer: Authorizer, seconds: Histogram) -> None:
         self._authorizer, self._seconds = authorizer, seconds
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
-        """The authorizer's answer."""
+        """The authorizer's decision."""
         began = monotonic()
         outcome = self._authorizer.authorize(a)
-        return self._told(a, outcome, began) if isinstance(outcome, tuple) else self._later(a, outcome, began)
+        return self._observed(a, outcome, began) if isinstance(outcome, tuple) else self._later(a, outcome, began)
 
     async def _later(self, a: Attributes, pending: Awaitable[Outcome], began: float) -> Outcome:
-        return self._told(a, await pending, began)
+        return self._observed(a, await pending, began)
 
-    def _told(self, a: Attributes, outcome: Outcome, began: float) -> Outcome:
+    def _observed(self, a: Attributes, outcome: Outcome, began: float) -> Outcome:
         self._seconds.observe((mode_of(a.verb), ALLOWED if outcome[0] == ALLOW else DENIED), monotonic() - began)
         return outcome
 
 
 def impersonation(authorizer: Authorizer, registry: Registry, acted: Acted | None = None) -> Filter:
-    """Become the user that the Impersonate headers name, if the real one may, and have ``acted`` keep that; the headers are dropped. A
-    refused attempt is of no mode."""
+    """Replaces the request's user by the one that the Impersonate headers name, if the authenticated user may do
+    that, and drops the headers. ``acted`` remembers it. A refused attempt is counted without a mode."""
     seconds = registry.histogram(
         "apiserver_impersonation_attempts_duration_seconds", "Latency of impersonation attempts in seconds split by mode and decision.",
         LABELS, ATTEMPT_SECONDS,

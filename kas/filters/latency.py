@@ -16,15 +16,15 @@ from kas.types.scheme import Resource
 BUCKETS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
 )  # fmt: skip
-FINER = 2  # buckets that the time without others' does not have
+FINER = 2  # buckets that the SLI histogram does not have
 SIZE_BUCKETS = tuple(1000 * 10**i for i in range(7))
 
 
-# Answers of who was not let in, or found nothing that could be called.
+# Responses to requests that were refused, or for which there is no handler.
 UNSERVED = frozenset((401, 403, 405, 429, 503))
-# Answers of a server that defends itself.
+# Responses with which the server defends itself.
 LATE, TOO_MANY = 504, 429
-EVICTION = "eviction"  # that a pod may not be evicted now its disruption budget says, with TOO_MANY
+EVICTION = "eviction"  # TOO_MANY here comes from a disruption budget
 
 
 # Whether a group, version and resource are deprecated.
@@ -32,14 +32,14 @@ Deprecated = Callable[[str, str, str], bool]
 
 
 def _removed(found: Resource | None) -> str | None:
-    """The release without a deprecated API, "" where none is named; None for an API that is not deprecated."""
+    """The release that removes a deprecated API, "" if none is announced; None for an API that is not deprecated."""
     if found is None or (found.group, found.version, found.kind) not in WARNINGS:
         return None
     return REMOVED.get((found.group, found.version, found.kind), "")
 
 
 def _sum(histogram: Histogram, labels: Labels, observed: Sequence[tuple[Sequence[float], float]]) -> None:
-    """Makes a child what rows have observed together, if anything: buckets, and the sum."""
+    """Sets a child of the histogram to the sum of what the rows have observed, if anything: buckets, and the sum."""
     together = [*map(sum, zip(*(buckets for buckets, _ in observed), strict=True)), sum(total for _, total in observed)]
     if any(together[:-1]):
         child = histogram.values.get(labels)
@@ -49,7 +49,7 @@ def _sum(histogram: Histogram, labels: Labels, observed: Sequence[tuple[Sequence
 
 
 class Counted(NamedTuple):
-    """The families."""
+    """The metric families."""
 
     requests: Counter
     durations: Histogram
@@ -60,19 +60,19 @@ class Counted(NamedTuple):
 
 
 class _Series:
-    """What upstream calls requests, made of the rows of a tally. There may be ten thousand of them, of which most are as they were when
-    somebody asked last."""
+    """Builds upstream's series from the rows of a tally. There may be ten thousand rows, most of which have not
+    changed since the last scrape."""
 
     def __init__(self, tally: RequestMetrics, counted: Counted, removed: Callable[[str, str, str], str | None]) -> None:
         self._tally, self._m, self._removed = tally, counted, removed
-        self._groups: dict[Labels, list[RequestMetricsRow]] = {}  # rows that have nothing but the status or the dry run apart
+        self._groups: dict[Labels, list[RequestMetricsRow]] = {}  # rows that differ only in status or dry run
         self._told: dict[RequestMetricsRow, tuple[int, float, int]] = {}
 
     def collect(self) -> Iterator[None]:
-        """Brings them up to date."""
+        """Brings the series up to date, one row per step."""
         for row in self._tally.rows():
             if not row.count or self._told.get(row) == (row.count, row.seconds, row.sized):
-                continue  # none has ended yet, or none since
+                continue  # no request has ended yet, or none since
             of = row.labels[1:-1]
             rows = self._groups.setdefault(of, [])
             if row not in self._told:
@@ -81,7 +81,7 @@ class _Series:
             yield
 
     def forget(self, gone: Set[Of]) -> None:
-        """Resources that are no more."""
+        """Drops the series of resources that no longer exist."""
         self._tally.forget(gone)
         for labels in [labels for labels in self._groups if (labels[1], labels[3]) in gone]:
             for row in self._groups.pop(labels):
@@ -90,7 +90,7 @@ class _Series:
     def _tell(self, labels: Labels, rows: Sequence[RequestMetricsRow]) -> None:
         verb, group, version, resource, subresource, scope = labels
         of = group, resource, scope, subresource, verb, version
-        component = "" if subresource.startswith("/") else "apiserver"  # upstream names none for the paths of health
+        component = "" if subresource.startswith("/") else "apiserver"  # upstream sets none for the health check paths
         m, ended, dry_runs = self._m, dict[int, int](), dict[str, list[RequestMetricsRow]]()
         long = len(m.durations.buckets) + 1
         for row in rows:
@@ -114,9 +114,9 @@ class _Series:
 def latency(
     registry: Registry, resource_of: Callable[[str, str, str], Resource | None], deprecated_custom: Deprecated = lambda *of: False
 ) -> Filter:
-    """Count requests when they have ended; observe the duration in seconds, with and without what was others', and the size of a GET's
-    answer in bytes. ``resource_of(group, version, resource)`` is the scheme's; ``deprecated_custom`` says so of what a definition
-    serves."""
+    """Counts requests when they have ended; observes the duration in seconds, with and without the time spent
+    waiting for others (webhooks, queues), and the size of a GET's response in bytes. ``resource_of(group, version,
+    resource)`` is the scheme's; ``deprecated_custom`` tells whether a definition deprecates a version."""
     requests = registry.counter(
         "apiserver_request_total",
         "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP "

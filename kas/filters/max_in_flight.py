@@ -1,7 +1,8 @@
-"""Max-in-flight: at most so many reads and so many writes at once over all workers (upstream's ``WithMaxInFlightLimit``).
+"""Max-in-flight: bounds the reads and the writes in progress over all workers (upstream's ``WithMaxInFlightLimit``).
 
-The counters are atomics in memory the workers share. Long-running requests are exempt, and so is system:masters: an
-administrator must get through to repair an overloaded server, and where there is no place takes none that others wait for.
+The counters are atomics in the workers' shared memory. Long-running requests are exempt, and so is system:masters:
+an administrator must be able to repair an overloaded server, and when the limit is reached such a request takes no
+place that others wait for.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ READ_VERBS = frozenset(("get", "list", "watch"))
 
 
 class InFlight(Protocol):
-    """The workers' shared counts."""
+    """The workers' shared counters."""
 
     def enter(self, mutating: bool) -> int:
-        """One more; how many that makes."""
+        """Adds one; returns the new count."""
 
     def leave(self, mutating: bool) -> None:
-        """One less."""
+        """Subtracts one."""
 
 
 def max_in_flight(memory: InFlight, read_limit: int, write_limit: int, registry: Registry) -> Filter:
-    """Limit 0 = none."""
+    """Refuses requests beyond the limits with 429; a limit of 0 is none."""
     inflight = registry.gauge(
         "apiserver_current_inflight_requests",
         "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",

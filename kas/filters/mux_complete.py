@@ -1,4 +1,4 @@
-"""503 with Retry-After while the server is not yet complete: upstream's WithMuxAndDiscoveryComplete."""
+"""503 with Retry-After while the server is not complete yet: upstream's WithMuxAndDiscoveryComplete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kas.request.http import Request
 
 
 def mux_complete(is_complete: Callable[[], bool]) -> Filter:
-    """Answer 503 with Retry-After until everything is installed; health checks pass."""
+    """Answers 503 with Retry-After until everything is installed; health checks pass."""
     done = False
 
     def before(req: Request) -> None:

@@ -1,4 +1,4 @@
-"""The answer to a bug: 500 without internals, logged with the audit id, counted."""
+"""The response to an unexpected exception: 500 without internals, logged with the audit id, and counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGE = "This request caused apiserver to panic. Look in the logs for details.
 
 
 def panic_recovery(registry: Registry) -> Filter:
-    """Answer 500 to what raised without meaning to, log it with its traceback and count it."""
+    """Answers unexpected exceptions with 500, logs them with their traceback and counts them."""
     panics = registry.counter(METRIC, "Number of requests answered 500 because of a bug.")
 
     def recover(req: Request, exc: BaseException) -> Response:

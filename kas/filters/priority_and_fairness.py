@@ -1,7 +1,7 @@
-"""API Priority and Fairness at the door (upstream's ``WithPriorityAndFairness``): a request runs, waits for its turn, or is sent away.
+"""API Priority and Fairness as a filter (upstream's ``WithPriorityAndFairness``): a request is executed, queued or rejected.
 
-Requests that are long-running by rule are not classified, except watches, which hold seats until they have sent what was there when they
-began. Every other answer says which FlowSchema and level the request belonged to.
+Long-running requests are not classified, except watches, which hold seats until they have sent the initial events.
+Every other response names the request's FlowSchema and priority level.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from kas.request.http import Request, Response
 
 
 class Gate(Protocol):
-    """``kas.flowcontrol``'s: the parts of a filter."""
+    """The functions of the filter, implemented by ``kas.flowcontrol``."""
 
     def begin(self, req: Request, /) -> Response | Awaitable[Response | None] | None:
-        """As ``Filter.before``."""
+        """See ``Filter.before``."""
 
     def after(self, req: Request, resp: Response, /) -> None:
-        """As ``Filter.after``."""
+        """See ``Filter.after``."""
 
     def release(self, req: Request, /) -> None:
-        """As ``Filter.release``."""
+        """See ``Filter.release``."""
 
 
 def priority_and_fairness(gate: Gate) -> Filter:
-    """Seats a request, or has it wait; 429 when its queue is full or its time to wait is over."""
+    """Gives a request its seats, or queues it; 429 if its queue is full or its time in the queue is over."""
     return Filter("priority_and_fairness", gate.begin, gate.after, gate.release)

@@ -1,4 +1,4 @@
-"""The read-only port: GET only, at most so many a second, and never a secret."""
+"""The read-only port: GET only, with a rate limit, and never a secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kas.request.http import Request
 
 
 def read_only(take: Callable[[], bool]) -> Filter:
-    """Let pass only GET, and never secrets: 405 or 403 for the rest, 429 for what gets no token from ``take``."""
+    """Lets pass only GET, and never secrets: 405 or 403 for the rest, 429 for a request that gets no token from ``take``."""
     def before(req: Request) -> None:
         if req.method != "GET" or (req.long_running and req.info.verb != "watch"):
             raise ApiError(405, "MethodNotAllowed", "only GET is served on the read-only port", {}, {"allow": "GET"})

@@ -1,4 +1,4 @@
-"""What the request is about (RequestInfo), and whether it is long-running."""
+"""RequestInfo of a request, and whether it is long-running."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from kas.request.requestinfo import Query, RequestInfoError
 
 LONG_RUNNING_VERBS = frozenset(("watch", "proxy"))
 LONG_RUNNING_SUBRESOURCES = frozenset(("attach", "exec", "proxy", "log", "portforward"))
-# Queries of which one view is enough for all requests: none, what clients' caches begin with, and how kubectl lists.
+# Query strings that share one parsed object over all requests: none, what clients' caches begin with, and how kubectl
+# lists.
 USUAL = ("", "resourceVersion=0", "limit=500&resourceVersion=0", "limit=500")
 
 
 def request_info() -> Filter:
-    """Say of the request what it is about, and whether it is long-running; 500 in plain text for what cannot be told."""
+    """Sets RequestInfo and whether the request is long-running; 500 in plain text if it cannot be determined."""
 
     def refused(req: Request, e: RequestInfoError) -> Response:
         return plain_internal_error(req, f"failed to create RequestInfo: {e}")

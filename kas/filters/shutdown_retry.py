@@ -1,4 +1,5 @@
-"""Late arrivals while shutting down, and early ones: 429 with Retry-After, so that a client goes elsewhere or comes back."""
+"""429 with Retry-After for requests that come too late, during a shutdown, or too early, so that the client goes
+elsewhere or comes back."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from kas.meta.errors import service_unavailable, too_many_requests
 from kas.request.http import Request
 
 EXEMPT = ("/healthz", "/livez", "/readyz", "/metrics")
-OWN = "kube-apiserver/"  # how upstream's server calls itself to itself; nobody has to be known for it
+OWN = "kube-apiserver/"  # the user agent of upstream's server for its own requests; it is exempt without authentication
 
 
 def shutdown_retry(not_accepting: Callable[[], bool], send_retry_after: bool = True) -> Filter:
-    """Answer 429 with Retry-After once the server shuts down, without ``send_retry_after`` 503; health checks and metrics pass."""
+    """Answers 429 with Retry-After once the server shuts down, or 503 without ``send_retry_after``; health checks and metrics pass."""
     def before(req: Request) -> None:
         if not_accepting() and not req.path.startswith(EXEMPT):
             if not send_retry_after:
@@ -28,7 +29,7 @@ def shutdown_retry(not_accepting: Callable[[], bool], send_retry_after: bool = T
 
 
 def not_ready_retry(been_ready: Callable[[], bool]) -> Filter:
-    """Answer 429 with Retry-After until the server has been ready once; health checks, metrics and the server's own requests pass."""
+    """Answers 429 with Retry-After until the server has been ready once; health checks, metrics and the server's own requests pass."""
     def before(req: Request) -> None:
         if not been_ready() and not req.path.startswith(EXEMPT) and not req.header(b"user-agent").startswith(OWN):
             e = too_many_requests("The apiserver hasn't been fully initialized yet, please try again later.", 5)

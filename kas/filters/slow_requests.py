@@ -1,4 +1,4 @@
-"""A line for each slow request that says where its time went, at any verbosity (upstream logs a trace of such requests)."""
+"""A log line for each slow request that tells where its time went, at any verbosity (upstream logs a trace of such requests)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SLOW_S = 1.0
 
 
 def slow_requests() -> Filter:
-    """Log a request, unless it is long-running, that took ``SLOW_S`` until its answer began: what came before flow control (reading who
-    asks, impersonation), the time in a queue, and the rest (authorization, body, admission, store). Times are in milliseconds. Of more
-    than a hundred in a second the others are counted."""
+    """Logs a request, unless it is long-running, that took ``SLOW_S`` until its response began. The parts are the
+    time before flow control (authentication, impersonation), the time in a queue, and the rest (authorization, body,
+    admission, store), in milliseconds. Beyond a hundred in a second, requests are only counted."""
     told = Sparing(log, "%d more requests were slow")
 
     def after(req: Request, resp: Response) -> None:

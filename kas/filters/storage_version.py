@@ -1,6 +1,6 @@
-"""503 for writes of a resource whose storage version this server has not told yet: upstream's WithStorageVersionPrecondition.
+"""503 for writes of a resource whose storage version this server has not registered yet: upstream's WithStorageVersionPrecondition.
 
-Who migrates what is stored trusts that nothing is written in a version that no StorageVersion names.
+A storage migration relies on nothing being written in a version that no StorageVersion names.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ READS = frozenset(("get", "list", "watch"))
 
 
 class Registration(Protocol):
-    """What this server has told (``kas.controllers.storageversions``)."""
+    """What this server has registered (``kas.controllers.storageversions``)."""
 
     def awaited(self, group: str, resource: str) -> str | None:
-        """Why the last attempt to tell of a resource failed, in Go's words where there was none; None when nothing is to be told of it, or
-        it is told."""
+        """Why the last attempt to register a resource failed, in Go's words if there was none; None if there is
+        nothing to register, or it is registered."""
 
 
 def storage_version(registration: Registration) -> Filter:
-    """Let pass what reads, what registering itself needs (StorageVersions, Leases in kube-system, this server's own creates of
-    namespaces), and what nothing is to be told of."""
+    """Lets pass reads, what registration itself needs (StorageVersions, Leases in kube-system, this server's own
+    creates of namespaces), and resources for which there is nothing to register."""
 
     def before(req: Request) -> None:
         info = req.info

@@ -1,8 +1,9 @@
 """Tracing: W3C trace context, and a span for each request that is sampled.
 
-Upstream's ``WithTracing`` and, for the parts of a request, ``filterlatency``. It stands behind authentication: only the word of an
-administrator or of ``system:monitoring`` decides what is recorded, and only their traces are continued; the trace of anybody else is
-linked. Without ``--tracing-config-file`` a valid context is only handed on to whom a request leads.
+Upstream's ``WithTracing`` and, for the parts of a request, ``filterlatency``. The filter is behind authentication,
+because only an administrator or ``system:monitoring`` may decide that a request is recorded, and only their traces
+are continued; the trace of any other client is linked. Without ``--tracing-config-file`` a valid context is only
+passed on with requests that this one causes.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from kas.request.negotiation import APPLY_PATCH
 
 MONITORING = "system:monitoring"
 _PORT = re.compile(r":[0-9]{1,5}$", re.ASCII)
-# Filters with a span of their own; its name is upstream's.
+# Filters with a span of their own, and upstream's name for it.
 PARTS = {name: name for name in ("audit", "max_in_flight", "authorization", "consistent_read")}
 PARTS |= {"priority_and_fairness": "priorityandfairness", "impersonation": "constrainedimpersonation"}
-# Verbs whose handlers have a span, and what it calls them.
+# Verbs whose handlers have a span, with its name.
 _VERBS = {
     "create": ("Create", "POST"), "get": ("Get", "GET"), "list": ("List", "LIST"), "update": ("Update", "PUT"), "patch": ("Patch", "PATCH"),
     "delete": ("Delete", "DELETE"), "deletecollection": ("Delete", "DELETECOLLECTION"),
@@ -30,7 +31,7 @@ _VERBS = {
 
 
 def tracing(tracer: Tracer | None = None) -> Filter:
-    """Drop a traceparent header that is malformed; hand on a good one; begin and end the request's span."""
+    """Drops a malformed traceparent header, passes on a valid one, and begins and ends the request's span."""
     return _recording(tracer) if tracer is not None else Filter("tracing", _handed_on())
 
 
@@ -52,14 +53,14 @@ def _handed_on() -> Before:
         if req.header(b"traceparent"):
             seen = True
             CURRENT.set(_remote(req))
-        elif seen:  # the context may still be that of another request
+        elif seen:  # the context may still be another request's
             CURRENT.set(None)
 
     return before
 
 
 def _recording(tracer: Tracer) -> Filter:
-    under_way: dict[Request, list[Span]] = {}  # the request's own span, then that of its answer while that is a stream
+    under_way: dict[Request, list[Span]] = {}  # the request's own span, then that of its response while it is streamed
 
     def before(req: Request) -> None:
         remote = _remote(req)
@@ -71,7 +72,7 @@ def _recording(tracer: Tracer) -> Filter:
         under_way[req] = [span]
         span.started_ns -= int((monotonic() - req.started) * 1e9)
         span.attributes = _server(req)
-        who = span.child("authentication")  # and what stands before it, which takes no time
+        who = span.child("authentication")  # includes the filters before it, which take no time
         if who is not None:
             who.started_ns = span.started_ns
             who.end()
@@ -100,7 +101,7 @@ def _recording(tracer: Tracer) -> Filter:
 
 
 def span_name(req: Request) -> str:
-    """Upstream's: the method and, of a resource, its path without names."""
+    """Upstream's name: the method and, for a resource, its path without names."""
     info = req.info
     if not info.is_resource_request:
         return req.method
@@ -112,7 +113,7 @@ def span_name(req: Request) -> str:
 
 
 def traced(tracer: Tracer, filters: list[Filter], endpoint: Handler) -> tuple[list[Filter], Handler]:
-    """The filters that have one, and the endpoint, with a span each."""
+    """Wraps the filters in ``PARTS``, and the endpoint, in a span each."""
     spans = [f._replace(before=tracer.around(PARTS[f.name], f.before)) if f.name in PARTS and f.before else f for f in filters]
 
     def told(req: Request) -> Result:
@@ -133,7 +134,7 @@ def _protocol(req: Request) -> str:
 
 
 def _server(req: Request) -> dict[str, Attribute]:
-    """What OpenTelemetry's conventions for HTTP servers say of a request, and what upstream adds."""
+    """The attributes of OpenTelemetry's conventions for HTTP servers, and those that upstream adds."""
     name, _, port = req.header(b"host").rpartition(":") if _PORT.search(req.header(b"host")) else (req.header(b"host"), "", "")
     out: dict[str, Attribute] = {
         "server.address": name, "http.request.method": req.method, "url.scheme": req.scheme, "network.peer.address": req.client,
@@ -146,7 +147,7 @@ def _server(req: Request) -> dict[str, Attribute]:
 
 
 def _fields(req: Request) -> dict[str, Attribute]:
-    """What upstream's handlers say of a request (``traceFields``)."""
+    """The attributes that upstream's handlers add (``traceFields``)."""
     info = req.info
     scope = "resource" if info.name or info.verb == "create" else "namespace" if info.namespace else "cluster"
     verb = "APPLY" if info.verb == "patch" and req.header(b"content-type").startswith(APPLY_PATCH) else _VERBS[info.verb][1]

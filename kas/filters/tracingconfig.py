@@ -1,5 +1,5 @@
-"""The TracingConfiguration of ``--tracing-config-file``: read, decoded strictly and checked. Texts are upstream's
-(``component-base/tracing/api/v1/config.go``, ``apiserver/pkg/server/options/tracing.go``)."""
+"""The TracingConfiguration of ``--tracing-config-file``: read, strictly decoded and validated. Error texts are
+upstream's (``component-base/tracing/api/v1/config.go``, ``apiserver/pkg/server/options/tracing.go``)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TRANSPORTS = ("dns", "unix", "unix-abstract")
 
 
 class TracingSettings(NamedTuple):
-    """Where spans go, as gRPC names it ("": the default), and how many of a million requests without a parent are recorded."""
+    """Where spans go, in gRPC's naming ("" for the default), and how many of a million requests without a parent span are recorded."""
 
     endpoint: str
     per_million: int
 
 
 def load(path: str) -> TracingSettings:
-    """The file's settings. Raises ConfigurationError."""
+    """Loads the settings from a file. Raises ConfigurationError."""
     if importlib.util.find_spec("grpc") is None:
         raise ConfigurationError("--tracing-config-file needs the extra kas[tracing]: pip install '.[tracing]' in a clone of kas")
     try:
@@ -46,7 +46,7 @@ def load(path: str) -> TracingSettings:
 
 
 def _named(document: Document) -> Document:
-    """A kind and an apiVersion it does not say are those that are looked for: upstream decodes into an object of them."""
+    """Fills in a missing kind and apiVersion: upstream decodes into an object that has them."""
     value = {} if document.value is None else document.value
     version, kind = kind_of(value)
     return document._replace(value={**value, "apiVersion": version or f"{GROUP}/v1", "kind": kind or KIND})

@@ -1,8 +1,9 @@
-"""Who asks on the insecure port: everybody is the server itself (system:masters), who asks from this machine and for nobody else.
+"""The user of the insecure port: every request from this machine is the server's own (system:masters).
 
-A browser on this machine works for whatever page it shows: a page may send a POST without a Content-Type to any address, and one whose
-name is made to mean 127.0.0.1 may read the answers, too. So who is asked must be called as this machine calls itself, and a request must
-not come from another site's page, unless CORS allows that one (as ``kubectl proxy`` has ``--accept-hosts``).
+A browser on this machine sends requests for whatever page it shows: a page may send a POST without a Content-Type to
+any address, and one whose name is made to resolve to 127.0.0.1 may read the responses, too. The Host header must
+therefore name this machine as localhost or by a loopback address, and a request must not come from another site's
+page, unless CORS allows that site (as ``kubectl proxy`` has ``--accept-hosts``).
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from kas.auth.user import LOOPBACK_USER
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
 
-_HERE = frozenset(("same-origin", "none"))  # of Sec-Fetch-Site: a page of this server's, or the person themselves
+_HERE = frozenset(("same-origin", "none"))  # of Sec-Fetch-Site: a page of this server, or the user of the browser
 _NOT_CALLED = "the insecure port is asked as localhost or by a loopback address"
 _ELSEWHERE = "the insecure port answers no pages of other sites"
 
 
 def trusted(allowed_origins: Sequence[str] = ()) -> Filter:
-    """Every request is the loopback user's; its Authorization header is dropped. 403 for one that a browser may have been talked into;
-    ``allowed_origins`` are the patterns of ``--cors-allowed-origins``."""
+    """Sets the loopback user and drops the Authorization header; 403 for a request that a foreign page may have
+    caused. ``allowed_origins`` are the patterns of ``--cors-allowed-origins``."""
     patterns = []
     if allowed_origins:
-        from kas.meta import regex  # with the classes of Unicode
+        from kas.meta import regex  # with Unicode's classes
 
         patterns = [regex.compiled(p) for p in allowed_origins]
 
-    last = ""  # who was asked for last, and may be
+    last = ""  # the last Host header that was found valid
 
     def before(req: Request) -> Response | None:
         nonlocal last
@@ -50,7 +51,7 @@ def trusted(allowed_origins: Sequence[str] = ()) -> Filter:
 
 
 def _is_loopback(host: str) -> bool:
-    """Of a Host header, with a port or without."""
+    """Whether a Host header, with or without a port, names a loopback address."""
     name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
     if name.lower() == "localhost":
         return True

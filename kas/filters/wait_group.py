@@ -1,4 +1,4 @@
-"""Counts the requests being served, so that shutting down can wait for them."""
+"""Counts the requests being served, so that a shutdown can wait for them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kas.request.http import Request
 
 
 class WaitGroup:
-    """``wait`` returns once no request that is not long-running is being served."""
+    """``wait`` returns once every request being served is a long-running one."""
 
     def __init__(self) -> None:
         self.serving: set[int] = set()
-        self.idle: asyncio.Event | None = None  # set when nothing is served, once somebody waits for it
+        self.idle: asyncio.Event | None = None  # set when nothing is served; made by ``wait``
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait until nothing is served any more; False when that took longer than ``timeout_s``."""
+        """Waits until nothing is served; False if that took longer than ``timeout_s``."""
         if not self.serving:
             return True
         self.idle = asyncio.Event()
@@ -29,7 +29,7 @@ class WaitGroup:
 
 
 def wait_group(group: WaitGroup) -> Filter:
-    """Count requests that are not long-running while they are served."""
+    """Counts requests that are not long-running while they are served."""
     serving = group.serving
 
     def before(req: Request) -> None:

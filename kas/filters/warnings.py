@@ -1,4 +1,4 @@
-"""The warnings collected on the way, as headers of the answer."""
+"""The warnings collected for a request, as headers of the response."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
 
-MAX_WARNINGS = 4 * 1024  # characters of all warnings together, as upstream truncates
-MAX_CUT = 256  # of each from there on
+MAX_WARNINGS = 4 * 1024  # characters of all warnings together, as in upstream
+MAX_CUT = 256  # characters of each one, once all together are too long
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -26,8 +26,9 @@ def warnings() -> Filter:
 
 
 def _shown(texts: Iterable[str]) -> list[str]:
-    """What of the warnings is told: all of them while they are few; from the one on with which they are too many each is cut, and
-    those after it only come while there is room. Control characters cannot be told at all."""
+    """The warnings that are sent: all of them while they are short. From the warning with which they become too
+    long, each is truncated, and the following ones are only sent while there is room. A warning with control
+    characters cannot be sent."""
     out: list[str] = []
     seen: list[str] = []
     written, cutting = 0, False
@@ -37,7 +38,8 @@ def _shown(texts: Iterable[str]) -> list[str]:
         seen.append(text)
         if cutting:
             text = text[:MAX_CUT]
-        if not text.isprintable() and _CONTROL.search(text):  # what can be printed has none, and a million characters are found so at once
+        # a printable text has none, and a million characters are checked that way at once
+        if not text.isprintable() and _CONTROL.search(text):
             continue
         if not cutting and written + len(text) > MAX_WARNINGS:
             cutting = True

@@ -1,6 +1,11 @@
-"""API Priority and Fairness: which requests run now, which wait, which are sent away (apiserver's ``util/flowcontrol``).
+"""API Priority and Fairness: which requests are executed now, queued, or rejected (apiserver's ``util/flowcontrol``).
 
-``classification`` says to which FlowSchema and priority level a request belongs, ``work`` how many seats it takes, ``limits`` how many
-seats each level has, ``_engine`` who may sit down (levels, fair queues, the counters all workers share: its ``.pxd`` is the design),
-``controller`` follows the objects and holds it all together. The filter is ``kas.filters.priority_and_fairness``.
+- ``classification`` finds the FlowSchema and priority level of a request.
+- ``work`` estimates how many seats a request takes.
+- ``limits`` computes how many seats each level has.
+- ``_engine`` gives out the seats: levels, fair queues, and the counters that all workers share. Its ``.pxd``
+  describes the design.
+- ``controller`` follows the API objects and connects the parts.
+
+The filter is ``kas.filters.priority_and_fairness``.
 """

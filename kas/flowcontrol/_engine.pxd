@@ -1,27 +1,31 @@
-# Who may run now: priority levels with fair queues, whose seats all workers share.
+# Priority levels with fair queues, whose seats all workers share.
 #
 #   Board     the counters of all levels in the workers' shared memory                          engine/board.pxi
 #   Demand    how many seats were wanted, over time                                             engine/demand.pxi
 #   Level     a priority level: seats, shuffle-sharded queues, virtual time                     engine/level.pxi
-#   Gate      what a request does at the door: classified, seated, queued or refused            engine/gate.pxi
+#   Gate      the entry point of requests: classifies, seats, queues or rejects them            engine/gate.pxi
 #
-# Seats. Each worker adds what it uses to its own row of the board; what a level uses is the sum of the rows, so the share of a worker that
-# died is taken back by zeroing its table. A worker adds first and looks then, and takes back what was too much: the limit is never exceeded,
-# two workers that come at once may both have to try again. Queues live in the worker where the requests came in. A worker that gives seats
-# back serves its own queues first, unless another one that waits has less than its part of the level: the limit divided by the queues that
-# are active in each. Whoever waits in another worker is woken, and looks by itself 50 times a second in case nobody did.
+# Seats. Each worker adds what it uses to its own row of the board. What a level uses is the sum of the rows, so the seats of a
+# worker that died are freed by zeroing its table. A worker first adds its seats, then checks the sum, and takes back what was too
+# much: the limit is never exceeded, but two workers that come at once may both have to try again. A request waits in a queue of the
+# worker that received it. A worker that releases seats serves its own queues first, unless another worker with waiting requests has
+# less than its part of the level, which is the limit times its share of all active queues. Workers with waiting requests are woken,
+# and also look by themselves 50 times a second, in case a wake-up is lost.
 #
-# Turns. Seats are taken while a request is served. One that is answered at once gives them back before the next one is looked at: of those
-# there is never more than one, as many as may come, and what they take of the loop is shared out before (kas/edge/dispatch.py).
+# Turns. A request holds its seats while it is served. One that is answered at once releases them before the next one is looked at,
+# so there is never more than one of these, however many arrive; the event loop's time for them is shared out before
+# (kas/edge/dispatch.py).
 #
-# Virtual time. A queue has the R at which its next request is to begin: when one is dispatched it is charged the seats times what requests
-# of the level take (put right when it ends), and it never lags behind the R at which its oldest request came. R itself is that of the request
-# dispatched last (start-time fair queueing). Upstream's runs with the clock, as fast as all seats together could work; a loop that is busy is
-# slower than that, R would leave all queues behind, and they would be served in the order of arrival, flood first (measured: a GET beside
-# 245 connections of a flood waited 22 ms). Queues exist while something of theirs waits or runs.
+# Virtual time. A queue has the R at which its next request begins. A dispatched request charges it the seats times the average
+# duration of the level's requests (corrected when it ends), and its R never lags behind the R at which its oldest request arrived.
+# The level's R is that of the request dispatched last (start-time fair queueing). Upstream's R runs with the clock, as fast as all
+# seats together could work. A busy event loop is slower than that: R would overtake all queues, and they would be served in order
+# of arrival, flood first (measured: a GET next to 245 connections of a flood waited 22 ms). A queue exists while one of its
+# requests waits or runs.
 #
-# Why C: with flow control on a GET costs 1.5 µs more than with max-in-flight, a list 3.2 (bench/test_flowcontrol.py).
-# Nothing waits here and nothing is safe for threads: a worker has one loop. Bounded: queues by the requests in them, those by connections.
+# Why C: with flow control a GET costs 1.5 µs more than with max-in-flight, a list 3.2 µs (bench/test_flowcontrol.py).
+# Nothing here waits and nothing is thread-safe: a worker has one event loop. Bounds: the queues by the requests in them, those by
+# the connections.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -33,18 +37,18 @@ cdef enum:
     LONGS = 8             # of queues
 
 
-cdef struct Common:       # of a level, all workers
+cdef struct Common:       # of a level, for all workers
     uint64_t key          # 0: free
-    int64_t limit         # seats, as worker 0 has worked it out last; 0: nobody has
+    int64_t limit         # seats, as last computed by worker 0; 0: not computed yet
     int64_t unused[6]
 
 
-cdef struct Share:        # of a level, one worker's
+cdef struct Share:        # of a level, for one worker
     int64_t held          # whether the worker uses the row
     int64_t seats         # in use
     int64_t executing     # requests
     int64_t waiting       # requests
-    int64_t wanted        # seats of those
+    int64_t wanted        # seats that these want
     int64_t queues        # active ones
     int64_t average       # of the demand in the last period, in millionths of a seat
     int64_t deviation
@@ -84,7 +88,7 @@ cdef class Stats:         # of a FlowSchema and a level
     cdef readonly double ran_s, watched_s, waited_s, waited_in_vain_s, widths_sum, lengths_sum
 
 
-cdef class Flow:          # what requests of one user, verb, resource and namespace come to
+cdef class Flow:          # the flow of requests of one user, verb, resource and namespace
     cdef readonly Level level
     cdef readonly Stats stats
     cdef readonly str schema
@@ -93,21 +97,21 @@ cdef class Flow:          # what requests of one user, verb, resource and namesp
     cdef readonly list headers
 
 
-cdef class Ticket:        # a request at the door, or inside
+cdef class Ticket:        # a request that waits or runs
     cdef readonly Flow flow
     cdef readonly object request
     cdef readonly int64_t initial             # seats while it runs
     cdef readonly int64_t final               # seats afterwards
-    cdef readonly double latency              # for so many seconds
+    cdef readonly double latency              # for how many seconds the final seats are held
     cdef readonly double arrived              # time.monotonic()
     cdef readonly double began
     cdef double arrival_r, charged
     cdef Queue queue
     cdef readonly int state
-    cdef readonly bint watching               # its stream runs
-    cdef readonly bint answering              # a large answer is on its way out
+    cdef readonly bint watching               # it is a watch whose stream runs
+    cdef readonly bint answering              # a large response is being sent
     cdef readonly bint mutating
-    cdef public object future                 # of whoever waits: True when it may run
+    cdef public object future                 # of a request that waits: True when it may run
 
     cdef int64_t width(self) noexcept
     cdef double work(self, double service) noexcept
@@ -138,7 +142,7 @@ cdef class Level:
     cdef Demand demand
     cdef dict active                          # index → Queue
     cdef double r                             # of the request dispatched last
-    cdef double service                       # what requests of the level took lately, in seconds
+    cdef double service                       # average duration of the level's recent requests, in seconds
     cdef int64_t robin, enqueued
     cdef object hooks
 

@@ -1,4 +1,4 @@
-"""What Python sees of the engine of flow control; the promises stand at the functions, the design in ``_engine.pxd``."""
+"""The engine of flow control as Python sees it. The functions' docstrings have their guarantees, ``_engine.pxd`` the design."""
 
 from asyncio import Future
 from collections.abc import Callable, Collection, Sequence

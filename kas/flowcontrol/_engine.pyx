@@ -1,4 +1,4 @@
-"""The compiled core of flow control; the design page is ``_engine.pxd``, types for Python callers stand in ``_engine.pyi``."""
+"""The compiled core of flow control. ``_engine.pxd`` describes the design; the types for Python callers are in ``_engine.pyi``."""
 
 from collections import OrderedDict
 from operator import attrgetter
@@ -35,10 +35,10 @@ cdef enum:
     QUEUE_FULL = 3
 
 
-cdef double SERVICE_S = 0.003        # what requests are taken to last before any has ended (upstream's estimatedServiceDuration)
-cdef double MIXED_S = 1.0            # how long after one user another one asked both count as asking
+cdef double SERVICE_S = 0.003        # assumed duration of a request before any has ended (upstream's estimatedServiceDuration)
+cdef double MIXED_S = 1.0            # for how long after another user's request both users count as active
 cdef double LEAST_SERVICE_S = 0.00001
-cdef double LEARNING = 0.05          # by how much a request that ends moves what others are taken to last
+cdef double LEARNING = 0.05          # weight of each ended request in the average duration
 
 
 cdef inline double now_s() noexcept:

@@ -1,5 +1,5 @@
-"""To which FlowSchema a request belongs, and which of its level's queues may take it (apiserver's ``util/flowcontrol/rule.go`` and
-``shufflesharding``)."""
+"""Finds the FlowSchema of a request, and the queues of its level that may take it (apiserver's
+``util/flowcontrol/rule.go`` and ``shufflesharding``)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from kas.auth.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 from kas.request.http import Request
 
 Obj = dict[str, Any]
-# What rules speak of: a kind of subject, and what it is called. Whoever is nobody in particular is ANYBODY.
+# What rules match: a kind of subject, and its name. ANYBODY is a wildcard.
 Subject = tuple[str, ...]
 ANYBODY: Subject = ("*",)
-FEW = 64  # subjects: a schema of more is asked about each user, since to be found by each of them takes longer than it takes to make
+# A schema with more subjects is not indexed by them but checked for each user, since indexing it would take longer than
+# parsing it.
+FEW = 64
 
 
 class Schema:
-    """A FlowSchema, compiled. Sorted by precedence, then name. ``says`` is the same for one that means the same."""
+    """A compiled FlowSchema. Schemas are sorted by precedence, then name. ``says`` is equal for schemas with the same UID and spec."""
 
     def __init__(self, obj: Obj) -> None:
         spec = obj.get("spec") or {}
         self.name: str = obj["metadata"]["name"]
         self.uid: str = obj["metadata"].get("uid") or ""
-        # And not the object itself, which may be large.
+        # a digest and not the object, which may be large
         self.says = self.uid, hashlib.sha256(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)).digest()
         self.level: str = (spec.get("priorityLevelConfiguration") or {}).get("name") or ""
         self.order = (spec.get("matchingPrecedence") or 0, self.name)
@@ -35,27 +37,27 @@ class Schema:
         self._rules = [_Rule(rule) for rule in spec.get("rules") or ()]
 
     def matches(self, req: Request) -> bool:
-        """Whether one of its rules speaks of the user and of the request."""
+        """Whether one of its rules matches the request and its user."""
         return any(rule.matches(req) for rule in self._rules)
 
     def subjects(self) -> set[Subject]:
-        """Whom its rules speak of: a request is none of its unless ``subjects_of`` its user has one of them."""
+        """The subjects of its rules. It can only match a request if ``subjects_of`` the user yields one of them."""
         return {subject for rule in self._rules for subject in rule.subjects()}
 
     @property
     def few(self) -> bool:
-        """Whether it is found by its ``subjects``, which are ``FEW``."""
-        return sum(rule.speaks_of for rule in self._rules) <= FEW
+        """Whether it is indexed by its ``subjects``, which are at most ``FEW``."""
+        return sum(rule.subject_count for rule in self._rules) <= FEW
 
     def distinguisher(self, req: Request) -> str:
-        """What tells flows of this schema apart."""
+        """The flow distinguisher of a request in this schema."""
         if self.by == "ByUser":
             return req.user.name
         return req.info.namespace if self.by == "ByNamespace" else ""
 
 
 def subjects_of(user: UserInfo) -> Iterator[Subject]:
-    """What a schema may call a user."""
+    """The subjects by which a schema may name a user."""
     yield ANYBODY
     yield "user", user.name
     for group in user.groups:
@@ -67,9 +69,12 @@ def subjects_of(user: UserInfo) -> Iterator[Subject]:
 
 
 class Schemas:
-    """Schemas in the order in which they are tried. One more, or one less, costs ``FEW`` steps at most, and a request looks only at those
-    that speak of its user, and at those of more subjects: there may be thousands of others. Those whose level is not in ``levels`` are
-    passed over, so that a level that comes or goes costs the thousands that name it nothing."""
+    """Schemas in the order in which they are tried.
+
+    Adding or removing one costs at most ``FEW`` steps in the index. A request only looks at the schemas that name a
+    subject of its user and at those with many subjects, however many others there are. Schemas whose level is not in
+    ``levels`` are skipped, so that a level that comes or goes costs nothing for the schemas that name it.
+    """
 
     def __init__(self, schemas: Iterable[Schema] = (), levels: Container[str] | None = None) -> None:
         self._all, self._levels = sorted(schemas, key=_order), levels
@@ -84,19 +89,19 @@ class Schemas:
         return (schema for schema in self._all if levels is None or schema.level in levels)
 
     def _places(self, schema: Schema) -> Iterator[list[Schema]]:
-        """Where it is found, besides among all."""
+        """The lists that contain a schema, besides the list of all."""
         if schema.few:
             yield from (self._by_subject.setdefault(subject, []) for subject in schema.subjects())
         else:
             yield self._large
 
     def add(self, schema: Schema) -> None:
-        """One that is not there."""
+        """Adds a schema that is not there."""
         for place in (self._all, *self._places(schema)):
             insort(place, schema, key=_order)
 
     def remove(self, schema: Schema) -> None:
-        """One that is there."""
+        """Removes a schema that is there."""
         for place in (self._all, *self._places(schema)):
             del place[bisect_left(place, schema.order, key=_order)]
         for subject in schema.subjects() if schema.few else ():
@@ -104,7 +109,7 @@ class Schemas:
                 del self._by_subject[subject]
 
     def first(self, req: Request) -> Schema | None:
-        """The first that matches, None when none does."""
+        """The first schema that matches, None if none does."""
         best: Schema | None = None
         tried: set[Schema] = set()
         levels = self._levels
@@ -147,25 +152,25 @@ class _Rule:
         self._urls = [(set(r.get("verbs") or ()), *_paths(r.get("nonResourceURLs") or ())) for r in rule.get("nonResourceRules") or ()]
 
     @property
-    def speaks_of(self) -> int:
-        """How many subjects it names."""
+    def subject_count(self) -> int:
+        """The number of its subjects."""
         return len(self._users) + len(self._groups) + len(self._accounts)
 
     def subjects(self) -> Iterator[Subject]:
-        """Whom it speaks of, as ``subjects_of`` has it."""
+        """Its subjects, in the form of ``subjects_of``."""
         yield from (ANYBODY if user == "*" else ("user", user) for user in self._users)
         yield from (ANYBODY if group == "*" else ("group", group) for group in self._groups)
         yield from (("account", *account) for account in self._accounts)
 
     def matches(self, req: Request) -> bool:
-        return self._speaks_of(req.user) and (self._resource(req) if req.info.is_resource_request else self._url(req))
+        return self._matches_user(req.user) and (self._resource(req) if req.info.is_resource_request else self._url(req))
 
-    def _speaks_of(self, user: UserInfo) -> bool:
+    def _matches_user(self, user: UserInfo) -> bool:
         if user.name in self._users or "*" in self._users or "*" in self._groups or not self._groups.isdisjoint(user.groups):
             return True
         if not self._accounts or not user.name.startswith(SERVICE_ACCOUNT_PREFIX):
             return False
-        # The name is compared as it is: upstream asks here of neither part whether it is one.
+        # Compared as it is: upstream does not check here that either part is a valid name.
         namespace, sep, name = user.name[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
         return bool(sep) and ((namespace, name) in self._accounts or (namespace, "*") in self._accounts)
 
@@ -187,7 +192,7 @@ class _Rule:
 
 
 def _paths(urls: Sequence[str]) -> tuple[set[str], tuple[str, ...]]:
-    """Paths that a rule speaks of, and what other such paths begin with: each path stands for those below it, with or without ``*``."""
+    """The exact paths that a rule matches, and the prefixes of others: a path also matches those below it, with or without ``*``."""
     return set(urls), tuple(url.removesuffix("*").removesuffix("/") + "/" for url in urls)
 
 
@@ -196,12 +201,12 @@ def _has(values: Collection[str], value: str) -> bool:
 
 
 def flow_hash(schema: str, distinguisher: str) -> int:
-    """64 bits that tell the flows of all schemas apart, the same as upstream's: a flow has the queues that it has there."""
+    """64 bits that tell the flows of all schemas apart; the same as upstream's, so a flow has the queues that it has there."""
     return int.from_bytes(hashlib.sha256(f"{schema}\0{distinguisher}".encode("utf-8", "surrogateescape")).digest()[:8], "little")
 
 
 def deal(value: int, deck: int, size: int) -> tuple[int, ...]:
-    """A hand of ``size`` different cards of a deck, by the entropy of ``value``: two flows share all of their queues hardly ever."""
+    """A hand of ``size`` different cards of a deck, drawn with the entropy of ``value``: two flows rarely share all of their queues."""
     hand: list[int] = []
     for dealt in range(size):
         value, card = divmod(value, deck - dealt)

@@ -1,4 +1,4 @@
-"""Follows FlowSchemas and PriorityLevelConfigurations, and holds what is made of them (apiserver's ``apf_controller.go``)."""
+"""Follows FlowSchemas and PriorityLevelConfigurations and maintains what is derived from them (apiserver's ``apf_controller.go``)."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ POLL_EVERY_S = 0.02
 LONGEST_WAIT_S = 60.0
 FLOWS_BUDGET, LONGEST_FLOW = 8 << 20, 4096
 CATCH_ALL = "catch-all"
-# From so many levels on, the seats of those that did not change are put right once an eighth of all has changed, or at the next adjustment:
-# each level that comes or goes changes what all others have.
+# With this many levels or more, the seats of unchanged levels are recomputed once an eighth of all levels has changed,
+# or at the next adjustment: each level that comes or goes changes the seats of all others.
 MANY_LEVELS = 64
-MANY_CHANGED = 8  # of so many schemas one that has changed: all are made anew
+MANY_CHANGED = 8  # all schemas are rebuilt if more than one in this many has changed
 
 
 class FlowControl:
-    """Flow control of a worker. ``gate`` is what requests meet; ``levels`` and ``stats`` are for who looks on.
+    """Flow control of one worker. Requests pass ``gate``; ``levels`` and ``stats`` are for observers.
 
-    ``server_limit`` are the seats of all workers together. Worker 0 works out what levels borrow, and writes it where all see it. What is
-    known of the objects is as new as the hub; before the first list, and when the mandatory objects were deleted, these hold all the same.
+    ``server_limit`` is the number of seats of all workers together. Worker 0 computes what levels borrow and
+    publishes it in shared memory. The known objects are as new as the hub. Before the first list, and when the
+    mandatory objects have been deleted, these apply nevertheless.
     """
 
     def __init__(self, shared: Shared, run_dir: Path, server_limit: int, work: Work, registry: Registry) -> None:
@@ -65,67 +66,69 @@ class FlowControl:
         self.fair_fraction = 0.0
         self.stats: dict[tuple[str, str], Stats] = {}
         self.dropped: dict[str, Dropped] = {}
-        self._read: dict[str, Schema] = {}  # by name, as they are in force
+        self._read: dict[str, Schema] = {}  # by name, as in force
         self._schemas = Schemas((), self.levels)
         self._uids: dict[str, str] = {}  # of levels, by name
         self._specs: dict[str, Obj] = {}
         self._stored: dict[str, Schema] = {}
         self._stored_levels: dict[str, Obj] = {}
         self._mandatory = {name: Schema(obj) for name, obj in _mandatory(FLOW_SCHEMAS).items()}
-        self._all_levels = self._all_new = True  # all levels, all schemas may have changed
-        self._changed: set[str] = set()  # schemas
+        self._all_levels = self._all_new = True  # whether all levels, or all schemas, may have changed
+        self._changed: set[str] = set()  # names of schemas
         self._changed_levels: set[str] = set()
         self._shares: dict[str, int] = {}  # of levels, by name
         self._total_shares = 0
-        self._unequal = 0  # levels that have changed since the seats of all were worked out
-        self.leaving: list[Level] = []  # of configurations that are gone, until they are idle
+        self._changes_since_sharing = 0  # levels that have changed since the seats of all were computed
+        self.leaving: list[Level] = []  # levels whose configuration was deleted, until they are idle
         self._flows: dict[Any, tuple[object, dict[Any, Flow]]] = {}
-        self._room = Budget("flow_control_flows", "which flow requests belong to, by user, verb and resource", FLOWS_BUDGET, LONGEST_FLOW)
+        what = "which flow requests belong to, by user, verb and resource"
+        self._flows_budget = Budget("flow_control_flows", what, FLOWS_BUDGET, LONGEST_FLOW)
         self._polling = False
-        self._waited_for: set[Level] = set()  # those in which somebody of this worker may wait
+        self._waiting_levels: set[Level] = set()  # levels in which requests of this worker may wait
         FlowMetrics(registry, self)
 
     def start(self, source: Source, prefix_of: Callable[[str], str]) -> None:
-        """Makes what the objects say, and follows them from here on; ``prefix_of(resource)`` says where they are stored."""
+        """Builds everything from the objects and follows them from here on; ``prefix_of(resource)`` is the prefix of their keys."""
         self._shared.woken.append(self._dispatch)
         for resource in (SCHEMAS, LEVELS):
             prefix = prefix_of(resource)
             Reflector(source, prefix, _Part(self, resource, prefix)).start()
-        self.configure()  # there may be hundreds of large ones, and the first request would wait for that, and all behind it
+        self.configure()  # there may be hundreds of large ones, and the first request, and all behind it, would wait
 
-    # --- the objects
+    # --- API objects
 
     def changed(self, resource: str, objects: Mapping[str, Obj | None], all_there_are: bool) -> None:
-        """What was stored (None: deleted) by name; ``all_there_are`` when nothing else is."""
+        """Takes the stored objects by name (None: deleted). ``all_there_are``: there are no others."""
         if resource == SCHEMAS:
-            # Read as they come, and not all when the next request does.
+            # Compiled as they come, and not all of them with the next request.
             read = {name: None if obj is None else Schema(obj) for name, obj in objects.items()}
-            meant = _take(self._stored, read, all_there_are, lambda schema: None if schema is None else schema.says)
+            meant = _update(self._stored, read, all_there_are, lambda schema: None if schema is None else schema.says)
             self._all_new |= all_there_are
             self._changed.update(meant)
         else:
-            meant = _take(self._stored_levels, objects, all_there_are, _says)
+            meant = _update(self._stored_levels, objects, all_there_are, _meaning)
             self._all_levels |= all_there_are
             self._changed_levels.update(meant)
-        if meant or all_there_are:  # the status of a schema that was made makes no other flows
+        if meant or all_there_are:  # a new status of an existing schema changes no flows
             self._forget()
 
     def forget(self, group: str, resource: str) -> None:
-        """A definition is no more: neither is what requests for its objects cost. Which flows they belong to is told anew for all: what
-        is kept would lie between what the definition took, and keep whole arenas of that from being given back."""
+        """A custom resource definition was deleted: drops the cost of its requests. The flows of all users are
+        dropped too; they would lie between the memory that the definition used and keep whole arenas from being
+        returned."""
         self.work.forget(group, resource)
         self._forget()
 
     def _forget(self) -> None:
         self.gate.epoch = object()
         self._flows = {}
-        self._room.size = 0
+        self._flows_budget.size = 0
 
     def configure(self) -> None:
-        """Makes what the objects say, when they have changed. There may be thousands of others, which are not looked at again."""
+        """Applies the changes of the objects, without looking at unchanged ones, of which there may be thousands."""
         if self._all_levels or self._changed_levels:
             self._configure_changed_levels()
-        # One by one takes ten times as long as all there are, where thousands come or go at once.
+        # Where thousands come or go at once, one by one takes ten times as long as rebuilding all.
         if self._all_new or len(self._changed) * MANY_CHANGED > len(self._read) + MANY_CHANGED * MANY_CHANGED:
             self._all_new = False
             self._configure_schemas()
@@ -137,13 +140,13 @@ class FlowControl:
     def _configure_changed_levels(self) -> None:
         names, everything = self._changed_levels, self._all_levels
         self._changed_levels, self._all_levels = set(), False
-        self._unequal += len(names)
+        self._changes_since_sharing += len(names)
         if everything:
             names = {*self.levels, *self._stored_levels, *_mandatory(PRIORITY_LEVELS)}
         before = {name for name in names if name in self.levels}
         for name in names:
-            self._take_level(name)
-        if everything or len(self.levels) <= MANY_LEVELS or self._unequal * 8 >= len(self.levels):
+            self._update_level(name)
+        if everything or len(self.levels) <= MANY_LEVELS or self._changes_since_sharing * 8 >= len(self.levels):
             self._share_out()
         else:
             for name in names & self.levels.keys():
@@ -154,8 +157,8 @@ class FlowControl:
         if before - self.levels.keys():
             self.stats = {key: one for key, one in self.stats.items() if key[1] in self.levels}
 
-    def _take_level(self, name: str) -> None:
-        """Makes the level of a name or ends it, and counts its shares."""
+    def _update_level(self, name: str) -> None:
+        """Creates or ends the level of a name, and counts its shares."""
         obj = self._stored_levels.get(name) or _mandatory(PRIORITY_LEVELS).get(name)
         self._total_shares -= self._shares.pop(name, 0)
         if obj is None:
@@ -178,8 +181,8 @@ class FlowControl:
             self.levels[name] = back or self._level(name, spec.get("type") == "Exempt")
 
     def _share_out(self) -> None:
-        """Gives every level its seats."""
-        self._unequal = 0
+        """Computes the seats of every level."""
+        self._changes_since_sharing = 0
         for name in self.levels:
             self._configure_level(name)
         if self.first:
@@ -194,7 +197,7 @@ class FlowControl:
         self.stats = {key: one for key, one in self.stats.items() if key in pairs}
 
     def _configure_schema(self, name: str) -> None:
-        """One schema as its object says, while others are as they were."""
+        """Applies the change of one schema, while the others stay as they are."""
         old, new = self._read.pop(name, None), self._stored.get(name) or self._mandatory.get(name)
         if old is not None:
             self._schemas.remove(old)
@@ -205,7 +208,7 @@ class FlowControl:
             self._schemas.add(new)
 
     def _stats_of(self, schema: Schema) -> Stats:
-        """What is counted of a schema, from the first request that belongs to it on."""
+        """The counters of a schema, created with the first request that belongs to it."""
         key = schema.name, schema.level
         found = self.stats.get(key)
         if found is None:
@@ -235,43 +238,44 @@ class FlowControl:
     # --- borrowing
 
     def adjust(self) -> None:
-        """Every ``ADJUST_EVERY_S`` seconds: tells what was wanted here, and in worker 0 gives each level its seats for the next period."""
+        """Every ``ADJUST_EVERY_S`` seconds: publishes this worker's demand, and in worker 0 computes the seats of
+        each level for the next period."""
         for _ in self._adjusting():
             pass
 
     async def adjust_in_turns(self) -> None:
-        """The same, while others have their turns: there may be thousands of levels."""
+        """Like ``adjust``, but lets other tasks run in between: there may be thousands of levels."""
         time_slice = TimeSlice()
         for _ in self._adjusting():
             if time_slice.over:
                 await time_slice.pause()
 
     def _adjusting(self) -> Iterator[None]:
-        """Its steps, between which levels may come and go."""
+        """The steps of an adjustment, between which levels may come and go."""
         self.configure()
-        if self._unequal:
-            self._unequal = 0
-            for name, _ in self._there():
+        if self._changes_since_sharing:
+            self._changes_since_sharing = 0
+            for name, _ in self._current_levels():
                 self._configure_level(name)
                 yield
         self._close_idle()
-        for name, level in self._there():
+        for name, level in self._current_levels():
             level.publish_demand()
             if self.first:
                 self.demands[name] = self.demands.get(name, Demand()).next(*level.total_demand())
             yield
         if self.first:
             self._borrow()
-            for _, level in self._there():
+            for _, level in self._current_levels():
                 level.dispatch()
                 yield
 
-    def _there(self) -> Iterator[tuple[str, Level]]:
-        """The levels of now, as long as they are there."""
+    def _current_levels(self) -> Iterator[tuple[str, Level]]:
+        """The levels that exist now, as long as they do."""
         return ((name, level) for name, level in list(self.levels.items()) if self.levels.get(name) is level)
 
     def _borrow(self) -> None:
-        """Gives each level its seats, with which it may begin what waits."""
+        """Computes the seats of each level, which may start waiting requests."""
         if not self.demands:
             return
         demands = {name: self.demands.get(name) or Demand() for name in self.levels}
@@ -283,12 +287,12 @@ class FlowControl:
     # --- requests
 
     def _classify(self, req: Request) -> Flow:
-        """The flow of a request, remembered with the user."""
+        """The flow of a request, remembered with its user."""
         self.configure()
         user, info = req.user, req.info
         kept = self._flows.get(user.key)
         if kept is None:
-            if not self._room.take(2 * user.length, 2 + len(user.groups)):
+            if not self._flows_budget.take(2 * user.length, 2 + len(user.groups)):
                 self._forget()
             kept = self._flows[user.key] = (self.gate.epoch, {})
         user.flows = kept
@@ -301,15 +305,16 @@ class FlowControl:
         found = self._flow_of(req, kept[1])
         length = sum(map(len, key)) + len(found.distinguisher)
         if length <= LONGEST_FLOW:
-            if not self._room.take(length, 2):
-                self._forget()  # this answer is the last of the old ones
+            if not self._flows_budget.take(length, 2):
+                self._forget()  # this flow is the last one with the old epoch
             kept[1][key] = found
         return found
 
     def _flow_of(self, req: Request, known: dict[Any, Flow]) -> Flow:
-        """Requests of one schema and distinguisher share a flow, which is among what is ``known`` of the user's."""
+        """Returns the flow of a request. Requests with the same schema and distinguisher share one, which is in
+        ``known`` if the user has it."""
         schema = self._schemas.first(req)
-        if schema is None:  # nobody is in neither of the two groups, but a certificate may say so
+        if schema is None:  # every user is in one of the two groups, except one whose certificate names a group itself
             schema = next(s for s in self._schemas if s.name == CATCH_ALL)
         distinguisher = schema.distinguisher(req)
         found = known.get((schema, distinguisher))
@@ -324,12 +329,12 @@ class FlowControl:
             (b"x-kubernetes-pf-prioritylevel-uid", self._uids[schema.level].encode()),
         ]
         flow = Flow(level, self._stats_of(schema), distinguisher, hand, headers)
-        if len(distinguisher) <= LONGEST_FLOW and self._room.take(len(distinguisher)):
+        if len(distinguisher) <= LONGEST_FLOW and self._flows_budget.take(len(distinguisher)):
             known[schema, distinguisher] = flow
         return flow
 
     def _refused(self, ticket: Ticket) -> Response:
-        """429 with upstream's text; the headers say which level has no room, and when to come again."""
+        """429 with upstream's text; the headers name the level that has no room, and when to retry."""
         dropped = self.dropped.setdefault(ticket.flow.level.name, Dropped())
         dropped.note()
         return too_many_requests(dropped.retry_after_s)
@@ -340,8 +345,8 @@ class FlowControl:
         if not self._polling and self.board.workers > 1:
             self._polling = True
             loop.call_later(POLL_EVERY_S, self._poll)
-        # What waits was tried when it came; the next try is when seats are given back, which may be now.
-        self._waited_for.add(ticket.flow.level)
+        # A request is tried when it arrives; the next try is when seats are released, which may have happened by now.
+        self._waiting_levels.add(ticket.flow.level)
         ticket.flow.level.dispatch()
         if ticket.future.done():
             self.gate.left_queue(ticket, True)
@@ -349,10 +354,10 @@ class FlowControl:
         return self._wait(ticket, ticket.request, loop)
 
     async def _wait(self, ticket: Ticket, req: Request | None, loop: asyncio.AbstractEventLoop) -> Response | None:
-        """Until its turn comes, for a quarter of what the request may take and a minute at most."""
+        """Waits for the request's turn, for a quarter of the request's time limit and a minute at most."""
         assert req is not None
         limit = min((req.deadline - req.started) / 4, LONGEST_WAIT_S) - (time.monotonic() - req.started)
-        timer = loop.call_later(max(0.0, limit), _late, ticket)
+        timer = loop.call_later(max(0.0, limit), _time_out, ticket)
         runs = False
         try:
             runs = await ticket.future
@@ -365,10 +370,10 @@ class FlowControl:
             req.aside += time.monotonic() - ticket.arrived
         return None if runs else self._refused(ticket)
 
-    # --- what the engine asks for
+    # --- callbacks of the engine
 
     def later(self, seconds: float, level: Level, queue: Queue | None, seats: int) -> None:
-        """Seats of a level are free in so many seconds."""
+        """Schedules the release of seats of a level in so many seconds."""
         loop = _loop()
         if loop is None:
             level.give_back(queue, seats)
@@ -376,25 +381,26 @@ class FlowControl:
             loop.call_later(seconds, level.give_back, queue, seats)
 
     def wake(self, worker: int) -> None:
-        """Another worker may have seats now."""
+        """Wakes a worker that may get seats now."""
         self._shared.wake(worker)
 
     def _dispatch(self) -> None:
-        for level in [x for x in self._waited_for if not x.waits]:
-            self._waited_for.discard(level)
-        for level in list(self._waited_for):
+        for level in [x for x in self._waiting_levels if not x.waits]:
+            self._waiting_levels.discard(level)
+        for level in list(self._waiting_levels):
             level.dispatch()
 
     def _poll(self) -> None:
-        """Seats that are free elsewhere are found within ``POLL_EVERY_S``, should a wake-up be lost."""
+        """Looks for seats that other workers have released every ``POLL_EVERY_S``, in case a wake-up is lost."""
         self._dispatch()
-        self._polling = any(level.waits for level in self._waited_for)
+        self._polling = any(level.waits for level in self._waiting_levels)
         if self._polling:
             asyncio.get_running_loop().call_later(POLL_EVERY_S, self._poll)
 
 
 class _Part:
-    """One resource, as a reflector's target. They are few and read when the next request comes, which must not fail for one of them."""
+    """One resource, as a reflector's target. The objects are few and are compiled when the next request comes, which
+    must not fail for one of them."""
 
     def __init__(self, control: FlowControl, resource: str, prefix: str) -> None:
         self._control, self._resource, self._prefix = control, resource, prefix
@@ -408,9 +414,9 @@ class _Part:
         self._control.changed(self._resource, {name: None if rec is None else sound(rec) for name, rec in there.items()}, False)
 
 
-def _take(known: dict[str, T], objects: Mapping[str, T | None], all_there_are: bool, says: Callable[[T | None], Any]) -> set[str]:
-    """Puts what was stored (None: deleted) to what is ``known``, and returns the names of those that say something else than before. What
-    says the same stays the one it was."""
+def _update(known: dict[str, T], objects: Mapping[str, T | None], all_there_are: bool, says: Callable[[T | None], Any]) -> set[str]:
+    """Updates ``known`` with the stored objects (None: deleted). Returns the names of those that differ by ``says``;
+    the others keep the known object."""
     meant = {name for name, obj in objects.items() if says(known.get(name)) != says(obj)}
     if all_there_are:
         for name in known.keys() - objects.keys():
@@ -424,8 +430,8 @@ def _take(known: dict[str, T], objects: Mapping[str, T | None], all_there_are: b
     return meant
 
 
-def _says(obj: Obj | None) -> tuple[Any, Any] | None:
-    """What counts of an object: whose it is, and what it wants."""
+def _meaning(obj: Obj | None) -> tuple[Any, Any] | None:
+    """What counts of an object: its identity and its spec."""
     return None if obj is None else (obj["metadata"].get("uid"), obj.get("spec"))
 
 
@@ -436,12 +442,12 @@ def _loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _late(ticket: Ticket) -> None:
-    # Who has left meanwhile, but was not told yet, takes itself out of the queue.
+def _time_out(ticket: Ticket) -> None:
+    # A request that was cancelled, but has not noticed yet, leaves the queue by itself.
     if not ticket.future.done() and ticket.cancel("time-out"):
         ticket.future.set_result(False)
 
 
 def _mandatory(specs: Mapping[str, Obj]) -> dict[str, Obj]:
-    """As they are while nobody has stored them."""
+    """The mandatory objects, as they are while they are not stored."""
     return {name: {"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()}

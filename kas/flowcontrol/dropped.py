@@ -1,4 +1,4 @@
-"""After how many seconds a client that was sent away may come again (apiserver's ``dropped_requests_tracker.go``)."""
+"""After how many seconds a client whose request was rejected may retry (apiserver's ``dropped_requests_tracker.go``)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ LONGEST_S = 32
 
 
 class Dropped:
-    """Of one level and worker: longer while much is dropped, shorter again when little is. Seconds are whole ones, of a ``clock`` that is
-    never set: behind its own history it would keep all that follows."""
+    """The retry delay of one level in one worker: it grows while many requests are dropped and shrinks when few are.
+    Times are whole seconds of a ``clock`` that must not be set back, or the history would never expire."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self.retry_after_s = 1
-        self._history: deque[tuple[int, int]] = deque()  # (second, how many)
+        self._history: deque[tuple[int, int]] = deque()  # (second, count)
         self._second, self._count, self._raised = 0, 0, 0
 
     def note(self) -> None:
-        """One more was dropped."""
+        """Records a dropped request."""
         second = int(self.clock())
         if second == self._second:
             self._count += 1

@@ -1,4 +1,4 @@
-"""``/debug/api_priority_and_fairness/``: what waits and runs (apiserver's ``apf_controller_debug.go``).
+"""``/debug/api_priority_and_fairness/``: waiting and executing requests (apiserver's ``apf_controller_debug.go``).
 
 The counts of levels are those of all workers; queues and requests are those of the worker that answers.
 """
@@ -34,19 +34,19 @@ REQUEST_COLUMNS = (
     "FinalSeats", "AdditionalLatency", "StartTime",
 )  # fmt: skip
 DETAIL_COLUMNS = ("UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
-# The narrowest column, and what is between two of them, as upstream's tabwriter is set.
+# The minimum column width, and the space between two columns, as in upstream's tabwriter.
 WIDTH, PADDING = 8, 1
-MOST_QUEUES = 10_000  # rows, beyond which only what is in use is told
+MOST_QUEUES = 10_000  # rows, beyond which only queues in use are listed
 
 
 class Dumps:
-    """Of a worker's flow control."""
+    """The debugging pages of a worker's flow control."""
 
     def __init__(self, control: FlowControl) -> None:
         self._control = control
 
     def install(self, mux: Mux) -> None:
-        """Serve the three pages."""
+        """Serves the three pages."""
         mux.exact(ROOT + "dump_priority_levels", self.priority_levels)
         mux.exact(ROOT + "dump_queues", self.queues)
         mux.exact(ROOT + "dump_requests", self.requests)
@@ -56,7 +56,7 @@ class Dumps:
         return sorted((*self._control.levels.values(), *self._control.leaving), key=lambda level: level.name)
 
     async def priority_levels(self, req: Request) -> Response:
-        """A row for each level. Requests that were dispatched or refused are counted by the worker that answers."""
+        """A row for each level. Dispatched and rejected requests are counted by the worker that answers."""
         rows, by_level, time_slice = [], dict[str, list[Stats]](), TimeSlice()
         for one in self._control.stats.values():
             by_level.setdefault(one.level, []).append(one)
@@ -74,8 +74,8 @@ class Dumps:
         return await POOL.run(_page, LEVEL_COLUMNS, rows)
 
     async def queues(self, req: Request) -> Response:
-        """A row for each queue, also for those that nothing waits in or runs from, which are not made yet; of these no more once there are
-        ``MOST_QUEUES`` rows: a level may have ten million."""
+        """A row for each queue, including those that have no requests and do not exist yet; none of these beyond
+        ``MOST_QUEUES`` rows, because a level may have ten million."""
         rows: list[Sequence[object]] = []
         time_slice = TimeSlice()
         for level in self._levels():
@@ -91,7 +91,7 @@ class Dumps:
         return await POOL.run(_page, QUEUE_COLUMNS, rows)
 
     async def requests(self, req: Request) -> Response:
-        """A row for each request that runs (index -1) or waits in a level with queues."""
+        """A row for each request of a level with queues that executes (index -1) or waits."""
         details = bool(req.params.get("includeRequestDetails"))
         rows: list[Sequence[object]] = []
         time_slice = TimeSlice()
@@ -132,7 +132,7 @@ def _bool(value: bool) -> str:
 
 
 def _page(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
-    """A table, each cell but the last of a row followed by a comma; cells of clients' texts stay on their line."""
+    """A table, with each cell but the last of a row followed by a comma. Line breaks in clients' texts become spaces."""
     table = [[str(cell).replace("\n", " ").replace("\r", " ") for cell in row] for row in (columns, *rows)]
     widths = [max(WIDTH, *(len(row[i]) + 1 + PADDING for row in table)) for i in range(len(columns) - 1)]
     lines = ["".join((cell + ",").ljust(width) for cell, width in zip(row, widths, strict=False)) + row[-1] for row in table]

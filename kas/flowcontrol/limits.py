@@ -10,22 +10,22 @@ from kas.meta.records import NamedTuple
 
 Obj = dict[str, Any]
 
-MOST_OF_LEVEL = 0.15  # of a level's seats, that one request may take
-SMOOTHING = 0.977  # of the demand, each ten seconds: half of it is forgotten after five minutes
+MOST_OF_LEVEL = 0.15  # the part of a level's seats that one request may take
+SMOOTHING = 0.977  # weight of the old demand every ten seconds: half of it is forgotten after five minutes
 LEAST_TARGET = 0.001
 
 
 class Nominal(NamedTuple):
-    """Seats of a level by its configuration."""
+    """The seats of a level according to its configuration."""
 
     nominal: int
     lower: int
     upper: int
-    max_seats: int  # of one request; 0: no limit of the level's
+    max_seats: int  # of one request; 0 if the level sets no limit
 
 
 class Demand(NamedTuple):
-    """Seats wanted of a level in the last period; ``smoothed`` over the periods before as well."""
+    """The seats that a level wanted in the last period; ``smoothed`` includes the periods before."""
 
     average: float = 0.0
     deviation: float = 0.0
@@ -33,13 +33,13 @@ class Demand(NamedTuple):
     smoothed: float = 0.0
 
     def next(self, average: float, deviation: float, highest: float) -> Demand:
-        """That of the period after this one."""
+        """The demand after another period."""
         envelope = average + deviation
         return Demand(average, deviation, highest, max(envelope, SMOOTHING * self.smoothed + (1 - SMOOTHING) * envelope))
 
 
 def queuing(spec: Obj) -> tuple[int, int, int] | None:
-    """(queues, hand size, longest queue) of a level's spec, None when it refuses what it has no seats for."""
+    """(queues, hand size, maximum queue length) of a level's spec; None if it rejects what it has no seats for."""
     response = (spec.get("limited") or {}).get("limitResponse") or {}
     if spec.get("type") != "Limited" or response.get("type") != "Queue":
         return None
@@ -48,12 +48,12 @@ def queuing(spec: Obj) -> tuple[int, int, int] | None:
 
 
 def shares(spec: Obj) -> int:
-    """What a level's spec asks for, of what all ask for."""
+    """The concurrency shares that a level's spec asks for."""
     return _number(_part(spec), "nominalConcurrencyShares", 0 if spec.get("type") == "Exempt" else 30)
 
 
 def nominal(spec: Obj, total: int, server_limit: int) -> Nominal:
-    """What the level of a spec has of the server's seats, where all levels together ask for ``total`` shares."""
+    """The seats of a level, of ``server_limit`` for all levels, which together have ``total`` shares."""
     part = _part(spec)
     seats = math.ceil(server_limit * shares(spec) / total) if total else 0
     borrowing = part.get("borrowingLimitPercent")
@@ -64,14 +64,15 @@ def nominal(spec: Obj, total: int, server_limit: int) -> Nominal:
 
 
 def initial(n: Nominal) -> int:
-    """Of a new level: half of what it may lend is lent."""
+    """The seats of a new level: half of what it may lend is lent."""
     return n.nominal - (n.nominal - n.lower) // 2
 
 
 def borrowed(
     levels: Mapping[str, Nominal], exempt: set[str], demands: Mapping[str, Demand]
 ) -> tuple[dict[str, int], dict[str, float], float]:
-    """(seats of each level for the next period, the targets they were worked out from, the fraction of its target that everybody got)."""
+    """(seats of each level for the next period, the targets that they were computed from, the fraction of its target
+    that each level got)."""
     remaining = sum(n.nominal for n in levels.values())
     out: dict[str, int] = {}
     least: dict[str, int] = {}
@@ -97,12 +98,13 @@ def borrowed(
 
 
 def allocate(required: float, items: Sequence[tuple[float, float, float]]) -> tuple[list[float], float]:
-    """For (lower bound, upper bound, target) of each: seats that add up to ``required``, each the same fraction of its target within its
-    bounds; and that fraction. All get their bounds where these do not leave a choice. O(n log n)."""
+    """Distributes ``required`` seats to items (lower bound, upper bound, target): each gets the same fraction of its
+    target, within its bounds. Returns the seats and that fraction. If the bounds leave no choice, every item gets
+    its lower or upper bound. O(n log n)."""
     bounded = [(low, max(high, low), max(target, LEAST_TARGET)) for low, high, target in items]
     if required <= sum(low for low, _, _ in bounded):
         return [float(low) for low, _, _ in bounded], 0.0
-    # Going up from fraction 0: at low/target an item begins to grow, by its target; at high/target it ends.
+    # From fraction 0 upwards, an item begins to grow at low/target, by its target, and ends at high/target.
     steps = sorted([(low / t, t) for low, _, t in bounded] + [(high / t, -t) for _, high, t in bounded])
     seats, slope, at = sum(float(low) for low, _, _ in bounded), 0.0, 0.0
     for fraction, change in steps:

@@ -1,8 +1,8 @@
 """Flow control's metrics under upstream's names (apiserver's ``util/flowcontrol/metrics``).
 
-Gauges of levels and everything that is sampled are told by worker 0, for all workers; counts of requests by each worker, and added up.
-Utilizations are sampled when the numbers are collected, about once a second, where upstream observes each change: their averages and
-quantiles mean the same, their counts do not.
+Gauges of levels and everything that is sampled are reported by worker 0 for all workers; counts of requests are
+reported by each worker and added up. Utilizations are sampled when the metrics are collected, about once a second,
+where upstream observes each change: their averages and quantiles mean the same, their counts do not.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 PREFIX = "apiserver_flowcontrol_"
 FLOW = ("flow_schema", "priority_level")
 LEVEL = ("priority_level",)
-# Of a limit: seats that are wanted may be more than it, requests are a part of it.
+# Fractions of a limit: wanted seats may exceed it, requests cannot.
 DEMANDS = (0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.8, 4, 6)
 REQUESTS = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1)
 KINDS = (0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
-LEVELS = 64  # that are told of in one step
+LEVELS = 64  # levels reported in one step
 PARTS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
 
 LEVEL_GAUGES = {
@@ -50,11 +50,11 @@ FLOW_GAUGES = {
 
 
 class FlowMetrics:
-    """All of it is collected."""
+    """Collects the metrics of a worker's flow control."""
 
     def __init__(self, registry: Registry, control: FlowControl) -> None:
         self._registry, self._control = registry, control
-        self._told: dict[tuple[str, str], tuple[Stats, int, int, int, dict[str, int]]] = {}  # by the labels, what each had counted
+        self._told: dict[tuple[str, str], tuple[Stats, int, int, int, dict[str, int]]] = {}  # by labels: what was reported last
         counter, gauge = registry.counter, registry.gauge
         histogram = partial(registry.histogram, finer=False)  # the engine counts
         self._in_flight = gauge(
@@ -96,11 +96,11 @@ class FlowMetrics:
         self._kinds = histogram(PREFIX + "read_vs_write_current_requests", "Observations, about once a second, of the number of requests "
                                 "(as a fraction of the relevant limit) waiting or in regular stage of execution", ("phase", "request_kind"),
                                 KINDS)  # fmt: skip
-        self._levels: list[str] = []  # that were told of last
+        self._levels: list[str] = []  # the levels that were reported last
         registry.collectors.append(self.collect)
 
     def collect(self) -> Iterator[None]:
-        """Brings the registry up to date with what the engine counted, in steps: there may be thousands of levels."""
+        """Brings the registry up to date with the engine's counts, in steps, because there may be thousands of levels."""
         control, gate = self._control, self._control.gate
         for gauge, reads, writes in (
             (self._in_flight, gate.reading, gate.writing), (self._in_queue, gate.queued_reads, gate.queued_writes),
@@ -118,10 +118,10 @@ class FlowMetrics:
             yield from self._collect_levels()
 
     def _collect_flows(self) -> None:
-        """Of schemas that requests belonged to, those that counted something since. There may be thousands of others."""
+        """Reports the schemas that have counted something since the last time. There may be thousands of others."""
         gauges, there, told = self._registry.gauge_value, self._control.stats, self._told
         for labels in told.keys() - there.keys():
-            self._forget(labels)  # a schema that is gone is told of no more
+            self._forget(labels)  # a deleted schema is no longer reported
         for labels, s in there.items():
             if not (s.dispatched or s.rejected or s.executing or s.waiting):
                 continue
@@ -130,7 +130,7 @@ class FlowMetrics:
             if before == counted and not s.executing and not s.waiting:
                 continue
             if before is not None and before[0] is not s:
-                self._forget(labels)  # made anew
+                self._forget(labels)  # recreated
             told[labels] = counted
             gauges(PREFIX + "current_executing_requests", labels, s.executing)
             gauges(PREFIX + "current_executing_seats", labels, s.seats)
@@ -172,7 +172,7 @@ class FlowMetrics:
             if i % LEVELS == LEVELS - 1:
                 yield
             level = control.levels.get(name)
-            if level is None:  # it went since
+            if level is None:  # deleted since
                 continue
             nominal, demand = control.nominal[name], control.demands.get(name)
             told: dict[str, float] = {

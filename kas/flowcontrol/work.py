@@ -14,12 +14,12 @@ from kas.request.requestinfo import RequestInfo
 
 MOST_OF_A_WRITE, MOST_OF_A_LIST, MOST_BY_SIZE = 10, 10, 100
 OBJECTS_PER_SEAT, BYTES_PER_SEAT, WATCHERS_PER_SEAT = 100, 100_000, 10
-EVENT_S = 0.005  # telling so many watchers
-STREAMED_BYTES = 1_000_000  # at most, of a list that is not read from storage
+EVENT_S = 0.005  # for sending an event to so many watchers
+STREAMED_BYTES = 1_000_000  # the most of a list that is not read from storage
 COUNTED_FOR_S = 10.0
 RESOURCE_BYTES = 512
 
-Estimate = tuple[int, int, float]  # initial seats, final seats, for how many seconds these
+Estimate = tuple[int, int, float]  # initial seats, final seats, and for how many seconds the latter are held
 ONE: Estimate = (1, 0, 0.0)
 
 
@@ -31,8 +31,11 @@ class Stored(NamedTuple):
 
 
 class Work:
-    """``stored(group, resource)`` counts objects, None for a resource that is not stored here; ``watched`` are the watches of this worker
-    by (group, resource, namespace, name), "" for any; ``workers`` is by how much that is multiplied, for clients are spread over workers.
+    """Estimates the work of requests.
+
+    ``stored(group, resource)`` counts objects; None for a resource that is not stored here. ``watched`` counts the
+    watches of this worker by (group, resource, namespace, name), with "" for any. Their number is multiplied by
+    ``workers``, since clients are spread over the workers.
     """
 
     def __init__(
@@ -44,11 +47,11 @@ class Work:
         )
 
     def forget(self, group: str, resource: str) -> None:
-        """It is served no more."""
+        """Drops what is known of a resource that is no longer served."""
         self._counts.drop((group, resource), len(group) + len(resource))
 
     def estimate(self, req: Request, flow: Flow) -> Estimate:
-        """Of a list, a watch or a write."""
+        """The estimate for a list, a watch or a write."""
         verb = req.info.verb
         if verb in ("list", "watch"):
             return (self._listing(req, flow.level.max_seats), 0, 0.0)
@@ -66,7 +69,7 @@ class Work:
             try:
                 limit = int(params.get("limit") or 0)
             except ValueError:
-                return most  # it will be refused; so upstream
+                return most  # it will be refused; as in upstream
             if info.verb == "list":
                 from_storage = _reads_storage(req, limit)
             elif not _sends_current(req):
@@ -106,7 +109,7 @@ class Work:
 
     def _writing(self, info: RequestInfo, most_of_level: int) -> Estimate:
         if info.resource == "serviceaccounts" and info.subresource == "token":
-            return ONE  # nothing is stored, nobody is told
+            return ONE  # nothing is stored, no watcher is notified
         watchers = self._interested(info) * self._workers
         if watchers < WATCHERS_PER_SEAT:
             return ONE
@@ -115,9 +118,9 @@ class Work:
         return (1, final, seats * EVENT_S / final)
 
     def _interested(self, info: RequestInfo) -> int:
-        """Watches that will see the write, selectors aside."""
+        """The number of watches that will see the write, if no selector excludes it."""
         group, resource, namespace, name = info.api_group, info.resource, info.namespace, info.name
-        get = self._watched.get  # by hand: every write asks
+        get = self._watched.get  # written out, because every write calls this
         found = get((group, resource, "", ""), 0)
         if namespace:
             found += get((group, resource, namespace, ""), 0)
@@ -129,7 +132,7 @@ class Work:
 
 
 def _sends_current(req: Request) -> bool:
-    """Whether a watch begins with what is there."""
+    """Whether a watch begins with the current state."""
     return req.params.flag("sendInitialEvents") or req.params.get("resourceVersion") in ("", "0")
 
 

@@ -1,4 +1,4 @@
-"""The request and response records everything below the edge works with. No HTTP server is known here or further down."""
+"""The request and response records that everything below the edge works with. Nothing here or below knows the HTTP server."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ Begin = Callable[[bytes], Awaitable[None] | None]
 
 
 def begin_of(write: Write) -> Begin | None:
-    """What ``write`` offers to those who are in no task: it writes at once, and returns None where the connection took all of it, else
-    what is left to be awaited before anything else is written. None where it offers no such thing."""
+    """The ``begin`` of ``write``, for callers that run in no task: it writes at once and returns None if the
+    connection took everything, else an awaitable to await before anything else is written. None if ``write`` has no
+    such attribute."""
     return getattr(write, "begin", None)
 
 
-# How many pieces the HTTP server below takes before it waits for the client (granian 2.8.7; measured on HTTP/1 and 2), and one.
+# How many pieces granian takes before it waits for the client (granian 2.8.7; measured on HTTP/1 and 2), and one more.
 _AHEAD = 6
 Result: TypeAlias = Response | Awaitable[Response]
 Handler = Callable[[Request], Result]
@@ -40,34 +41,39 @@ class Connection(Protocol):
 
     @property
     def certificates(self) -> Any:
-        """What the client has shown (``kas.auth.authn.x509.Certificates``), unverified; None when it has shown nothing."""
+        """The certificates that the client has presented (``kas.auth.authn.x509.Certificates``), unverified; None if there are none."""
 
     def leave(self, must: bool = False) -> None:
-        """Asks a client of HTTP/2 to finish here and to connect anew; with ``must`` it cannot stay."""
+        """Asks an HTTP/2 client to finish its requests here and to reconnect; if it ``must``, it is disconnected otherwise."""
 
     def count(self, told: Callable[[int, bool], None]) -> None:
-        """Asks how many bytes have come over the connection, and whether its client has gone; ``told`` is called with both a little later,
-        or never."""
+        """Asks how many bytes have arrived over the connection, and whether its client has disconnected; ``told`` is
+        called with both a little later, or never."""
 
 
 class Incoming(Protocol):
-    """A request's body on its way: taken as a whole or piece by piece. ``length`` is what its head says, -1 when it does not."""
+    """The body of a request that has not been read, to be read as a whole or piece by piece. ``length`` is the
+    Content-Length, -1 if there is none."""
 
     length: int
 
     async def read(self, user: Any) -> bytes:
-        """The whole body, which counts as the user's (a ``UserInfo``). Raises ApiError 400 when it breaks off, 413 beyond
-        ``MAX_BODY_BYTES``, 429 beyond what a user or the worker may hold, 408 when it comes too slowly."""
+        """Returns the whole body, which counts against the user's budget (a ``UserInfo``). Raises ApiError 400 if it
+        breaks off, 413 beyond ``MAX_BODY_BYTES``, 429 beyond what a user or the worker may hold, 408 if it arrives
+        too slowly."""
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes, however long. Raises ApiError 400 when it breaks off."""
+        """Yields the body as it arrives, whatever its length. Raises ApiError 400 if it breaks off."""
         ...
 
 
 class AuditEvent(Protocol):
-    """What a request that is recorded tells on its way (``kas.audit.event``). ``level`` is audit.k8s.io's; ``handed_on``: another
-    server answers. ``panicked`` names the exception that was a bug, "" for none. ``took`` are the
-    seconds that went to something, by its name (``kas.observe.latencies``)."""
+    """The audit event of a request, which is filled in on its way (``kas.audit.event``).
+
+    ``level`` is audit.k8s.io's. ``handed_on``: another server answers the request. ``panicked`` names the unexpected
+    exception, "" if there was none. ``took`` has the seconds spent on something, by its name
+    (``kas.observe.latencies``).
+    """
 
     level: str
     panicked: str
@@ -75,17 +81,17 @@ class AuditEvent(Protocol):
     took: dict[str, float]
 
     def authorized(self, decision: str, reason: str, seconds: float) -> None:
-        """What the authorizers said, and how long that took."""
+        """Records what the authorizers decided, and how long that took."""
 
     def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:
-        """The body was decoded to this object of a descriptor's type, and defaulted."""
+        """Records that the body was decoded to this object, of a descriptor's type, and defaulted."""
 
     def patched(self, body: bytes) -> None:
-        """The body is a patch."""
+        """Records that the body is a patch."""
 
 
 def with_body(req: Request, handler: Callable[..., Result], *args: Any) -> Result:
-    """``handler(req, *args)`` once ``req.body`` holds the body: at once when it is there already or there is none."""
+    """Calls ``handler(req, *args)`` once ``req.body`` holds the body: at once if it has been read or there is none."""
     return handler(req, *args) if req.incoming is None else _read_first(req, handler, args)
 
 
@@ -98,8 +104,9 @@ async def _read_first(req: Request, handler: Callable[..., Result], args: tuple[
 
 
 async def taken(write: Write, piece: bytes) -> None:
-    """Writes the last piece of an answer, and returns when the connection has taken all but a few bytes of it and of what came before: the
-    HTTP server below holds some pieces for whoever does not read, whatever their size, so the end is given in as many of a byte each."""
+    """Writes the last piece of a response and returns when the connection has taken all but a few bytes of the
+    response. granian holds some pieces for a client that does not read, whatever their size, so the end is written
+    as that many pieces of one byte."""
     await write(piece[:-_AHEAD])
     for byte in piece[-_AHEAD:]:
         await write(byte.to_bytes())

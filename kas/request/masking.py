@@ -1,4 +1,4 @@
-"""What a client chose, as logs and error texts may show it: query strings, ids."""
+"""How logs and error texts show what a client chose: query strings, ids."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from urllib.parse import quote, unquote_plus
 from kas.request.http import Request
 
 MASK = "***"
-SHOWN_ID = 64  # characters of a request's id in a line of the log (upstream's ``GetAuditIDTruncated``)
-SHOWN = 4096  # characters of what a client chose, in a line that is written without anybody asking for it
-PATH_SAFE = "$&+,/:;=@"  # what url.URL.EscapedPath leaves alone in a path, beside letters, digits and -_.~
-_WELL_ESCAPED = re.compile(r"[A-Za-z0-9_.~$&+,/:;=@!'()*\[\]%-]*")  # and how a client may have written one
-# A parameter that is one of these, or has one of these in its name, is a credential or may become one (OAuth's code).
+SHOWN_ID = 64  # characters of a request's id in a log line (upstream's ``GetAuditIDTruncated``)
+SHOWN = 4096  # characters of what a client chose, in a line that is logged at any verbosity
+PATH_SAFE = "$&+,/:;=@"  # what url.URL.EscapedPath leaves alone in a path, besides letters, digits and -_.~
+_WELL_ESCAPED = re.compile(r"[A-Za-z0-9_.~$&+,/:;=@!'()*\[\]%-]*")  # and how a client may have escaped one
+# A parameter with one of these names, or with one of these parts in its name, is a credential or can be turned into one
+# (OAuth's code).
 NAMES = frozenset({"apikey", "api_key", "auth", "authorization", "bearer", "code", "jwt", "key", "pwd", "sig"})
 PARTS = ("assertion", "credential", "passwd", "password", "secret", "signature", "token")
 
@@ -32,17 +33,17 @@ def _pair(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """The beginning of what is long, with its length."""
+    """The beginning of a long text, with its length."""
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
 
 
 def shown_target(path: str, query: str) -> str:
-    """Path and query of a request, credentials masked."""
+    """Path and query of a request, with credentials masked."""
     return f"{path}?{masked(query)}" if query else path
 
 
 def request_uri(req: Request) -> str:
-    """``URL.RequestURI`` of a request, credentials masked: escaped as the client has written it, so that what belonged to a name is no
-    question mark, slash or line break here."""
+    """``URL.RequestURI`` of a request, with credentials masked. It is escaped as the client escaped it, so that a
+    character of a name does not appear as a question mark, slash or line break."""
     raw = req.raw_path
     return shown_target(raw if _WELL_ESCAPED.fullmatch(raw) else quote(req.path, safe=PATH_SAFE), req.query)

@@ -1,4 +1,4 @@
-"""Where parts of the server put the paths they answer."""
+"""The interface with which parts of the server register the paths they answer."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from kas.request.http import Handler, Request, Result
 
 
 class Mux(Protocol):
-    """Paths beside the REST resources. The director is one."""
+    """Paths other than REST resources. The director implements it."""
 
     def exact(self, path: str, handler: Handler) -> None:
-        """``handler`` answers ``path`` itself."""
+        """Registers ``handler`` for ``path`` itself."""
 
     def prefix(self, path: str, handler: Handler) -> None:
-        """``handler`` answers the paths below ``path``, which ends with "/"; the longest match wins."""
+        """Registers ``handler`` for the paths below ``path``, which ends with "/"; the longest match wins."""
 
     def fallback(self, handler: Callable[[Request], Result | None]) -> None:
-        """``handler`` is asked for what nothing else claims, in the order given; None passes on."""
+        """Adds a handler for what nothing else claims. Fallbacks are called in order; None passes on."""
 
     def paths(self) -> list[str]:
         """The paths and prefixes that are answered, sorted."""

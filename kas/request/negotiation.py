@@ -1,7 +1,7 @@
-"""Content negotiation: which media type an answer gets and a body has, as ``endpoints/handlers/negotiation``.
+"""Content negotiation: the media type of a response and of a body, as in ``endpoints/handlers/negotiation``.
 
-Pure functions of header texts. Answers to Accept are memoised by the header, since clients send a handful of different
-ones; the memo is bounded and simply emptied when full. Refusals are ApiErrors with upstream's lists (406, 415).
+Pure functions of header texts. Results for an Accept header are memoised, since clients send few different ones; the
+memo is bounded and emptied when full. Refusals are ApiErrors with upstream's lists (406, 415).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
 
 
 class Convert(NamedTuple):
-    """The kind an answer is transformed to (``as``, ``v``, ``g``)."""
+    """The kind that a response is converted to (``as``, ``v``, ``g``)."""
 
     group: str
     version: str
@@ -40,10 +40,10 @@ class Convert(NamedTuple):
 
 
 class MediaType(NamedTuple):
-    """What an answer will look like.
+    """The form of a response.
 
-    ``media_type`` is one of those offered, ``convert`` the transformation asked for, ``stream`` "watch" or "", ``pretty`` what the
-    Accept header said (see ``is_pretty`` for the query and the user agent).
+    ``media_type`` is one of those offered, ``convert`` the requested conversion, ``stream`` is "watch" or "",
+    ``pretty`` what the Accept header asks for (see ``is_pretty`` for the query and the user agent).
     """
 
     media_type: str
@@ -56,8 +56,9 @@ class MediaType(NamedTuple):
 
 
 class Restrictions(NamedTuple):
-    """What an endpoint can do: which media types its own objects have, whether there are Tables of them, and whether they are converted at
-    all. ``page`` is the kind of a debugging page, which is plain text unless this kind is asked for."""
+    """What an endpoint supports: the media types of its own objects, whether there are Tables of them, and whether
+    they are converted at all. ``page`` is the kind of a debugging page, which is plain text unless that kind is
+    requested."""
 
     media_types: tuple[str, ...] = SUPPORTED
     table: bool = True
@@ -66,11 +67,11 @@ class Restrictions(NamedTuple):
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The media types that are looked for in an Accept header, and named when it has none of them."""
+        """The media types that an Accept header is matched with, and that the error names if none matches."""
         return (JSON, YAML, TEXT) if self.page else SUPPORTED
 
     def allows(self, media_type: str, convert: Convert | None) -> bool:
-        """Whether an answer may have this media type, and this conversion to a Table or to metadata."""
+        """Whether a response may have this media type, and this conversion to a Table or to metadata."""
         if self.page:
             if convert is None or media_type not in (JSON, YAML):
                 return convert is None and media_type == TEXT
@@ -85,22 +86,22 @@ class Restrictions(NamedTuple):
         return convert.kind in _PARTIAL
 
 
-LONGEST_ACCEPT = 16 << 10  # some hundred clauses; of more, nothing is acceptable
+LONGEST_ACCEPT = 16 << 10  # some hundred clauses; a longer header accepts nothing
 
 BUILT_IN = Restrictions()
-# Custom resources have no protobuf form, but their metadata and Tables do not care.
+# Custom resources have no protobuf form, but their metadata has one.
 CUSTOM = Restrictions(media_types=(JSON, YAML))
-# Reviews, tokens, evictions and bindings: answers that have no columns.
+# Reviews, tokens, evictions and bindings: responses that have no columns.
 NO_TABLE = Restrictions(table=False)
-# Refusals, which are no objects of the endpoint.
+# Errors, which are not objects of the endpoint.
 NO_CONVERSION = Restrictions(conversions=False)
 
-# A long header is not worth remembering.
+# Long headers are not remembered.
 _memo: Cache[tuple[str, Restrictions], MediaType | None] = Cache("media_types", "Accept headers and what they come to", 1 << 20, 1024)
 
 
 def negotiate(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
-    """The media type for an answer. Raises ApiError 406."""
+    """The media type for a response. Raises ApiError 406."""
     key = (accept, restrictions)
     try:
         found = _memo.entries[key]
@@ -113,7 +114,7 @@ def negotiate(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
 
 
 def negotiate_stream(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
-    """The media type for a watch, which is first one for a list; YAML has no framing. Raises ApiError 406."""
+    """The media type for a watch, which must be one for a list; YAML has no framing. Raises ApiError 406."""
     found = negotiate(accept, restrictions)
     if found.media_type not in STREAMABLE:
         raise not_acceptable(tuple(f"{media};stream=watch" for media in STREAMABLE))
@@ -121,12 +122,12 @@ def negotiate_stream(accept: str, restrictions: Restrictions = BUILT_IN) -> Medi
 
 
 def not_acceptable(accepted: tuple[str, ...]) -> errors.ApiError:
-    """406 in upstream's words, which name the media types that can be had."""
+    """406 in upstream's words, with the media types that are supported."""
     return errors.not_acceptable(f"only the following media types are accepted: {', '.join(accepted)}")
 
 
 def unsupported(accepted: tuple[str, ...]) -> errors.ApiError:
-    """415 in upstream's words, which name the media types that a body may have."""
+    """415 in upstream's words, with the media types that a body may have."""
     return errors.unsupported_media_type(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     )
@@ -178,8 +179,8 @@ class Clause(NamedTuple):
 
 
 def parse_accept(header: str) -> list[Clause]:
-    """The clauses of an Accept header, best first (github.com/munnerz/goautoneg); malformed ones are left out, and all of one beyond
-    ``LONGEST_ACCEPT``."""
+    """The clauses of an Accept header, best first (github.com/munnerz/goautoneg). Malformed clauses are left out,
+    and all clauses of a header beyond ``LONGEST_ACCEPT``."""
     clauses: list[Clause] = []
     if len(header) > LONGEST_ACCEPT:
         return clauses
@@ -210,7 +211,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]{1,4})?\Z
 
 
 def _quality(text: str) -> float:
-    """ParseFloat's answer; 0 for what is no number."""
+    """The result of Go's ParseFloat; 0 for what is not a number."""
     return float(text) if len(text) <= 64 and _FLOAT.match(text) else 0.0
 
 
@@ -219,8 +220,8 @@ def _before(a: Clause, b: Clause) -> bool:
 
 
 def _sorted(clauses: list[Clause]) -> list[Clause]:
-    # Upstream's comparison is no ordering (a wildcard with a high q stands before and behind), so the algorithm decides:
-    # Go sorts up to twelve by insertion. Longer lists get the order that was meant.
+    # Upstream's comparison is not an ordering (a wildcard with a high q is both before and behind), so the result
+    # depends on the algorithm: Go sorts up to twelve clauses by insertion. Longer lists get the intended order.
     if len(clauses) > 12:
         return sorted(clauses, key=lambda c: (-c.q, c.type == "*", c.sub == "*"))
     for i in range(1, len(clauses)):
@@ -235,12 +236,12 @@ _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Whether a client asks for gzip. With a quality it does not, whatever that is, as with kube-apiserver: it may be 0."""
+    """Whether a client accepts gzip. With any quality value it counts as refused, as in kube-apiserver: it may be 0."""
     return any(token.strip() == "gzip" for token in accept_encoding.split(","))
 
 
 def is_pretty(pretty: str, user_agent: str) -> bool:
-    """Whether JSON is indented: by the ``pretty`` query parameter, else for browsers and command line tools."""
+    """Whether JSON is indented: according to the ``pretty`` query parameter, else for browsers and command line tools."""
     if pretty:
         return pretty in _TRUE
     return user_agent.startswith(("curl", "Wget", "Mozilla/5.0"))
@@ -253,7 +254,7 @@ _TAIL = re.compile(r"\s*+;?\s*+\Z")
 
 
 def parse_media_type(header: str) -> tuple[str, dict[str, str]] | None:
-    """Go's ``mime.ParseMediaType``: (type in lower case, parameters), None when malformed."""
+    """Go's ``mime.ParseMediaType``: (type in lower case, parameters), None if malformed."""
     match = _MEDIA.match(header)
     if match is None:
         return None
@@ -270,7 +271,7 @@ def parse_media_type(header: str) -> tuple[str, dict[str, str]] | None:
 
 
 def body_media_type(content_type: str, accepted: tuple[str, ...] = SUPPORTED) -> str:
-    """The media type of a request body; none given means JSON. Raises ApiError 415."""
+    """The media type of a request body; JSON if none is given. Raises ApiError 415."""
     if content_type in accepted:
         return content_type
     if not content_type:
@@ -282,7 +283,7 @@ def body_media_type(content_type: str, accepted: tuple[str, ...] = SUPPORTED) ->
 
 
 def patch_media_type(content_type: str, accepted: tuple[str, ...] = PATCH_TYPES) -> str:
-    """The kind of a patch; only what stands before ``;`` counts. Raises ApiError 415."""
+    """The media type of a patch; what follows ``;`` is ignored. Raises ApiError 415."""
     index = content_type.find(";")
     if index > 0:
         content_type = content_type[:index]

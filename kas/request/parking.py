@@ -1,8 +1,8 @@
-"""Requests that wait for something that many wait for at once, without a task of each.
+"""Requests that wait for an event that many requests wait for at once, without a task for each.
 
-A filter that has to wait returns a ``Wait``. Whoever can put the request down (the edge) parks it as a ``Parked``, and it goes on like one
-that never waited; everybody else awaits the ``Wait``. What takes long becomes a task after all, since only a task has a deadline, and is
-ended when its client leaves.
+A filter that has to wait returns a ``Wait``. The edge parks the request as a ``Parked``, and it continues like one
+that never waited; any other caller awaits the ``Wait``. If the event takes long a task is made after all, since only
+a task has a deadline and is cancelled when its client disconnects.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from kas.request.http import Response, Result
 
 
 class Parked(Protocol):
-    """A request that was put down. Neither function raises, and one of them is called once."""
+    """A parked request. Neither function raises, and exactly one of them is called, once."""
 
     def go_on(self) -> None:
-        """What it waited for has come."""
+        """Continues: the event has happened."""
 
     def wait(self, passed: Awaitable[None]) -> None:
-        """It has not come yet, or ended with an error: the request awaits ``passed`` in a task of its own."""
+        """The event has not happened yet, or waiting for it failed: the request awaits ``passed`` in a task of its own."""
 
 
 class Wait(Awaitable[Response | None], Protocol):
-    """What a filter's ``before`` returns, which may be parked instead of being awaited; ``kas._fastpath.FreshRead`` is one. Once its chain
-    has returned it, it is the request that waits: to await it is to await the answer."""
+    """What a filter's ``before`` returns to wait, which may be parked instead of being awaited;
+    ``kas._fastpath.FreshRead`` is one. Once its chain has returned it, it stands for the whole request: awaiting it
+    gives the response."""
 
     def park(self, parked: Parked) -> None:
-        """It is told from now on; that it may go on never before this returns."""
+        """Resumes ``parked`` when the event has happened; never before this returns."""
 
     def after(self, passed: Awaitable[None]) -> Awaitable[Response | None]:
-        """The same as to await it, where ``passed`` is waited for."""
+        """Like awaiting it, but waits for ``passed``."""
 
     def go_on(self) -> Result:
-        """The rest of the request's way, when what it waited for has come."""
+        """The rest of the request's way, after the event."""

@@ -1,10 +1,10 @@
-"""From a request line to RequestInfo: which verb on which resource, as upstream's ``endpoints/request/requestinfo.go``.
+"""Parses a request line to RequestInfo: which verb on which resource, as upstream's ``endpoints/request/requestinfo.go``.
 
-``parse(method, path, query)`` is the first thing that runs for every request; it lives in ``kas._fastpath`` and
-takes the percent-decoded path and the raw query (bytes, str or Query), which it has decoded here only for lists, watches
-and collection deletes. It raises RequestInfoError, whose ``info`` holds what was understood, for ``/api/v1/watch`` and
-``/api/v1/proxy`` with nothing behind. ``Query`` is the query string, decoded on first use as Go's ``url.ParseQuery``
-does it. No I/O, nothing here knows which resources exist.
+``parse(method, path, query)`` is the first thing that runs for every request; it is part of ``kas._fastpath``. It
+takes the percent-decoded path and the raw query (bytes, str or Query), which is only decoded, by this module, for
+lists, watches and collection deletes. It raises RequestInfoError, whose ``info`` holds what was understood, for
+``/api/v1/watch`` and ``/api/v1/proxy`` with nothing behind. ``Query`` is the query string, decoded on first use as
+Go's ``url.ParseQuery`` does it. No I/O; nothing here knows which resources exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kas.request.masking import PATH_SAFE, shown_target
 
 __all__ = ["Query", "RequestInfo", "RequestInfoError", "parse"]
 
-# Go refuses a query of more pairs than this (net/url urlmaxqueryparams); url.Query() then is empty.
+# Go refuses a query with more pairs (net/url urlmaxqueryparams); url.Query() then is empty.
 MAX_QUERY_PAIRS = 10_000
 LONGEST_NAMING = 16 << 10  # characters of selectors
 
@@ -30,10 +30,11 @@ _INT64 = re.compile(r"[+-]?[0-9]{1,30}\Z")
 
 
 class Query:
-    """A raw query string with the decoded view made on first use.
+    """A raw query string, decoded on first use.
 
-    As Go's ``req.URL.Query()``: ``+`` is a blank, pairs that hold ``;`` or a broken escape are passed over, repeats are
-    kept in order and ``get`` answers the first. ``pairs`` has every key with its values in order; callers do not change it.
+    As in Go's ``req.URL.Query()``, ``+`` is a space, pairs with ``;`` or an invalid escape are skipped, repeated
+    keys are kept in order and ``get`` returns the first value. ``pairs`` has every key with its values in order;
+    callers must not change it.
     """
 
     __slots__ = ("pairs", "raw")
@@ -45,7 +46,7 @@ class Query:
             self.pairs = {}
 
     def __getattr__(self, name: str) -> Any:
-        # Called for what is not there, which are the pairs before they are first wanted: a list looks at them a dozen times.
+        # Called for missing attributes only, which ``pairs`` is before its first use: a list reads it a dozen times.
         if name != "pairs":
             raise AttributeError(name)
         self.pairs = _parse_query(self.raw)
@@ -57,11 +58,11 @@ class Query:
         return values[0] if values else default
 
     def values(self, key: str) -> list[str]:
-        """All values of a parameter, in order; none for one that was not sent."""
+        """All values of a parameter, in order; empty if it was not sent."""
         return self.pairs.get(key, [])
 
     def flag(self, key: str) -> bool:
-        """A boolean parameter as conversion reads it: present means true unless it says ``false`` or ``0``."""
+        """A boolean parameter as API conversion reads it: true if present, unless it is ``false`` or ``0``."""
         values = self.pairs.get(key)
         return values is not None and values[0].lower() not in ("false", "0")
 
@@ -76,7 +77,7 @@ class Query:
 
 
 def _error_message(path: str, query: Query | bytes | str) -> str:
-    """Upstream's text for a RequestInfoError on this path; it shows the URL as Go writes it, credentials masked."""
+    """Upstream's text for a RequestInfoError on this path. It shows the URL as Go writes it, with credentials masked."""
     raw = query.raw if isinstance(query, Query) else query
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     return f"unable to determine kind and namespace from url, {shown_target(quote(path, safe=PATH_SAFE), text)}"
@@ -102,8 +103,9 @@ install(_read_query, _error_message)
 
 
 def _selected_name(pairs: dict[str, list[str]]) -> str:
-    """The name a field selector pins, so that rules on single names apply; "" when any list option does not decode, or the selectors are
-    long: this is before anybody is known, and nobody needs so much to name one object."""
+    """The name that a field selector requires, so that rules on single names apply. "" if any list option cannot be
+    parsed, or if the selectors are long: this runs before authentication, and no client needs that much to name one
+    object."""
     if len(pairs["fieldSelector"][0]) + len(pairs.get("labelSelector", [""])[0]) > LONGEST_NAMING:
         return ""
     for key in ("timeoutSeconds", "limit"):
@@ -115,7 +117,7 @@ def _selected_name(pairs: dict[str, list[str]]) -> str:
         name = parse_field_selector(pairs["fieldSelector"][0]).requires_exact_match("metadata.name") or ""
     except SelectorError:
         return ""
-    # What no path could carry is no name.
+    # A name that no path could carry does not count.
     return "" if name in (".", "..") or "/" in name or "%" in name else name
 
 

@@ -1,4 +1,4 @@
-"""How long a client wants its request to take: ``?timeout=``."""
+"""The timeout that a client asks for with ``?timeout=``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kas.request.http import Request
 
 
 def asked_timeout(req: Request) -> float:
-    """Seconds, 0 where nothing is asked. ApiError 400 for what is no duration."""
+    """The timeout in seconds, 0 if none is given. Raises ApiError 400 if it is not a duration."""
     given = req.params.get("timeout")
     try:
         return duration.seconds(given) if given else 0.0

@@ -1,4 +1,4 @@
-"""WebSocket handshakes below ASGI: the request that may be upgraded and the answer that does it. Knows no HTTP server."""
+"""WebSocket handshakes below ASGI: the request that may be upgraded and the response that does it. Knows no HTTP server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from kas.request.http import Headers, Request, Response
 CLOSE_NORMAL, CLOSE_GOING_AWAY, CLOSE_INTERNAL = 1000, 1001, 1011
 
 
-# A browser's token stands among its subprotocols: it is for authentication, which reads the header, and for nobody behind.
+# A browser's bearer token is one of its subprotocols. It is for authentication, which reads the header; nothing behind
+# may see it.
 BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
 SUBPROTOCOLS = 100  # of which one may be chosen; a head has room for 100,000
 
 
 class WebSocketRequest(Request):
-    """A GET that asks to become a WebSocket. ``subprotocols`` are the first ``SUBPROTOCOLS`` of the client's, in its order, without any
-    credential."""
+    """A GET that asks for a WebSocket. ``subprotocols`` are the first ``SUBPROTOCOLS`` of the client's, in its
+    order, without credentials."""
 
     __slots__ = ("subprotocols",)
 
@@ -32,7 +33,7 @@ SPDY = b"SPDY/3.1"
 
 
 class StreamRequest(Request):
-    """A request that asks to take over its connection as a stream of bytes, in which the two ends speak SPDY."""
+    """A request to take over its connection as a stream of bytes, over which both ends speak SPDY."""
 
     __slots__ = ()
 
@@ -42,17 +43,18 @@ class StreamRequest(Request):
 
 
 class Socket(Protocol):
-    """The client's side of an open WebSocket, or of a stream of bytes, whose pieces are messages then."""
+    """The client's side of an open WebSocket, or of a stream of bytes, whose pieces then are messages."""
 
     async def receive(self) -> bytes | str | None:
         """The next message, None once the client has closed."""
 
     async def send(self, message: bytes | str) -> None:
-        """Returns when the message is accepted by a bounded buffer."""
+        """Sends a message; returns when a bounded buffer has accepted it."""
 
 
 async def told(socket: Socket, telling: Awaitable[Any]) -> int:
-    """Runs what tells a client something until it ends or the client closes; what the client says is dropped. The code to close with."""
+    """Runs ``telling``, which sends to the client, until it ends or the client closes; drops what the client sends.
+    Returns the close code."""
 
     async def until_closed() -> None:
         while await socket.receive() is not None:
@@ -68,14 +70,14 @@ async def told(socket: Socket, telling: Awaitable[Any]) -> int:
     return CLOSE_NORMAL
 
 
-# Runs the conversation; its end closes the socket with the code it returns. Cancelled when the server gives up.
+# Runs the conversation; the socket is closed with the code that it returns. Cancelled when the server ends it.
 Conversation = Callable[[Socket], Awaitable[int]]
 
 
 class Upgrade(Response):
-    """The handshake is accepted with ``subprotocol`` ("" for none; a stream of bytes has none), then ``talk`` runs.
+    """Accepts the handshake with ``subprotocol`` ("" for none; a stream of bytes has none) and then runs ``talk``.
 
-    ``abandon`` is called instead when the handshake comes to nothing after all.
+    If the handshake fails after all, ``abandon`` is called instead.
     """
 
     __slots__ = ("abandon", "subprotocol", "talk")

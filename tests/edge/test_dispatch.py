@@ -12,7 +12,7 @@ import pytest
 
 from kas.edge import dispatch, writelag
 from kas.edge.asgi import App
-from kas.edge.dispatch import BEGUN, HANDS, HOLD_S, LONGEST_S, SHARED_TURN_S, TURN_S, UNASKED, Dispatcher
+from kas.edge.dispatch import HOLD_S, LONGEST_S, QUEUED_PER_TURN, SHARED_TURN_S, TURN_S, UNPROBED, YIELDS, Dispatcher
 from kas.edge.listener import Listener
 from kas.edge.writelag import BATCH, LATE_S, MOST
 from kas.request.http import Request, Response
@@ -185,17 +185,17 @@ def test_one_of_each_credential_in_turn() -> None:
     async def go() -> None:
         loop = Loop()
         loop.crowd = 1
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * QUEUED_PER_TURN)))
         loop.arrive(Arrived("q0", "quiet"), Arrived("other", client="10.0.0.2"), Arrived("q1", "quiet"))
         assert await loop.turn() == ["f0", "q0", "other", "f1", "q1", "f2", "f3", "f4"]
         # Nobody waits for seats any more, but those that came before are first.
         loop.crowd = 0
         loop.arrive(Arrived("late", "late"))
         begun = await loop.turn()
-        assert len(begun) == BEGUN and begun[:2] == ["f5", "late"]
+        assert len(begun) == QUEUED_PER_TURN and begun[:2] == ["f5", "late"]
         while await loop.turn():
             pass
-        assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * BEGUN)]
+        assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * QUEUED_PER_TURN)]
         loop.arrive(Arrived("later"))
         assert await loop.turn() == ["later"]
 
@@ -250,7 +250,7 @@ def test_whom_an_authenticating_proxy_names_have_turns_of_their_own() -> None:
     asyncio.run(go())
 
 
-def flooded(count: int = 3 * BEGUN) -> tuple[Loop, list[Arrived]]:
+def flooded(count: int = 3 * QUEUED_PER_TURN) -> tuple[Loop, list[Arrived]]:
     """Several users ask, seats are waited for, and one has so many at once."""
     loop = Loop()
     loop.crowd, loop.several = 1, True
@@ -261,24 +261,24 @@ def test_who_floods_gets_little_of_a_turn() -> None:
     """While others ask, and as long as it has more put down than all of them; the other threads get to run before it."""
 
     async def go() -> None:
-        loop, flood = flooded(2 * BEGUN + 4)
+        loop, flood = flooded(2 * QUEUED_PER_TURN + 4)
         loop.arrive(*flood, Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet"))
-        assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2] * HANDS
-        assert await loop.turn() == ["f1"] and loop.gave_way == [2] * HANDS + [4] * HANDS
+        assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2] * YIELDS
+        assert await loop.turn() == ["f1"] and loop.gave_way == [2] * YIELDS + [4] * YIELDS
         # As many as one turn takes are no flood.
-        while loop.begun[-1] != f"f{len(flood) - BEGUN - 2}":
+        while loop.begun[-1] != f"f{len(flood) - QUEUED_PER_TURN - 2}":
             assert len(await loop.turn()) == 1 and loop.gave_way[-1] == len(loop.begun) - 1
-        last = [f"f{i}" for i in range(len(flood) - BEGUN - 1, len(flood))]
+        last = [f"f{i}" for i in range(len(flood) - QUEUED_PER_TURN - 1, len(flood))]
         assert [await loop.turn(), await loop.turn()] == [last[:-1], last[-1:]]
         gave_way = len(loop.gave_way)
         # Nor are many users with many each, nor one that nobody else is there beside.
-        loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(BEGUN + 1) for t in "abc"))
+        loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(QUEUED_PER_TURN + 1) for t in "abc"))
         assert await loop.turn() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
         while await loop.turn():
             pass
         loop.several = False
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * BEGUN)))
-        assert len(await loop.turn()) == BEGUN and len(loop.gave_way) == gave_way
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * QUEUED_PER_TURN)))
+        assert len(await loop.turn()) == QUEUED_PER_TURN and len(loop.gave_way) == gave_way
 
     asyncio.run(go())
 
@@ -287,11 +287,12 @@ def test_who_asks_for_as_much_as_another_floods_nobody() -> None:
     async def go() -> None:
         loop = Loop()
         loop.several = True
-        loop.arrive(*(Arrived(f"{who}{i}", who, takes=SHARED_TURN_S / 20) for i in range(3 * BEGUN) for who in "ab"))
+        loop.arrive(*(Arrived(f"{who}{i}", who, takes=SHARED_TURN_S / 20) for i in range(3 * QUEUED_PER_TURN) for who in "ab"))
         await loop.turn()
-        left = 6 * BEGUN - len(loop.begun)
-        assert left > 2 * BEGUN and len(await loop.turn()) == BEGUN and not loop.gave_way
-        assert [name[0] for name in loop.begun[-BEGUN:]] in (["a", "b"] * (BEGUN // 2), ["b", "a"] * (BEGUN // 2))
+        left = 6 * QUEUED_PER_TURN - len(loop.begun)
+        assert left > 2 * QUEUED_PER_TURN and len(await loop.turn()) == QUEUED_PER_TURN and not loop.gave_way
+        half = QUEUED_PER_TURN // 2
+        assert [name[0] for name in loop.begun[-QUEUED_PER_TURN:]] in (["a", "b"] * half, ["b", "a"] * half)
 
     asyncio.run(go())
 
@@ -324,7 +325,7 @@ def test_who_came_anew_takes_the_first_step_of_a_task_before_others_are_begun() 
         loop.several = False
         loop.going["r0"] = asyncio.get_running_loop().create_future()
         loop.arrive(Arrived("r0", "quiet"))
-        assert "r0" in (begun := await loop.turn()) and len(begun) == BEGUN
+        assert "r0" in (begun := await loop.turn()) and len(begun) == QUEUED_PER_TURN
 
     asyncio.run(go())
 
@@ -339,7 +340,7 @@ def test_who_always_comes_anew_starves_nobody(in_tasks: bool) -> None:
             loop.going["x"] = asyncio.get_running_loop().create_future()
         loop.arrive(*flood)
         for turn in range(len(flood) + 2):
-            loop.arrive(*(Arrived("x", f"{turn} {i}") for i in range(BEGUN)))
+            loop.arrive(*(Arrived("x", f"{turn} {i}") for i in range(QUEUED_PER_TURN)))
             await loop.turn()
         assert len([x for x in loop.begun if x != "x"]) > len(flood) // 2
 
@@ -355,7 +356,7 @@ def test_one_of_a_flood_waits_for_the_one_before() -> None:
         loop.going["f1"] = asyncio.get_running_loop().create_future()
         loop.arrive(*flood)
         assert await loop.turn() == ["f0"]
-        assert [await loop.turn() for _ in range(3)] == [[], [], []] and loop.gave_way == [0] * HANDS
+        assert [await loop.turn() for _ in range(3)] == [[], [], []] and loop.gave_way == [0] * YIELDS
         loop.arrive(Arrived("q0", "quiet"), Arrived("q1", "quiet"))
         assert await loop.turn() == ["q0", "q1"]
         assert await loop.turn() == []
@@ -407,13 +408,13 @@ def test_who_floods_lets_others_be_answered_before_it_is_answered_at_length() ->
         assert await loop.turn() == ["f0"]
         loop.meanwhile = [Arrived("q0", "quiet")]
         await until(lambda: len(loop.steps) == 4)
-        assert loop.steps == ["f0 makes it", "q0 makes it", "q0 gives it", "f0 gives it"] and loop.gave_way == [0] * HANDS + [1] * HANDS
+        assert loop.steps == ["f0 makes it", "q0 makes it", "q0 gives it", "f0 gives it"] and loop.gave_way == [0] * YIELDS + [1] * YIELDS
         for task in loop.going.values():
             task.cancel()
         # Alone it does not.
         loop.several, loop.large = False, {"f1"}
         await until(lambda: loop.steps[-1] == "f1 gives it")
-        assert len(loop.gave_way) == 2 * HANDS
+        assert len(loop.gave_way) == 2 * YIELDS
         loop.going["f1"].cancel()
 
     asyncio.run(go())
@@ -442,20 +443,20 @@ def test_who_waits_for_seats_counts_as_what_he_has_to_come() -> None:
     async def go() -> None:
         loop = Loop()
         loop.crowd = 1
-        for i in range(3 * BEGUN):
+        for i in range(3 * QUEUED_PER_TURN):
             loop.going[f"f{i}"] = asyncio.get_running_loop().create_future()
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * BEGUN)))
-        assert len(await loop.turn()) == len(await loop.turn()) == BEGUN
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * QUEUED_PER_TURN)))
+        assert len(await loop.turn()) == len(await loop.turn()) == QUEUED_PER_TURN
         loop.several = True
         loop.pass_(HOLD_S)
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * BEGUN, 2 * BEGUN + 4)), Arrived("q0", "quiet"))
-        assert await loop.turn() == ["q0", f"f{2 * BEGUN}"] and loop.gave_way == [2 * BEGUN + 1] * HANDS
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * QUEUED_PER_TURN, 2 * QUEUED_PER_TURN + 4)), Arrived("q0", "quiet"))
+        assert await loop.turn() == ["q0", f"f{2 * QUEUED_PER_TURN}"] and loop.gave_way == [2 * QUEUED_PER_TURN + 1] * YIELDS
         assert await loop.turn() == []  # what was begun last has HOLD_S
         # Those that have what they waited for, and those of a time when nobody waits, do not count.
-        for i in range(2 * BEGUN + 1):
+        for i in range(2 * QUEUED_PER_TURN + 1):
             loop.going[f"f{i}"].set_result(None)
         await asyncio.sleep(0)
-        assert await loop.turn() == [f"f{2 * BEGUN + i}" for i in (1, 2, 3)]
+        assert await loop.turn() == [f"f{2 * QUEUED_PER_TURN + i}" for i in (1, 2, 3)]
 
     asyncio.run(go())
 
@@ -499,7 +500,7 @@ async def answered(tmp_path: Any) -> None:
     listener.start(1)
     try:
         async with contextlib.AsyncExitStack() as stack:
-            opened = [await asyncio.open_unix_connection(path) for _ in range(2 * BEGUN)]
+            opened = [await asyncio.open_unix_connection(path) for _ in range(2 * QUEUED_PER_TURN)]
             for _, writer in opened:
                 stack.callback(writer.close)
             for i, (_, writer) in enumerate(opened):
@@ -512,23 +513,23 @@ async def answered(tmp_path: Any) -> None:
     finally:
         listener.stop()
         await listener.stopped
-    assert len(seen) == 2 * BEGUN + 1
+    assert len(seen) == 2 * QUEUED_PER_TURN + 1
 
 
 def test_what_comes_by_the_thousand_is_put_down_in_turns() -> None:
     async def go() -> None:
         loop = Loop()
         loop.crowd = 1
-        put_down = loop.turns._put_down
+        put_down = loop.turns._enqueue
 
         def slow(*arrived: Any) -> None:
             loop.pass_(0.001)
             put_down(*arrived)
 
-        loop.turns._put_down = slow  # type: ignore[method-assign]
+        loop.turns._enqueue = slow  # type: ignore[method-assign]
         loop.arrive(*(Arrived(f"{i}", f"t{i}") for i in range(20)))
         await loop.turn()
-        assert len(loop.turns._come) == 20 - 6  # the one that took the time to its end
+        assert len(loop.turns._arrivals) == 20 - 6  # the one that took the time to its end
         await until(lambda: len(loop.begun) == 20)
 
     asyncio.run(go())
@@ -628,7 +629,7 @@ def test_no_more_is_begun_than_is_written() -> None:
         assert await turned(loop) == [f"f{i}" for i in range(2 * BATCH, 3 * BATCH)] and len(asked(quiet)) == 1
         # One that is never told of holds nobody up for ever.
         loop.pass_(2 * LATE_S)
-        loop.turns._behind._come_by()
+        loop.turns._write_lag._caught_up()
         assert len(await turned(loop)) == BATCH
         loop.pass_(2 * LATE_S)
         asked(flood)[-1].set_exception(OSError())
@@ -646,7 +647,7 @@ def test_who_has_nothing_put_down_is_counted_as_well() -> None:
         for one in flood:
             loop.arrive(one)
             await loop.turn()
-        assert len(loop.begun) == 2 * (UNASKED + BATCH) + BEGUN and len(asked(flood)) == 1
+        assert len(loop.begun) == 2 * (UNPROBED + BATCH) + QUEUED_PER_TURN and len(asked(flood)) == 1
         while left := asked(flood):
             for one in left:
                 one.set_result({})
@@ -729,7 +730,7 @@ def test_an_exchange_that_is_over_tells_whether_what_was_given_is_written(tmp_pa
                     assert await answer(reader) == (200, f"/{i}".encode()), again
                 for _, writer in opened:
                     writer.close()
-            assert turned._behind._batch == BATCH and turned._behind.over is not None
+            assert turned._write_lag._batch == BATCH and turned._write_lag.over is not None
         finally:
             listener.stop()
             await listener.stopped

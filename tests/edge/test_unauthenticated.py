@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kas.edge import unauthenticated
-from kas.edge.dispatch import BEGUN, Dispatcher
+from kas.edge.dispatch import QUEUED_PER_TURN, Dispatcher
 from kas.edge.unauthenticated import CONNECTIONS, LATELY_S, MANY, RESTS, UnauthenticatedShare
 from tests.edge.test_dispatch import Arrived, Loop
 
@@ -44,7 +44,7 @@ class Counting(Loop):
         )  # type: ignore[arg-type]  # fmt: skip
         real = asyncio.get_running_loop()
         self.call_soon, self.call_soon_threadsafe = real.call_soon, real.call_soon_threadsafe
-        self.turns._behind = Never()  # type: ignore[assignment]
+        self.turns._write_lag = Never()  # type: ignore[assignment]
 
     def call_later(self, after: float, rested: Any) -> object:
         self.rests.append(after)
@@ -82,21 +82,21 @@ def test_they_have_a_small_part_while_others_are_served() -> None:
     async def go() -> None:
         loop = Counting()
         await loop.until_many()
-        loop.arrive(*(Nobodys(f"a{i}", 1, f"t{i}") for i in range(4)), *(Nobodys(f"b{i}", 2) for i in range(2 * BEGUN)))
+        loop.arrive(*(Nobodys(f"a{i}", 1, f"t{i}") for i in range(4)), *(Nobodys(f"b{i}", 2) for i in range(2 * QUEUED_PER_TURN)))
         await loop.settled()
         first = ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
-        assert loop.begun[: len(first)] == first and len(loop.begun) < len(first) + BEGUN
+        assert loop.begun[: len(first)] == first and len(loop.begun) < len(first) + QUEUED_PER_TURN
         for i in range(3):
             loop.arrive(Arrived(f"q{i}", "quiet"))
             assert await loop.turn() == [f"q{i}"]
         (rest,) = loop.rests  # one timer, whoever comes meanwhile
-        assert 0 < rest <= RESTS * BEGUN * TAKES + TAKES
+        assert 0 < rest <= RESTS * QUEUED_PER_TURN * TAKES + TAKES
         before = len(loop.begun)
         loop.rest()
-        assert len(loop.begun) == before + BEGUN and loop.rests == [pytest.approx(RESTS * BEGUN * TAKES)]
+        assert len(loop.begun) == before + QUEUED_PER_TURN and loop.rests == [pytest.approx(RESTS * QUEUED_PER_TURN * TAKES)]
         while loop.rests:
             loop.rest()
-        assert loop.begun[-1] == f"b{2 * BEGUN - 1}" and not loop.rests and not loop.turns._bytes
+        assert loop.begun[-1] == f"b{2 * QUEUED_PER_TURN - 1}" and not loop.rests and not loop.turns._heads_bytes
 
     asyncio.run(go())
 
@@ -108,7 +108,7 @@ def test_they_rest_for_nobody() -> None:
         loop = Counting()
         await loop.until_many()
         loop.now += LATELY_S
-        flood = [Nobodys(f"{i}", 1) for i in range(5 * BEGUN)]
+        flood = [Nobodys(f"{i}", 1) for i in range(5 * QUEUED_PER_TURN)]
         loop.arrive(*flood)
         await loop.settled()
         while loop.rests:
@@ -138,12 +138,12 @@ def test_what_waits_is_begun_when_the_others_have_gone() -> None:
     async def go() -> None:
         loop = Counting()
         await loop.until_many()
-        loop.arrive(*(Nobodys(f"{i}", 1) for i in range(2 * BEGUN)))
+        loop.arrive(*(Nobodys(f"{i}", 1) for i in range(2 * QUEUED_PER_TURN)))
         await loop.settled()
-        assert 0 < len(loop.begun) < 2 * BEGUN
+        assert 0 < len(loop.begun) < 2 * QUEUED_PER_TURN
         loop.now += 10 * LATELY_S
         loop.rest()
-        assert len(loop.begun) == 2 * BEGUN
+        assert len(loop.begun) == 2 * QUEUED_PER_TURN
 
     asyncio.run(go())
 

@@ -104,7 +104,7 @@ def test_who_has_waited_its_time_is_sent_away(tmp_path):
         call_later = loop.call_later
 
         def sooner(seconds: float, call: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
-            if call is controller._late:
+            if call is controller._time_out:
                 waits.append(seconds)
                 seconds = 0.0
             return call_later(seconds, call, *args)
@@ -152,7 +152,7 @@ def test_who_goes_away_in_the_turn_in_which_its_time_is_over(tmp_path):
         await asyncio.sleep(0)
         ticket = next(ticket for *_, waiting in s.control.levels["one"].dump() for ticket in waiting)
         leaving.cancel()
-        controller._late(ticket)
+        controller._time_out(ticket)
         assert isinstance((await asyncio.gather(leaving, return_exceptions=True))[0], asyncio.CancelledError)
         assert s.seats == (1, 1, 1)
         assert (await running).status == 201 and (await other).status == 200
@@ -270,7 +270,7 @@ def test_what_is_exempt_is_never_refused(tmp_path):
 def test_what_is_remembered_of_requests_is_bounded(tmp_path):
     async def work(s: Server) -> None:
         assert s.control is not None
-        room = s.control._room
+        room = s.control._flows_budget
         for i in range(12_000):
             await s.ask("GET", f"/made/up/{i}/{'x' * 200}")
             assert room.size <= room.budget
@@ -290,7 +290,7 @@ def test_requests_of_one_user_and_schema_share_a_flow_until_a_resource_goes(tmp_
         (kept,) = (flows for _, flows in s.control._flows.values() if len(flows) > 3)
         assert len({id(flow) for flow in kept.values()}) == 1
         s.world.server._forget("example.com", "widgets")
-        assert s.control._flows == {} and s.control._room.size == 0
+        assert s.control._flows == {} and s.control._flows_budget.size == 0
         assert (await s.ask("GET", PODS)).status == 200
 
     served(work, tmp_path)

@@ -21,7 +21,7 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import ALARM, COMPACT, RANGE
 from kas.store.etcd.client import Client as Calls
 from kas.testing.server import KasServer
-from kas.worker import Owed
+from kas.worker import PendingBootstrap
 from tests import ports
 from tests.conftest import Client
 from tests.controllers.waiting import until
@@ -193,7 +193,7 @@ def test_what_etcd_did_not_take_at_the_start_is_written_once_it_does() -> None:
             raise answer
 
     async def pay() -> None:
-        owed = Owed(cast(Server, SimpleNamespace(bootstrap=bootstrap)))
+        owed = PendingBootstrap(cast(Server, SimpleNamespace(bootstrap=bootstrap)))
         for _ in range(5):
             await owed.pay()
 

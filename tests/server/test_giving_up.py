@@ -62,12 +62,12 @@ def test_every_process_logs_what_the_flags_ask_for(monkeypatch, process):
 def test_a_debug_socket_that_cannot_be_made_is_told_in_one_line(tmp_path, path, why):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=f"^--debug-socket-path: {tmp_path}/{path}: {why}$"):
-        worker._freed(str(tmp_path / path))
+        worker._free_path(str(tmp_path / path))
     assert (tmp_path / "file").exists()
 
 
 def test_a_debug_socket_of_an_earlier_server_is_taken_away(tmp_path):
     with socket.socket(socket.AF_UNIX) as earlier:
         earlier.bind(str(tmp_path / "x.sock"))
-    worker._freed(str(tmp_path / "x.sock"))
+    worker._free_path(str(tmp_path / "x.sock"))
     assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,7 @@
-"""The TLS front: a process that holds the secure port when clients may show certificates, because the HTTP server drops those.
+"""The TLS front: a process that holds the secure port when clients may present certificates, because granian drops those.
 
-It ends TLS and relays bytes to the workers over Unix sockets; it never parses HTTP and decides nothing about identities. What a connection
-has shown goes to its worker ahead of it (``introduction``), under the address that the relay's own socket is bound to (``rendezvous``).
+It terminates TLS and relays bytes to the workers over Unix sockets. It never parses HTTP, apart from what it takes
+to see an upgrade to SPDY and the borders of HTTP/2 frames, and decides nothing about identities. The client's
+address and certificates are sent to the worker before the connection (``introduction``), under the address that the
+relay's own socket is bound to (``rendezvous``).
 """

@@ -11,9 +11,11 @@ cdef enum:
     PUSH_PROMISE = 5
     CONTINUATION = 9
     PREFACE_BYTES = 24
-    # What a client may send to each request: resets, priorities, windows, and an empty end of its body.
+    # Frames that a client may send for each request without being counted: resets, priorities, window updates, and an
+    # empty end of its body.
     FOR_REQUEST = 8
-    # And for a piece of an answer, or so many bytes of it each. A client gives windows back, two for each frame or for some KiB.
+    # And for each piece of a response, or so many bytes of it. A client returns window, with two updates for each frame
+    # or for some KiB.
     FOR_PIECE = 2
     FOR_BYTES = 128
 
@@ -21,7 +23,8 @@ cdef const char *PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 cdef inline Py_ssize_t passed(Head *head, const unsigned char[:] data, Py_ssize_t at) noexcept:
-    """Where the next head or payload begins, of data that goes on at ``at``; ``had`` is ``HEAD_BYTES`` behind a head that is whole."""
+    """Consumes data at ``at`` and returns where the next header or payload begins; ``had`` is ``HEAD_BYTES`` behind
+    a complete header."""
     cdef Py_ssize_t piece
     if head.left:
         piece = min(head.left, data.shape[0] - at)
@@ -39,7 +42,8 @@ cdef class Frames:
     """Follows what a server sends from its first byte on."""
 
     cpdef Py_ssize_t edge(self, const unsigned char[:] data):
-        """How many of these bytes, the next of the stream, come before the last place where a frame may be put in; -1 without any."""
+        """How many bytes of ``data``, the next of the stream, precede the last place where a frame may be inserted;
+        -1 if there is none."""
         cdef Py_ssize_t at = 0, found = -1, size = data.shape[0]
         cdef Head *head = &self._head
         while at < size:
@@ -55,13 +59,13 @@ cdef class Frames:
 
 
 cdef class Idle:
-    """Counts what asks for nothing in what a client sends from its first byte on."""
+    """Counts the frames that request nothing in what a client sends from its first byte on."""
 
     def __cinit__(self):
         self.http2 = True
 
     cpdef long long add(self, const unsigned char[:] data):
-        """How many there are with these bytes, the next of the stream; 0 of what is not HTTP/2."""
+        """How many there are, including these bytes, the next of the stream; 0 if it is not HTTP/2."""
         cdef Py_ssize_t at = 0, size = data.shape[0]
         cdef Head *head = &self._head
         if self._preface < PREFACE_BYTES and size:
@@ -82,9 +86,9 @@ cdef class Idle:
         return self._count
 
     cpdef take(self, Py_ssize_t size):
-        """A piece of so many bytes was sent to the client."""
+        """Records that ``size`` bytes were sent to the client."""
         self._count = max(0, self._count - max(<Py_ssize_t>FOR_PIECE, size // FOR_BYTES))
 
     cpdef reset(self):
-        """Counts anew."""
+        """Resets the count."""
         self._count = 0

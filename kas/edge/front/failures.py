@@ -1,4 +1,4 @@
-"""How many handshakes came to nothing, told to those who show metrics. Nothing is loaded for it before the first one did."""
+"""Counts failed handshakes, for the workers that expose metrics. Nothing is loaded for it before the first failure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ log = logging.getLogger("kas.front")
 
 
 class Failures:
-    """``path`` is where workers look for what others have counted. What a front that died had told there goes on."""
+    """``path`` is a file in which workers find the counts of other processes. The count of a front that died is
+    continued."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self.count, self._told = path, 0, 0
+        self._path, self.count, self._written = path, 0, 0
         self._before: bytes | None = None
-        self._wrong = ""  # why it could not be told, as it was logged last
+        self._last_error = ""  # the error that was logged last
 
     @property
     def due(self) -> bool:
-        """Whether there is something that was not told yet."""
-        return self.count > self._told
+        """Whether there are failures that have not been written."""
+        return self.count > self._written
 
     def tell(self) -> None:
-        """Writes it down; blocks. What cannot be written is logged, and due again."""
+        """Writes the count to the file; blocks. An error is logged, and the count stays due."""
         from kas.observe.counted import failed_handshakes
         from kas.observe.metrics import Registry
 
@@ -32,7 +33,7 @@ class Failures:
         try:
             if self._before is None:
                 self._before = b""
-                with contextlib.suppress(FileNotFoundError):  # no front was there before
+                with contextlib.suppress(FileNotFoundError):  # there was no front before
                     self._before = self._path.read_bytes()
             registry.resume(self._before)
             registry.add(failed_handshakes()).inc(by=count)
@@ -40,8 +41,8 @@ class Failures:
             new.write_bytes(registry.dump())
             os.replace(new, self._path)
         except OSError as e:
-            if self._wrong != str(e):
-                self._wrong = str(e)
+            if self._last_error != str(e):
+                self._last_error = str(e)
                 log.warning("failed handshakes were not reported to workers: %s", e)
             return
-        self._told, self._wrong = count, ""
+        self._written, self._last_error = count, ""

@@ -1,8 +1,8 @@
-"""Whose handshake goes on: clients take turns, and those who have a connection already come first.
+"""Schedules TLS handshakes: clients take turns, and established connections come first.
 
-A step of a handshake takes the front up to a millisecond, and whoever can reach the port may begin as many as he likes. So what has come
-for those that are under way is put down, and of each turn of the loop they get no more than ``TURN_S``; what is said over connections that
-are made is relayed in between.
+A step of a handshake takes the front up to a millisecond, and anybody who can reach the port may begin any number of
+them. Data for handshakes is therefore queued, and the steps get at most ``TURN_S`` of each turn of the event loop;
+established connections are relayed in between.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ TURN_S = 0.001
 
 
 class Handshaker(Protocol):
-    """A connection in its handshake."""
+    """A connection during its handshake."""
 
-    client: str  # one and the same for all connections of a client
+    client: str  # the same for all connections of a client
 
     def shake(self) -> None:
-        """Goes on with it, as far as what has come allows; nothing when it is closed."""
+        """Continues the handshake as far as the received data allows; does nothing if the connection is closed."""
 
 
 class Handshakes:
-    """Goes on with handshakes in the loop."""
+    """Runs handshakes on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: OrderedDict[str, deque[Handshaker]] = OrderedDict()  # by client, whose turn is next in front
+        self._waiting: OrderedDict[str, deque[Handshaker]] = OrderedDict()  # by client; the next one to serve is first
         self._due = False
 
     def ask(self, one: Handshaker) -> None:
-        """``one.shake()`` is called when its client has its turn."""
+        """Calls ``one.shake()`` when it is its client's turn."""
         self._waiting.setdefault(one.client, deque()).append(one)
         if not self._due:
             self._due = True

@@ -1,12 +1,21 @@
-"""What the front tells a worker of its connections: the client's address and the certificates it has shown.
+"""What the TLS front tells a worker about its connections: the client's address and the certificates it has presented.
 
-Messages on a stream, each ``length`` (4 bytes, big endian) and then: "+" or "-", the length of the relay's address (1 byte), the address;
-after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER. The worker
-answers "g" and the address of a relay whose client shall connect anew, "l" and that of one whose client has to, or "c" and one of which it
-wants to know how many bytes have come; that is told by "n", the address, 8 bytes (big endian), and one that is 1 once the client has gone.
+Messages on a stream socket, each preceded by its length (4 bytes, big endian). From the front:
 
-"+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all
-there is before it looks an address up never misses the one nor trusts what the other has taken back.
+- "+", the length of the relay's address (1 byte) and the address, the length of the client's address (1 byte) and
+  the address, and for each certificate its length (4 bytes) and its DER: the relay speaks for that client.
+- "-", the length of the relay's address and the address: the relay's address is given up.
+- "n", the length of the relay's address and the address, 8 bytes (big endian), and one byte that is 1 once the
+  client has disconnected: the answer to "c".
+
+From the worker, each with the length of a relay's address and the address:
+
+- "g": the client should be asked to reconnect.
+- "l": the client has to reconnect.
+- "c": the worker wants to know how many bytes have arrived over the connection.
+
+"+" is sent before the relay connects, and "-" before its address is freed. The kernel has what was sent, so a worker
+that reads everything pending before it looks an address up never misses a "+", nor trusts what a "-" has taken back.
 """
 
 from __future__ import annotations
@@ -24,12 +33,13 @@ from kas.edge.front.rendezvous import free
 log = logging.getLogger("kas.front")
 
 _LENGTH, _COUNT = struct.Struct(">I"), struct.Struct(">Q?")
-GO_AWAY, LEAVE, HOW_MUCH = b"g", b"l", b"c"  # what a worker says
+GO_AWAY, LEAVE, HOW_MUCH = b"g", b"l", b"c"  # messages of a worker
 READ_BYTES = 1 << 18
 
 
 def hello(address: str, client: str, chain: Sequence[bytes]) -> bytes:
-    """The message that a relay at ``address`` speaks for ``client``, who has shown ``chain`` (DER; may be empty)."""
+    """The message that a relay at ``address`` speaks for ``client``, which has presented the certificates ``chain``
+    (DER; may be empty)."""
     parts = [b"+", _short(address), _short(client)]
     for der in chain:
         parts += [_LENGTH.pack(len(der)), der]
@@ -37,12 +47,13 @@ def hello(address: str, client: str, chain: Sequence[bytes]) -> bytes:
 
 
 def goodbye(address: str) -> bytes:
-    """The message that ``address`` speaks for nobody any more."""
+    """The message that ``address`` no longer speaks for a client."""
     return _framed(b"-" + _short(address))
 
 
 def counted(address: str, size: int, gone: bool) -> bytes:
-    """The message that so many bytes have come over the connection of ``address``, whose client has ``gone`` or not."""
+    """The message that ``size`` bytes have arrived over the connection of ``address``, and whether its client has
+    disconnected."""
     return _framed(b"n" + _short(address) + _COUNT.pack(size, gone))
 
 
@@ -56,7 +67,7 @@ def _framed(body: bytes) -> bytes:
 
 
 class Messages:
-    """The messages in what comes over a stream piece by piece."""
+    """Splits a stream that arrives piece by piece into messages."""
 
     __slots__ = ("_rest",)
 
@@ -64,7 +75,7 @@ class Messages:
         self._rest = b""
 
     def of(self, data: bytes) -> list[bytes]:
-        """Those that are whole with these bytes, without their lengths."""
+        """The messages that these bytes complete, without their lengths."""
         data, at, out = self._rest + data, 0, []
         while len(data) - at >= 4:
             (length,) = _LENGTH.unpack_from(data, at)
@@ -83,39 +94,41 @@ def named(body: bytes) -> str:
 
 
 class Introduction:
-    """Whom a relay speaks for (``kas.request.http.Connection``). ``certificates`` is None when none was shown."""
+    """The client that a relay speaks for (``kas.request.http.Connection``). ``certificates`` is None if it presented
+    none."""
 
-    __slots__ = ("_address", "_front", "_told", "certificates", "client", "over")
+    __slots__ = ("_address", "_front", "_on_count", "certificates", "client", "over")
 
     def __init__(self, address: str, client: str, certificates: Certificates | None, front: socket.socket) -> None:
         self._address, self.client, self.certificates, self._front = address, client, certificates, front
-        self._told: Callable[[int, bool], None] = lambda size, gone: None
-        self.over = False  # it speaks for nobody any more
+        self._on_count: Callable[[int, bool], None] = lambda size, gone: None
+        self.over = False  # the relay speaks for no client any more
 
     def leave(self, must: bool = False) -> None:
-        """Asks the client to connect anew, which it may or ``must``."""
-        self._say(LEAVE if must else GO_AWAY)
+        """Asks the client to reconnect; if it ``must``, the front enforces it."""
+        self._send(LEAVE if must else GO_AWAY)
 
     def count(self, told: Callable[[int, bool], None]) -> None:
-        """Asks how many bytes have come over the connection, and whether its client has gone; ``told`` is called with both."""
-        self._told = told
+        """Asks the front how many bytes have arrived over the connection and whether the client has disconnected;
+        calls ``told`` with both."""
+        self._on_count = told
         if self.over:
             told(0, True)
         else:
-            self._say(HOW_MUCH)
+            self._send(HOW_MUCH)
 
     def tell(self, size: int, gone: bool) -> None:
-        """So many have come, and the client has ``gone`` or not."""
-        self._told(size, gone)
+        """Delivers the front's answer to ``count``."""
+        self._on_count(size, gone)
 
-    def _say(self, what: bytes) -> None:
-        """A front that is busy or gone may not hear it."""
+    def _send(self, what: bytes) -> None:
+        """Sends a message, which is lost if the front is busy or gone."""
         with contextlib.suppress(OSError):
             self._front.send(_framed(what + _short(self._address)))
 
 
 class _Front:
-    """One front process that is connected, and what it has said so far."""
+    """A connected front process and what it has told so far."""
 
     __slots__ = ("known", "messages", "sock")
 
@@ -124,7 +137,7 @@ class _Front:
 
 
 class Introductions:
-    """The worker's side. What a front has said is forgotten when the front goes."""
+    """The worker's side. What a front process has told is forgotten when it ends."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -133,7 +146,7 @@ class Introductions:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Takes fronts from now on, in the running loop."""
+        """Accepts front processes from now on, in the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._listening = socket.socket(socket.AF_UNIX)
         free(self._address)
@@ -143,21 +156,22 @@ class Introductions:
         self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def of(self, address: str) -> Introduction | None:
-        """Whom the relay with this address speaks for at this moment; None for an address that stands for nobody."""
+        """The client that the relay with this address speaks for now; None for an unknown address."""
         for front in self._fronts:
             found = front.known.get(address)
             if found is not None:
                 if found.certificates is None:
                     return found
                 break
-        # A certificate is taken back at once, and a connection may be faster than its introduction.
+        # An introduction may be taken back at any time, which matters for certificates, and a connection may be faster
+        # than its introduction.
         for front in tuple(self._fronts):
             self._read(front)
         found = next((f.known[address] for f in self._fronts if address in f.known), None)
-        return self.of(address) if found is None and self._accept() else found  # or it is the first of a front that has just come
+        return self.of(address) if found is None and self._accept() else found  # it may be the first one of a front that has just connected
 
     def close(self) -> None:
-        """Takes no fronts any more and forgets all."""
+        """Accepts no more front processes and forgets what they have told."""
         assert self._loop is not None
         if self._listening is not None:
             self._loop.remove_reader(self._listening.fileno())
@@ -167,7 +181,7 @@ class Introductions:
             self._drop(front)
 
     def _accept(self) -> bool:
-        """Takes a front that has come, if any has."""
+        """Accepts a front process if one is waiting; returns whether it did."""
         if self._listening is None or self._loop is None:
             return False
         try:
@@ -181,7 +195,7 @@ class Introductions:
         return True
 
     def _read(self, front: _Front) -> None:
-        """All that the front has said by now."""
+        """Reads everything that the front has sent by now."""
         while True:
             try:
                 data = front.sock.recv(READ_BYTES)
@@ -194,12 +208,12 @@ class Introductions:
                 self._drop(front)
                 return
             for body in front.messages.of(data):
-                self._heed(front, body)
+                self._handle(front, body)
             if len(data) < READ_BYTES:
                 return
 
     @staticmethod
-    def _heed(front: _Front, body: bytes) -> None:
+    def _handle(front: _Front, body: bytes) -> None:
         address = named(body)
         if body[:1] == b"-":
             if (left := front.known.pop(address, None)) is not None:

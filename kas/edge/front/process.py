@@ -1,7 +1,7 @@
-"""The front process: takes connections, gives each a relay and a worker, and cuts what takes too long.
+"""The TLS front process: accepts connections, gives each a relay and a worker, and closes those that take too long.
 
-``Limits`` bound how long each stage of a connection may take and how many handshakes there are at once; in all there are as many
-connections as there are file descriptors for.
+``Limits`` bound how long each stage of a connection may take and how many handshakes may run at once. The number of
+connections is bounded by that of file descriptors.
 """
 
 from __future__ import annotations
@@ -36,17 +36,21 @@ log = logging.getLogger("kas.front")
 
 BACKLOG = 4096
 SWEEP_S = 1.0
-GIVE_BACK_S = 10.0  # between two looks at what memory was freed
-PAUSE_S = 0.1  # after accept has failed for want of descriptors
+GIVE_BACK_S = 10.0  # between two looks at how much memory was freed
+PAUSE_S = 0.1  # after accept failed for lack of descriptors
 SPARE_DESCRIPTORS, MOST_DESCRIPTORS = 128, 1 << 20
 GOODBYE_S = 2.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``handshakes`` at once: for a newer one the oldest is cut of the client that has most. A client has ``handshake_s`` for its
-    handshake, ``silent_s`` from there to its first byte (kube-apiserver's time for the head of a request), ``linger_s`` to take the last
-    answer, of the time in which the front runs. ``connections``: 0 = by the number of file descriptors."""
+    """Bounds on connections.
+
+    ``handshakes``: how many may run at once; a further one closes the oldest handshake of the client that has most.
+    A client has ``handshake_s`` for its handshake, ``silent_s`` from there to its first byte (kube-apiserver's time
+    for the head of a request), and ``linger_s`` to take the last response, counted in time in which the front runs
+    (``OwnTime``). ``connections``: 0 = derived from the limit on file descriptors.
+    """
 
     handshakes: int = 1024
     handshake_s: float = 10.0
@@ -56,18 +60,18 @@ class Limits:
 
 
 class OwnTime:
-    """What the clock says less the time in which nothing ran here: a machine that stood still, or gave the processor to others, has taken
-    it from the clients as well. ``looked`` is called every ``SWEEP_S``."""
+    """A clock that leaves out the time in which this process did not run: a machine that stood still, or was busy
+    with other processes, has taken that time from the clients as well. ``looked`` must be called every ``SWEEP_S``."""
 
     def __init__(self) -> None:
         self._lost, self._due = 0.0, time.monotonic() + SWEEP_S
 
     def now(self) -> float:
-        """Seconds."""
+        """The time in seconds."""
         return time.monotonic() - self._lost
 
     def looked(self) -> float:
-        """``now``, once what is later than it was to be is taken off."""
+        """The time, after subtracting how much later than due this call comes."""
         at = time.monotonic()
         self._lost += max(0.0, at - self._due)
         self._due = at + SWEEP_S
@@ -75,11 +79,11 @@ class OwnTime:
 
 
 class _Waiting:
-    """Relays that have ``limit_s`` for something, the one that began first in front."""
+    """Relays that have ``limit_s`` for something; the one that began first is first."""
 
     def __init__(self, limit_s: float, time_: OwnTime) -> None:
         self.limit_s, self._time = limit_s, time_
-        self.since: OrderedDict[Relay, float] = OrderedDict()  # a dict goes through all that has gone to find who is first
+        self.since: OrderedDict[Relay, float] = OrderedDict()  # a dict would pass over all deleted entries to find the first
 
     def add(self, relay: Relay) -> None:
         self.since[relay] = self._time.now()
@@ -88,7 +92,7 @@ class _Waiting:
         self.since.pop(relay, None)
 
     def cut_oldest(self) -> bool:
-        """False when there is none."""
+        """Closes the first relay; False if there is none."""
         for relay in self.since:
             relay.close()
             return True
@@ -100,7 +104,7 @@ class _Waiting:
 
 
 class _Handshakes(_Waiting):
-    """Those whose handshake is under way."""
+    """Relays whose handshake is under way."""
 
     def __init__(self, limit_s: float, time_: OwnTime) -> None:
         super().__init__(limit_s, time_)
@@ -119,7 +123,7 @@ class _Handshakes(_Waiting):
                 del self._clients[relay.client]
 
     def cut_of_most(self) -> bool:
-        """The oldest of the client that has most of them; a look at each client. False when there is none."""
+        """Closes the oldest handshake of the client that has most of them, after a look at each client. False if there is none."""
         if not self._clients:
             return False
         most: OrderedDict[Relay, None] = max(self._clients.values(), key=len)
@@ -128,8 +132,11 @@ class _Handshakes(_Waiting):
 
 
 class FrontProcess:
-    """Serves until ``stop`` and the end of all workers (``ended``); ``sock`` is bound, ``workers`` their number. ``goaway``: they may ask
-    that a client of HTTP/2 connects anew."""
+    """Serves until ``stop`` was called and all workers have ended (``ended``).
+
+    ``sock`` is bound; ``workers`` is their number. With ``goaway``, workers may ask that an HTTP/2 client
+    reconnects.
+    """
 
     def __init__(
         self, sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, limits: Limits = Limits(),
@@ -145,21 +152,21 @@ class FrontProcess:
         self._limits, self._most = limits, limits.connections or _descriptors()
         self._open = 0
         self._time = OwnTime()
-        self._shaking = _Handshakes(limits.handshake_s, self._time)
+        self._in_handshake = _Handshakes(limits.handshake_s, self._time)
         self._silent, self._lingering = (_Waiting(limit_s, self._time) for limit_s in (limits.silent_s, limits.linger_s))
-        self._patient: list[Relay] = []  # no worker was there when they wanted one
-        self._turns = Handshakes(self.loop)
-        self._untaken = SlowReaders(self._held, self._reset)
-        self._looking: asyncio.Future[int] | None = None
+        self._without_worker: list[Relay] = []  # relays that wanted a worker while there was none
+        self._handshake_queue = Handshakes(self.loop)
+        self._slow_readers = SlowReaders(self._held, self._reset)
+        self._checking: asyncio.Future[int] | None = None
         self._failures = Failures(rendezvous.path.parent / "metrics-front.json")
-        self._telling: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self._trimmer, self._trim_at = Trimmer(), 0.0
         self._stop_asked = self._ending = self._deaf = False
-        self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
+        self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker has joined once
         self.ended: asyncio.Future[None] = self.loop.create_future()
 
     def start(self) -> None:
-        """Takes connections from now on."""
+        """Starts to accept connections."""
         listen(self._listening, BACKLOG)
         for worker in self._workers:
             worker.join()
@@ -167,12 +174,12 @@ class FrontProcess:
         self._sweep()
 
     def stop(self) -> None:
-        """Ends once the last worker has: until then requests are answered."""
+        """Ends once the last worker has ended; until then requests are answered."""
         self._stop_asked = True
         self._workers_changed()
 
     def reload(self) -> None:
-        """Looks at the files of the certificates now."""
+        """Checks the certificate files now."""
         self._contexts.refresh()
 
     # --- connections
@@ -189,16 +196,16 @@ class FrontProcess:
                 self.loop.remove_reader(self._listening.fileno())
                 self.loop.call_later(PAUSE_S, self._accept_again)
                 return
-            if self._open >= self._most and not (self._shaking.cut_of_most() or self._silent.cut_oldest()):
+            if self._open >= self._most and not (self._in_handshake.cut_of_most() or self._silent.cut_oldest()):
                 sock.close()
                 continue
-            if len(self._shaking.since) >= self._limits.handshakes:
-                self._shaking.cut_of_most()
+            if len(self._in_handshake.since) >= self._limits.handshakes:
+                self._in_handshake.cut_of_most()
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._open += 1
-            self._shaking.add(Relay(self, sock, host(address[0]), self._contexts.current))
+            self._in_handshake.add(Relay(self, sock, host(address[0]), self._contexts.current))
 
     def _accept_again(self) -> None:
         if not (self._ending or self._deaf):
@@ -206,18 +213,18 @@ class FrontProcess:
 
     def shakes(self, relay: Relay) -> None:
         """See ``relay.Front``."""
-        self._turns.ask(relay)
+        self._handshake_queue.ask(relay)
 
     def greeted(self, relay: Relay) -> None:
         """See ``relay.Front``."""
-        self._shaking.drop(relay)
+        self._in_handshake.drop(relay)
         self._silent.add(relay)
 
     def wants_worker(self, relay: Relay) -> None:
-        """The one with the fewest connections."""
+        """Gives the relay the worker with the fewest connections."""
         there = [w for w in self._workers if w.joined]
         if not there:
-            self._patient.append(relay)  # and silent, so that this has an end
+            self._without_worker.append(relay)  # it still counts as silent, so its wait is bounded
             return
         self._silent.drop(relay)
         relay.join(min(there, key=lambda w: len(w.relays)))
@@ -227,20 +234,20 @@ class FrontProcess:
         self._lingering.add(relay)
 
     def refused(self) -> None:
-        """See ``relay.Front``. While the server ends whoever still comes is refused, and may try another server: what has greeted and is
-        closed then is an error to a client."""
+        """See ``relay.Front``. While the server ends, new connections are refused, so that clients may try another
+        server: a connection that is closed after its handshake is an error to a client."""
         if self._stop_asked and not self._deaf:
             self._deaf = True
             self.loop.remove_reader(self._listening.fileno())
-            with contextlib.suppress(OSError):  # a system that cannot
+            with contextlib.suppress(OSError):  # not supported everywhere
                 self._listening.shutdown(socket.SHUT_RD)
 
     def gone(self, relay: Relay) -> None:
         """See ``relay.Front``."""
         self._open -= 1
-        if relay in self._shaking.since:
+        if relay in self._in_handshake.since:
             self._failures.count += 1
-        for waiting in (self._shaking, self._silent, self._lingering):
+        for waiting in (self._in_handshake, self._silent, self._lingering):
             waiting.drop(relay)
         if self._ending and not self._open:
             self._ended()
@@ -248,7 +255,7 @@ class FrontProcess:
     # --- workers and time
 
     def _workers_changed(self) -> None:
-        patient, self._patient = self._patient, []
+        patient, self._without_worker = self._without_worker, []
         for relay in patient:
             if not relay.closed:
                 self.wants_worker(relay)
@@ -257,12 +264,12 @@ class FrontProcess:
         self._end()
 
     def _end(self) -> None:
-        """With the last worker, what it has said still goes to its clients; who has not spoken with one is cut."""
+        """Ends with the last worker. What it has written is still delivered; a connection that has not reached a worker is closed."""
         if self._ending or not self._stop_asked or any(w.joined for w in self._workers):
             return
         self._ending = True
         self.loop.remove_reader(self._listening.fileno())
-        for waiting in (self._shaking, self._silent):
+        for waiting in (self._in_handshake, self._silent):
             while waiting.cut_oldest():
                 pass
         self.loop.call_later(GOODBYE_S if self._open else 0, self._ended)
@@ -272,19 +279,19 @@ class FrontProcess:
             self.ended.set_result(None)
 
     def _sweep(self) -> None:
-        self.loop.call_later(SWEEP_S, self._sweep)  # first: there may be no thread for what follows
+        self.loop.call_later(SWEEP_S, self._sweep)  # first, because starting a thread below may fail
         now = self._time.looked()
-        for waiting in (self._shaking, self._silent, self._lingering):
+        for waiting in (self._in_handshake, self._silent, self._lingering):
             waiting.sweep(now)
         self._contexts.refresh()
         self._give_back(now)
-        if (self._looking is None or self._looking.done()) and self._untaken.pressed():
-            self._looking = self.loop.run_in_executor(None, self._untaken.look)
-        if self._failures.due and (self._telling is None or self._telling.done()):
-            self._telling = self.loop.run_in_executor(None, self._failures.tell)
+        if (self._checking is None or self._checking.done()) and self._slow_readers.pressed():
+            self._checking = self.loop.run_in_executor(None, self._slow_readers.look)
+        if self._failures.due and (self._writing is None or self._writing.done()):
+            self._writing = self.loop.run_in_executor(None, self._failures.tell)
 
     def _held(self) -> Iterator[Held[Relay]]:
-        """For ``SlowReaders``, in its thread."""
+        """Called by ``SlowReaders`` in its thread."""
         for worker in self._workers:
             for relay in list(worker.relays.values()):
                 found = relay.held()
@@ -295,7 +302,8 @@ class FrontProcess:
         self.loop.call_soon_threadsafe(one.what.reset)
 
     def _give_back(self, now: float) -> None:
-        """Thousands of connections that have gone leave as much as they took in the allocator's heap, which a few that stay keep."""
+        """Returns freed memory to the system. Thousands of connections that are gone leave their memory in the
+        allocator's heap, which the few that remain would keep."""
         if now >= self._trim_at:
             self._trim_at = now + GIVE_BACK_S
             if self._trimmer.due():
@@ -303,7 +311,7 @@ class FrontProcess:
 
 
 def _descriptors() -> int:
-    """How many connections there may be, of two descriptors each."""
+    """How many connections there may be, with two descriptors each."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
@@ -311,8 +319,11 @@ def _descriptors() -> int:
 
 
 def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, goaway: bool, report_fd: int) -> None:
-    """Runs the front until it is told to stop (SIGTERM) and no worker is left, or until its supervisor is gone. ``report_fd`` gets "ready"
-    or the reason of a failure, and ``BEAT`` once a second; SIGHUP makes it look at its files."""
+    """Runs the front until it was told to stop (SIGTERM) and no worker is left, or until its supervisor is gone.
+
+    ``report_fd`` gets "ready" or the reason of a failure, and ``BEAT`` once a second. SIGHUP makes it check its
+    files.
+    """
     import uvloop
 
     parent = os.getppid()

@@ -1,7 +1,7 @@
-"""One connection of a client: TLS on its side, a Unix socket to a worker on the other, bytes in between.
+"""One client connection: TLS on the client's side, a Unix socket to a worker on the other, and bytes in between.
 
-Of each direction at most one read is held: who does not take what was sent is not read from either. The worker is asked for once the
-client has sent something, so a connection that only waits costs no worker anything.
+In each direction at most one read is held: a side that does not take its data stops reads from the other. A worker
+is chosen once the client has sent something, so a silent connection costs no worker anything.
 """
 
 from __future__ import annotations
@@ -26,57 +26,57 @@ from kas.edge.front.worker import Worker
 from kas.edge.slowreaders import Held, has_gone, of_socket
 from kas.meta.origin import client_of
 
-RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
+RECORD_BYTES = 16 << 10  # a TLS record holds no more, so no bytes stay behind in OpenSSL
 READ_BYTES = 64 << 10
-DISCARD_BYTES = 4 << 20  # of what nobody wants any more, behind what the worker has dropped of it
-# Frames of HTTP/2 that ask for nothing, in so long. Clients send a ping in half a minute, and what requests and answers bring with them is
-# not among these (see _frames.pyx).
+DISCARD_BYTES = 4 << 20  # of a client's data after its worker has closed the connection
+# The limit of HTTP/2 frames that request nothing, in IDLE_S. Clients send a ping every half minute; frames that go with
+# requests and responses are not counted (see _frames.pyx).
 IDLE_FRAMES, IDLE_S = 1_000, 10.0
-SOON_S = 0.1  # within it the answer comes with which a client is told to go away
-LEAVES_S = 2.0  # so long a client that has to leave may still ask for more
-# What Go's net/http says to who takes the port for one without TLS.
+SOON_S = 0.1  # the response with which a client is told to go away arrives within this time
+LEAVES_S = 2.0  # for so long a client that has to leave may still send requests
+# What Go's net/http answers to a client that does not speak TLS.
 NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
-RETRY_S = 0.01  # when a worker has no room for another connection at the moment
+RETRY_S = 0.01  # when a worker's backlog is full
 
 
 class Front(Protocol):
-    """Who keeps the relays."""
+    """The owner of the relays."""
 
     loop: asyncio.AbstractEventLoop
     rendezvous: Rendezvous
-    goaway: bool  # workers may ask for it
+    goaway: bool  # workers may ask clients to reconnect
 
     def shakes(self, relay: Relay) -> None:
-        """Something has come for its handshake: calls ``relay.shake`` soon."""
+        """Data for the handshake has arrived; calls ``relay.shake`` soon."""
 
     def greeted(self, relay: Relay) -> None:
-        """The handshake is over; the client may now take some time to say what it wants."""
+        """The handshake is done; the client may take some time to send its first byte."""
 
     def wants_worker(self, relay: Relay) -> None:
         """Calls ``relay.join`` with a worker, now or later."""
 
     def lingers(self, relay: Relay) -> None:
-        """All is sent; the client may take a moment to read it."""
+        """Everything is sent; the client may take a moment to read it."""
 
     def refused(self) -> None:
-        """A worker takes no connections."""
+        """A worker accepts no connections."""
 
     def gone(self, relay: Relay) -> None:
         """The relay is closed."""
 
 
 def _speaks_http(e: SSL.Error) -> bool:
-    """Whether that is why there is no handshake: OpenSSL knows the usual methods."""
+    """Whether a handshake failed because the client speaks plain HTTP. OpenSSL recognizes the usual methods."""
     found = e.args[0] if e.args else ()
     return isinstance(found, list) and any(reason == "http request" for *_, reason in found)
 
 
 class Relay:
-    """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
+    """Starts with the handshake. Ends by itself or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_chain", "_client", "_context", "_discarded", "_down", "_fd", "_frames", "_front", "_going",
-                 "_idle", "_idle_since", "_loop", "_sock", "_spdy", "_tls", "_told", "_up", "_worker", "_worker_fd", "_writing", "came",
-                 "client", "closed", "worker")  # fmt: skip
+    __slots__ = ("_address", "_chain", "_client", "_context", "_discarded", "_down", "_fd", "_frames", "_front", "_goaway_at",
+                 "_goaway_due", "_idle", "_idle_since", "_loop", "_sock", "_spdy", "_tls", "_up", "_worker", "_worker_fd", "_writing",
+                 "came", "client", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -86,15 +86,15 @@ class Relay:
         self._worker: socket.socket | None = None  # its socket
         self.worker: Worker | None = None
         self._address = ""
-        self._chain: list[bytes] = []  # what the client has shown, until a worker is told
+        self._chain: list[bytes] = []  # the client's certificates, until a worker has been told
         self._up: bytes | memoryview = b""
         self._down: bytes | memoryview = b""
-        self._writing = self._going = self._spdy = self.closed = False
-        self.came = 0  # bytes of the client's
+        self._writing = self._goaway_due = self._spdy = self.closed = False
+        self.came = 0  # bytes received from the client
         self._discarded = 0
-        self._told = 0.0  # when it was told to go away
-        self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
-        self._idle: Idle | None = None  # of HTTP/2, and as long as it is not known what is spoken
+        self._goaway_at = 0.0  # when the client was told to go away
+        self._frames: Frames | None = None  # for HTTP/2, if a client may be told to go away
+        self._idle: Idle | None = None  # for HTTP/2, and until the protocol is known
         self._idle_since = 0.0
         self._loop.add_reader(self._fd, self._may_shake)
 
@@ -104,11 +104,11 @@ class Relay:
         self._front.shakes(self)
 
     def shake(self) -> None:
-        """Goes on with the handshake; nothing when it is closed."""
+        """Continues the handshake; does nothing if the connection is closed."""
         if self.closed:
             return
         if self._context is not None:
-            if self._left():
+            if self._disconnected():
                 self.close()
                 return
             self._tls = SSL.Connection(self._context, self._sock)
@@ -131,11 +131,12 @@ class Relay:
                 self.close()  # as Go does with a certificate that cannot be parsed
                 return
             self._tls.set_app_data(Renewals(self._sock))
-            self._loop.add_reader(self._fd, self._speaks)
+            self._loop.add_reader(self._fd, self._read_first_bytes)
             self._front.greeted(self)
 
-    def _left(self) -> bool:
-        """Whether the client has gone before it said anything: what OpenSSL wants for a connection costs more than all of that."""
+    def _disconnected(self) -> bool:
+        """Whether the client has disconnected before it sent anything: creating OpenSSL's connection object costs
+        more than everything before."""
         try:
             return not self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -144,8 +145,8 @@ class Relay:
             return True
 
     def _say_tls_is_wanted(self) -> None:
-        with contextlib.suppress(OSError):  # a moment later nobody would miss it
-            self._sock.recv(READ_BYTES)  # what is not read when a socket is closed makes its end a reset, which may overtake the answer
+        with contextlib.suppress(OSError):  # only a courtesy
+            self._sock.recv(READ_BYTES)  # Unread data would turn the end of the connection into a reset, which may overtake the response.
             self._sock.send(NOT_TLS)
 
     def _write_when_possible(self, wanted: bool) -> None:
@@ -157,8 +158,8 @@ class Relay:
 
     # --- the worker
 
-    def _speaks(self) -> None:
-        """The first bytes say where the connection belongs. Until they are there the client counts as silent."""
+    def _read_first_bytes(self) -> None:
+        """Reads the first bytes, which tell where the connection belongs. Until then the client counts as silent."""
         known = len(self._up)
         try:
             self._up = bytes(self._up) + self._tls.recv(RECORD_BYTES)
@@ -175,7 +176,7 @@ class Relay:
             self._front.wants_worker(self)
 
     def join(self, worker: Worker) -> None:
-        """From here on it is this worker the client speaks with."""
+        """Connects the client to this worker."""
         self._address = self._front.rendezvous.connection()
         sock = socket.socket(socket.AF_UNIX)
         sock.setblocking(False)
@@ -185,7 +186,7 @@ class Relay:
         if self._front.goaway and self._tls.get_alpn_proto_negotiated() == b"h2":
             self._frames = Frames()
         self._idle, self._idle_since = Idle(), self._loop.time()
-        self._floods(self._up)
+        self._is_flood(self._up)
         worker.tell(hello(self._address, self._client, self._chain), self._connect)
         self._chain = []
 
@@ -203,7 +204,7 @@ class Relay:
             self.close()
             return
         self._worker_fd = self._worker.fileno()
-        self._loop.add_writer(self._worker_fd, self._flush_up)  # what was read already; the rest after it
+        self._loop.add_writer(self._worker_fd, self._flush_up)  # first what was read already, then the rest
         self._loop.add_reader(self._worker_fd, self._from_worker)
 
     # --- up: from the client to the worker
@@ -221,7 +222,7 @@ class Relay:
             self.close()
             return
         self.came += len(data)
-        if self._idle is not None and self._floods(data):
+        if self._idle is not None and self._is_flood(data):
             self.close()
             return
         try:
@@ -229,7 +230,7 @@ class Relay:
         except BlockingIOError:
             sent = 0
         except OSError:
-            # The worker takes no more, but what it has said is still to be delivered.
+            # The worker takes no more data, but what it has written is still to be delivered.
             self._loop.remove_reader(self._fd)
             return
         if sent < len(data):
@@ -237,9 +238,10 @@ class Relay:
             self._loop.remove_reader(self._fd)
             self._loop.add_writer(self._worker_fd, self._flush_up)
 
-    def _floods(self, data: bytes | memoryview) -> bool:
-        """Whether the client, which sent this, floods: with frames that ask for nothing, such as pings, settings, windows and resets. Each
-        is answered or looked at, for 9 to 17 bytes, and who does it without end has the time of a worker, and the front's."""
+    def _is_flood(self, data: bytes | memoryview) -> bool:
+        """Whether the client that sent ``data`` floods the server with frames that request nothing, such as pings,
+        settings, window updates and resets. Each has 9 to 17 bytes and must be answered or parsed, so an endless
+        stream of them would use up a worker's time and the front's."""
         assert self._idle is not None
         if self._idle.add(data) > IDLE_FRAMES:
             now = self._loop.time()
@@ -267,7 +269,7 @@ class Relay:
             self._loop.add_reader(self._fd, self._from_client)
 
     def _client_ended(self) -> None:
-        """The client says no more; the worker decides whether there is still something to answer."""
+        """The client sends no more; the worker decides whether there is still something to answer."""
         assert self._worker is not None
         self._loop.remove_reader(self._fd)
         with contextlib.suppress(OSError):
@@ -284,14 +286,14 @@ class Relay:
         except OSError:
             data = b""
         if data and self._worker.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            # It was closed before all had been read that was sent there. libuv tells of an error once and does not look again, though there
-            # may be more to hear, and its end.
+            # The socket was closed before the worker had read everything sent to it. libuv reports an error once and
+            # then stops polling the descriptor, though more data and the end of the stream may follow.
             self._loop.remove_reader(self._worker_fd)
             self._loop.add_reader(self._worker_fd, self._from_worker)
         if self._idle is not None:
             self._idle.take(len(data))
         if self._frames is not None:
-            data = self._put_in(data)
+            data = self._insert_goaway(data)
         if not data:
             self._worker_ended()
         elif not self._deliver(data):
@@ -299,35 +301,38 @@ class Relay:
             self._loop.add_writer(self._fd, self._flush_down)
 
     def go_away(self, must: bool) -> None:
-        """Tells a client of HTTP/2 to open no stream here any more: behind the next whole frame of the worker's, which mostly is the
-        answer, so that clients that take nothing after it have that; or soon, if the answer came before what is asked here. One that
-        ``must`` leave and goes on asking is cut off."""
-        if must and self._told and self._loop.time() - self._told > LEAVES_S:
+        """Tells an HTTP/2 client to open no more streams on this connection.
+
+        The GOAWAY frame is put behind the next complete frame of the worker, which is usually the response, so that
+        clients that accept nothing after it have that; or it is sent soon, if the response came before this request.
+        A client that ``must`` leave and keeps sending requests is disconnected.
+        """
+        if must and self._goaway_at and self._loop.time() - self._goaway_at > LEAVES_S:
             self.close()
-        elif not self._going and self._frames is not None:
-            self._going = True
+        elif not self._goaway_due and self._frames is not None:
+            self._goaway_due = True
             self._loop.call_later(SOON_S, self._go_away_soon)
 
     def _go_away_soon(self) -> None:
-        if self._going and self._frames is not None and self._frames.whole and not self._down and self._worker_fd >= 0:
-            self._away()
+        if self._goaway_due and self._frames is not None and self._frames.whole and not self._down and self._worker_fd >= 0:
+            self._goaway_sent()
             if not self._deliver(GOAWAY):
                 self._loop.remove_reader(self._worker_fd)
                 self._loop.add_writer(self._fd, self._flush_down)
 
-    def _away(self) -> None:
-        self._going, self._told = False, self._told or self._loop.time()
+    def _goaway_sent(self) -> None:
+        self._goaway_due, self._goaway_at = False, self._goaway_at or self._loop.time()
 
-    def _put_in(self, data: bytes) -> bytes:
+    def _insert_goaway(self, data: bytes) -> bytes:
         assert self._frames is not None
         at = self._frames.edge(data)
-        if not self._going or at < 0:
+        if not self._goaway_due or at < 0:
             return data
-        self._away()
+        self._goaway_sent()
         return data[:at] + GOAWAY + data[at:]
 
     def _deliver(self, data: bytes | memoryview) -> bool:
-        """Whether all of it has gone; else the rest is in ``_down``."""
+        """Sends ``data``; returns whether all of it was taken. If not, the rest is in ``_down``."""
         try:
             sent = self._tls.send(data)
             while sent < len(data):
@@ -347,7 +352,8 @@ class Relay:
             self._loop.add_reader(self._worker_fd, self._from_worker)
 
     def _worker_ended(self) -> None:
-        """What the client still sends is read, and nobody wants it: a socket closed over it would take the answer away."""
+        """Reads and discards what the client still sends: closing a socket with unread data would take the response
+        away."""
         self._leave_worker()
         try:
             self._tls.shutdown()
@@ -370,10 +376,11 @@ class Relay:
             pass  # the connection is over either way
         self.close()
 
-    # --- what it holds, and its end
+    # --- memory, and the end
 
     def held(self) -> Held[Relay] | None:
-        """What is kept for the client, when that has not taken all; for any thread."""
+        """What is held for the client, if it has not taken everything; None otherwise. May be called from any
+        thread."""
         worker, count = self._worker, array("i", [0])
         try:
             fcntl.ioctl(self._fd, termios.TIOCOUTQ, count)
@@ -390,7 +397,7 @@ class Relay:
             return None
 
     def reset(self) -> None:
-        """``close``, and what the client has not taken is gone, too."""
+        """Like ``close``, but also discards what the client has not taken."""
         if not self.closed:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close()
@@ -409,11 +416,11 @@ class Relay:
             self.worker.tell(goodbye(address), lambda: free(address))
 
     def gone(self) -> bool:
-        """Whether the client has said its last, be it read or not."""
+        """Whether the client has sent its last byte, read or not."""
         return has_gone(self._sock)
 
     def close(self) -> None:
-        """Cuts both sides at once."""
+        """Closes both sides at once."""
         if self.closed:
             return
         self.closed = True

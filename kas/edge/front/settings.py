@@ -1,4 +1,4 @@
-"""What flags mean to the front's TLS."""
+"""Maps command-line flags to the front's TLS settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kas.edge.front.tls import Pair, Settings
 
 
 def settings(o: Completed) -> Settings:
-    """From the flags of the command line; names files that the supervisor has made where flags name none."""
+    """The settings for the options; files that no flag names are those that the supervisor has made."""
     raw = o.raw
     chosen = ciphers.openssl(raw.tls_cipher_suites)
     authorities = [str(file) for file in o.client_cas]
@@ -19,7 +19,7 @@ def settings(o: Completed) -> Settings:
         Pair(str(cert), str(key)),
         [_named(text) for text in raw.tls_sni_cert_key],
         authorities,
-        # Suites of TLS 1.3 alone leave nothing to offer to older clients.
+        # Only TLS 1.3 suites were chosen, so there is nothing to offer to older clients.
         tls13_only=o.tls_min == "tls1.3" or (bool(raw.tls_cipher_suites) and not chosen),
         http2=not raw.disable_http2_serving,
         ciphers=chosen,
@@ -28,7 +28,7 @@ def settings(o: Completed) -> Settings:
 
 
 def _named(text: str) -> Pair:
-    """``cert,key`` or ``cert,key:name,…``."""
+    """Parses ``cert,key`` or ``cert,key:name,…``."""
     files, _, names = text.partition(":")
     cert, _, key = files.partition(",")
     return Pair(cert, key, tuple(n for n in names.split(",") if n))

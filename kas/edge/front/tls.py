@@ -1,8 +1,8 @@
-"""The front's side of TLS: OpenSSL contexts, made anew when a file of theirs changes.
+"""The front's side of TLS: OpenSSL contexts, which are rebuilt when one of their files changes.
 
-Any client certificate is taken in the handshake, also none: whether it means something is the authenticators' to say, as in kube-apiserver,
-where a bad one is answered 401 and does no harm beside a good token. That is why the library is pyOpenSSL: Python's own ``ssl`` refuses
-the handshake.
+The handshake accepts any client certificate, and none. Whether it means anything is decided by the authenticators,
+as in kube-apiserver, where a bad certificate is answered 401 and does no harm next to a valid token. That is why
+pyOpenSSL is used: Python's own ``ssl`` fails the handshake.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from kas.meta.publickeys import public_key, usable
 log = logging.getLogger("kas.front")
 T = TypeVar("T")
 
-RENEWALS, RENEWED_S = 64, 60.0  # what OpenSSL says of other keys, in so long: some words each time, and clients change them after gigabytes
-AGAIN_S = 60.0  # until a file that cannot be used is tried again, also where it is the same
-MOST_SHOWN = 16 << 10  # of all certificates a client shows; they have one or two KiB each
+# key updates and other messages that OpenSSL handles by itself, in RENEWED_S: each reports a few, and clients change
+# keys after gigabytes
+RENEWALS, RENEWED_S = 64, 60.0
+AGAIN_S = 60.0  # until a file that cannot be used is tried again even if it is unchanged
+MOST_SHOWN = 16 << 10  # bytes of all certificates that a client presents; they have one or two KiB each
 _DER = serialization.Encoding.DER
 _RELEASE_BUFFERS = 0x10  # SSL_MODE_RELEASE_BUFFERS: an idle connection keeps no buffers
 # ECDHE with authenticated encryption, as rustls offers without the front.
@@ -40,7 +42,8 @@ DEFAULT_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate with its intermediates, its key (PEM files), and the names it is for; none: those it names itself."""
+    """A certificate with its intermediates, its key (PEM files), and the names it is for; without names, those that
+    it has itself."""
 
     cert: str
     key: str
@@ -52,12 +55,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the contexts are made of. ``ciphers`` are OpenSSL's names for TLS 1.2, ``groups`` those of key exchanges, empty for the
-    default."""
+    """What the contexts are made of. ``ciphers`` are OpenSSL's names for TLS 1.2, ``groups`` those of key exchanges;
+    empty for the default."""
 
     default: Pair
     named: Sequence[Pair] = ()
-    authorities: Sequence[str] = ()  # files of the CAs whose clients are asked for
+    authorities: Sequence[str] = ()  # files of the CAs that are announced to clients
     tls13_only: bool = False
     http2: bool = True
     ciphers: Sequence[str] = ()
@@ -70,48 +73,50 @@ class Settings:
 
 
 class Contexts:
-    """``current`` is for new connections; those that are open keep theirs. Raises ``OSError``, ``ValueError`` and ``SSL.Error`` from the
-    constructor; from ``refresh`` nothing: a pair or authorities that cannot be used are logged and stay as they were, while the others
-    change."""
+    """``current`` is the context for new connections; open ones keep theirs.
+
+    The constructor raises ``OSError``, ``ValueError`` and ``SSL.Error``. ``refresh`` raises nothing: a pair or CA
+    file that cannot be used is logged and stays as it was, while the others change.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._last: dict[Hashable, Any] = {}
-        self._wrong = False  # whether anything stayed as it was
+        self._stale = False  # whether anything stayed as it was
         self._seen, self._tried = self._stamp(), time.monotonic()
         self.current = self._make()
 
     def refresh(self) -> None:
-        """Makes the contexts anew when a file has changed, or one could not be used a minute ago."""
+        """Rebuilds the contexts when a file has changed, or if one could not be used a minute ago."""
         stamp, now = self._stamp(), time.monotonic()
-        if stamp == self._seen and not (self._wrong and now - self._tried >= AGAIN_S):
+        if stamp == self._seen and not (self._stale and now - self._tried >= AGAIN_S):
             return
-        self._seen, self._tried, self._wrong = stamp, now, False
+        self._seen, self._tried, self._stale = stamp, now, False
         self.current = self._make()
-        if not self._wrong:
+        if not self._stale:
             log.info("loaded the serving certificates anew")
 
     def _stamp(self) -> list[tuple[int, int, int] | None]:
         return [_stat(file) for file in self._settings.files]
 
-    def _kept(self, files: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` makes of ``files``, or what it made of them last, where there is such and they cannot be used any more."""
+    def _made_or_last(self, files: Hashable, make: Callable[[], T]) -> T:
+        """Returns ``make()``, or its last result for ``files`` if there is one and the files cannot be used now."""
         wrong: tuple[type[Exception], ...] = (OSError, SSL.Error, *unreadable())
         try:
             made = self._last[files] = make()
         except wrong as e:
             if files not in self._last:
                 raise
-            self._wrong = True
+            self._stale = True
             log.error("the serving certificates are unchanged: %s: %s", files, e)
             made = self._last[files]
         return made
 
     def _make(self) -> SSL.Context:
-        authorities = self._kept(", ".join(self._settings.authorities), self._authorities)
+        authorities = self._made_or_last(", ".join(self._settings.authorities), self._authorities)
 
         def made(pair: Pair) -> tuple[SSL.Context, _Names]:
-            return self._kept(pair, lambda: (self._context(pair, authorities), _Names(pair.cert)))
+            return self._made_or_last(pair, lambda: (self._context(pair, authorities), _Names(pair.cert)))
 
         named = [(pair, *made(pair)) for pair in self._settings.named]
         by_name = _Chosen()
@@ -120,7 +125,7 @@ class Contexts:
         for pair, other, names in named:
             if not pair.names:
                 by_name.add((*names.common, *names.dns), other)
-        # A name that nobody was chosen for is any certificate's that is good for it, the default one's first.
+        # A name that no pair was chosen for goes to any certificate that is good for it, the default one first.
         fitting = _Chosen()
         context, default = made(self._settings.default)
         for other, names in ((context, default), *((other, names) for _, other, names in named)):
@@ -128,7 +133,7 @@ class Contexts:
 
         def choose(connection: SSL.Connection) -> None:
             asked = (connection.get_servername() or b"").decode("ascii", "replace").lower().rstrip(".")
-            # Who connects to an address names none.
+            # A client that connects to an IP address sends no name.
             chosen = by_name.of(asked) or fitting.of(asked) if asked else by_name.get(host(connection.getsockname()[0]))
             if chosen is not None and chosen is not context:
                 connection.set_context(chosen)
@@ -144,7 +149,7 @@ class Contexts:
         s = self._settings
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         context.set_min_proto_version(SSL.TLS1_3_VERSION if s.tls13_only else SSL.TLS1_2_VERSION)
-        # A session that is taken up again has lost the client's intermediate certificates: every connection shows them anew.
+        # A resumed session has lost the client's intermediate certificates, so every connection presents them anew.
         context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE)
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         context.set_info_callback(_count)
@@ -156,8 +161,8 @@ class Contexts:
         context.use_privatekey_file(pair.key)
         context.check_privatekey()
         if authorities:
-            context.set_verify(SSL.VERIFY_PEER, _bearable)
-            context.set_verify_depth(0)  # the library would check up to a hundred signatures that say nothing yet
+            context.set_verify(SSL.VERIFY_PEER, _acceptable)
+            context.set_verify_depth(0)  # the library would verify up to a hundred signatures that mean nothing yet
             for authority in authorities:
                 context.add_client_ca(authority)
         protocols = [b"h2", b"http/1.1"] if s.http2 else [b"http/1.1"]
@@ -168,9 +173,9 @@ class Contexts:
 
 
 class Renewals:
-    """How often the client of a connection whose handshake is over wanted more than to be relayed: other keys, another handshake, or to
-    say that something is wrong. OpenSSL goes on with that inside of a read for as long as it comes, and it costs the client next to
-    nothing; who does it all the time loses the socket ``s``, which ends the read."""
+    """Limits what the client of an established connection may do besides sending data: change keys, renegotiate, or
+    send alerts. OpenSSL handles these inside a read for as long as they arrive, and they cost the client next to
+    nothing. A client that keeps on loses the socket ``s``, which ends the read."""
 
     __slots__ = ("_left", "_since", "_sock")
 
@@ -178,53 +183,55 @@ class Renewals:
         self._sock, self._left, self._since = s, RENEWALS, time.monotonic()
 
     def count(self) -> None:
-        """One more."""
+        """Counts one."""
         self._left -= 1
         if self._left < 0:
             now = time.monotonic()
             if now - self._since < RENEWED_S:
-                with contextlib.suppress(OSError):  # it has gone by itself
+                with contextlib.suppress(OSError):  # it has closed by itself
                     self._sock.shutdown(socket.SHUT_RDWR)
             self._left, self._since = RENEWALS, now
 
 
 def _count(connection: SSL.Connection, _where: int, _result: int) -> None:
     found = connection.get_app_data()
-    if found is not None:  # the handshake is over
+    if found is not None:  # the handshake is done
         found.count()
 
 
 def _offer_groups(context: SSL.Context, groups: Sequence[str]) -> None:
-    """pyOpenSSL has a method for a single curve only; the function of the library takes a list, of hybrids, too."""
+    """Sets the key exchanges. pyOpenSSL's method takes a single curve; the library's function takes a list, which
+    may name hybrids."""
     if not SSL._lib.SSL_CTX_set1_curves_list(context._context, ":".join(groups).encode()):
         raise ValueError(f"the TLS library knows not all of the key exchanges {', '.join(groups)}")
 
 
-def _bearable(_connection: SSL.Connection, certificate: crypto.X509, _error: int, _depth: int, _ok: int) -> bool:
-    """Takes any certificate but one whose key is too costly to verify a signature with, or so short that anybody could have made it; asked
-    about each before that is done. Go ends the handshake then, too."""
+def _acceptable(_connection: SSL.Connection, certificate: crypto.X509, _error: int, _depth: int, _ok: int) -> bool:
+    """Accepts any certificate but one whose key is too costly to verify a signature with, or so short that anybody
+    could have made it. OpenSSL calls this for each certificate before it verifies. Go fails the handshake as well."""
     try:
         return usable(public_key(certificate.to_cryptography()))
     except unreadable():
-        return False  # a key that nobody could verify anything with
+        return False  # a key that cannot verify anything
 
 
 class _Chosen(dict[str, SSL.Context]):
-    """Contexts by names; who was first for a name has it."""
+    """Contexts by name; the first one for a name keeps it."""
 
     def add(self, names: Iterable[str], context: SSL.Context) -> None:
-        """These are for ``context``."""
+        """Maps ``names`` to ``context`` unless they are taken."""
         for name in names:
             self.setdefault(name.lower().rstrip("."), context)
 
     def of(self, asked: str) -> SSL.Context | None:
-        """By a name, the first label of which a certificate may leave open."""
+        """The context for a name, or for a wildcard in the place of its first label."""
         _, dot, rest = asked.partition(".")
         return self.get(asked) or self.get(f"*{dot}{rest}")
 
 
 class _Names:
-    """What a certificate (PEM file) is for: its common name where that is a domain, its alternative names and its addresses."""
+    """What a certificate (PEM file) is for: its common name if that is a domain, its alternative names and its
+    addresses."""
 
     def __init__(self, file: str) -> None:
         cert = x509.load_pem_x509_certificates(_read(file))[0]
@@ -239,7 +246,8 @@ class _Names:
 
 
 def _domain(name: str) -> bool:
-    """An address is none: who connects to one would be shown the certificate for a name."""
+    """Whether a common name is a domain. An IP address is not: a client that connects to one must not be shown a
+    certificate for a name."""
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(name)
         return False
@@ -260,13 +268,14 @@ def _read(file: str) -> bytes:
 
 
 def shown(connection: SSL.Connection) -> list[bytes]:
-    """The certificates the client has shown (DER), its own first; none when it has shown none. ``ValueError`` for what is none, and for
-    more than ``MOST_SHOWN`` bytes: anybody may show anything, and it is kept as long as the connection."""
+    """The certificates that the client has presented (DER), its own first; empty if there are none. Raises
+    ``ValueError`` if they cannot be parsed, and for more than ``MOST_SHOWN`` bytes: they are kept as long as the
+    connection, and nobody has checked them."""
     try:
         own = connection.get_peer_certificate(as_cryptography=True)
         if own is None:
             return []
-        # A server's list of OpenSSL begins with the intermediates.
+        # OpenSSL's list on a server begins with the intermediates.
         first = own.public_bytes(_DER)
         more = [c.public_bytes(_DER) for c in connection.get_peer_cert_chain(as_cryptography=True) or ()]
     except unreadable() as e:
@@ -278,14 +287,14 @@ def shown(connection: SSL.Connection) -> list[bytes]:
 
 
 def host(address: str) -> str:
-    """A client's address as text; one of IPv4 that came over IPv6 as that of IPv4."""
+    """A client's address as text; an IPv4 address that is mapped to IPv6 in its IPv4 form."""
     ip = ipaddress.IPv6Address(address) if ":" in address else None
     return address if ip is None or ip.ipv4_mapped is None else str(ip.ipv4_mapped)
 
 
 def listen(sock: socket.socket, backlog: int) -> None:
-    """Starts to listen on a socket that is bound already."""
+    """Starts to listen on a bound socket."""
     hold_little(sock)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its connections have it, too: those that ended do not hold the port
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # accepted connections inherit it, so that closed ones do not hold the port
     sock.setblocking(False)
     sock.listen(backlog)

@@ -1,7 +1,8 @@
 """Which connections ask for SPDY: exec, attach and port-forward of clients that take over the raw connection.
 
-The HTTP server behind the front cannot hand a connection over, so the front looks at the beginning of what a client says and gives those
-to where the worker takes raw connections (``edge/spdylistener.py``). All others go on as they are; what is looked at is bounded.
+granian cannot hand a connection over, so the front looks at the first bytes of a client and gives such connections
+to where the worker accepts raw connections (``edge/spdylistener.py``). All others go on as they are. How much is
+looked at is bounded.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*spdy/3\.1[ \t]*\r\n", re.IGNORECASE)
 
 
 def wants_spdy(data: bytes, known: int = 0) -> bool | None:
-    """Whether a connection that begins with these bytes asks for SPDY; None when that stands in what is still to come, as it did when there
-    were ``known`` of them."""
+    """Whether a connection that begins with these bytes asks for SPDY; None if that depends on bytes still to come.
+    ``known`` is how many of them have been looked at before."""
     if not _STREAMS.match(data):
         return None if _UNFINISHED.fullmatch(data) else False
     end = data.find(END, max(0, known - len(END)))

@@ -1,4 +1,4 @@
-"""A worker as the front sees it: where it takes connections, and the channel on which they are introduced."""
+"""A worker as the front sees it: where it accepts connections, and the channel that introduces them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ READ_BYTES = 1 << 16
 
 
 class Worker:
-    """``joined`` while the worker listens to introductions: only then it is given connections, at ``address``, or at ``streams`` when they
-    ask for SPDY. ``changed`` is called when that changes. ``relays`` are its connections, by their addresses."""
+    """One worker. ``joined`` is true while the worker reads introductions; only then is it given connections, at
+    ``address``, or at ``streams`` if they ask for SPDY. ``changed`` is called when that changes. ``relays`` are its
+    connections by address."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, address: str, introductions: str, changed: Callable[[], None], streams: str = ""
@@ -25,11 +26,11 @@ class Worker:
         self.relays: dict[str, Any] = {}
         self.joined = False
         self._sock: socket.socket | None = None
-        self._pending = b""  # bounded by what the relays that wait have to say
-        self._then: list[Callable[[], None]] = []
+        self._pending = b""  # bounded by what the waiting relays have to tell
+        self._callbacks: list[Callable[[], None]] = []
 
     def join(self) -> None:
-        """Tries until the worker is there, also when it comes back after its end."""
+        """Tries until the worker can be reached, also when it comes back after its end."""
         sock = socket.socket(socket.AF_UNIX)
         sock.setblocking(False)
         try:
@@ -40,12 +41,13 @@ class Worker:
             return
         self._sock, self.joined = sock, True
         self._messages = Messages()
-        self._loop.add_reader(sock.fileno(), self._hear)
+        self._loop.add_reader(sock.fileno(), self._read)
         self._changed()
 
     def tell(self, message: bytes, then: Callable[[], None]) -> None:
-        """Calls ``then`` once the message, and all before it, is with the worker's kernel; at once when the worker has gone."""
-        self._then.append(then)
+        """Sends a message and calls ``then`` once it, and all before it, is in the worker's socket; at once if the
+        worker is gone."""
+        self._callbacks.append(then)
         if self.joined:
             self._pending += message
         self._flush()
@@ -57,18 +59,18 @@ class Worker:
             except BlockingIOError:
                 sent = 0
             except OSError:
-                self._leave()
+                self._disconnect()
                 return
             self._pending = self._pending[sent:]
             if self._pending:
                 self._loop.add_writer(self._sock.fileno(), self._flush)
                 return
             self._loop.remove_writer(self._sock.fileno())
-        then, self._then = self._then, []
+        then, self._callbacks = self._callbacks, []
         for f in then:
             f()
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         assert self._sock is not None
         try:
             data = self._sock.recv(READ_BYTES)
@@ -76,8 +78,8 @@ class Worker:
             return
         except OSError:
             data = b""
-        if not data or self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # libuv looks no more at a socket with an error
-            self._leave()
+        if not data or self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # libuv no longer polls a socket with an error
+            self._disconnect()
             return
         for body in self._messages.of(data):
             address = named(body)
@@ -87,7 +89,7 @@ class Worker:
             elif relay is not None:
                 relay.go_away(body[:1] == LEAVE)
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         if self._sock is None:
             return
         self._loop.remove_reader(self._sock.fileno())

@@ -1,8 +1,8 @@
-# The board: for each level a row of what all agree on, and for each worker a row of what it uses. Trusts the other workers.
+# The board: for each level a row with what all workers agree on, and for each worker a row with what it uses. Trusts the other workers.
 
 
 cdef class Board:
-    """``common`` and ``tables`` are writable buffers shared by the workers, ``index`` says which table is this one's."""
+    """``common`` and ``tables`` are writable buffers shared by the workers; ``index`` is the number of this worker's table."""
 
     def __init__(self, common, tables, int index):
         cdef unsigned char[::1] view = common
@@ -25,8 +25,8 @@ cdef class Board:
         free(self.tables)
 
     def claim(self, uint64_t key) -> int:
-        """The row of a level, which is this worker's too from now on; -1 when there is none left. Callers of all workers exclude one
-        another. ``key`` is not 0."""
+        """Returns the row of a level, which this worker also uses from now on; -1 if none is left. Callers in all workers must exclude
+        one another. ``key`` is not 0."""
         cdef int i, w, unused = -1
         cdef bint held
         for i in range(LEVELS):

@@ -1,4 +1,4 @@
-# How many seats were wanted, over time, and how long requests took: numbers that are added up as things happen.
+# Wanted seats over time, and durations of requests, added up as they are observed.
 
 cdef double DURATIONS[BUCKETS]
 DURATIONS[:] = [0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30]
@@ -13,7 +13,7 @@ LENGTH_BUCKETS = tuple([LENGTHS[i] for i in range(LONGS)])
 
 
 cdef class Demand:
-    """An integral over time: ``take()`` gives (seconds, average, deviation, highest) since the last time."""
+    """An integral over time: ``take()`` returns (seconds, average, deviation, highest) since the last call."""
 
     def __init__(self):
         self.begun = self.since = now_s()
@@ -46,12 +46,12 @@ cdef inline void count_duration(int64_t *row, double took) noexcept:
 
 
 cdef list row_of(int64_t *row, int n, double total):
-    """As a histogram of kas.observe.metrics holds it: count per bucket, above the last, sum."""
+    """A row in the form of a histogram of kas.observe.metrics: count per bucket, above the last, sum."""
     return [*[<double>row[i] for i in range(n)], total]
 
 
 cdef class Stats:
-    """What was counted of the requests of one FlowSchema in one level, by this worker."""
+    """What this worker has counted of the requests of one FlowSchema in one level."""
 
     def __init__(self, str schema not None, str level not None):
         self.schema, self.level, self.rejected = schema, level, {}

@@ -1,22 +1,22 @@
-# The door: one call a request, one when it is answered, one when it is over.
+# The gate: one call for each request when it arrives, one when it is answered, one when it is over.
 
 cdef frozenset READS = frozenset(("get", "list", "watch"))
 
 
 cdef class Gate:
-    """``begin``, ``after`` and ``release`` are the parts of a filter.
+    """``begin``, ``after`` and ``release`` are the functions of a filter.
 
-    ``classify(request)`` gives the Flow of a request whose user has none remembered for its like; ``estimate(request, flow)`` its
-    (initial seats, final seats, seconds of these) and is asked for lists and watches, and for writes while ``watched``;
-    ``waits(ticket)`` and ``refused(ticket)`` say what becomes of a request that cannot run now.
+    ``classify(request)`` returns the Flow of a request for whose kind the user has none remembered. ``estimate(request, flow)``
+    returns (initial seats, final seats, seconds of the latter); it is called for lists and watches, and for writes if ``watched`` is
+    not empty. ``waits(ticket)`` and ``refused(ticket)`` return the result of a request that cannot run now.
     """
 
     cdef object classify, estimate, waits, refused
-    cdef public object epoch                  # another one after every change of the schemas
-    cdef public dict watched                  # what is watched in this worker; empty: nobody is told of writes
+    cdef public object epoch                  # replaced after every change of the schemas
+    cdef public dict watched                  # what is watched in this worker; if empty, writes notify nobody
     cdef readonly int64_t reading, writing, queued_reads, queued_writes
-    cdef object last                          # who asked last
-    cdef double mixed                         # when somebody else did before, seconds of the monotonic clock
+    cdef object last                          # the user of the last request
+    cdef double mixed                         # when the user last changed, in seconds of the monotonic clock
 
     def __init__(self, classify, estimate, waits, refused):
         self.classify, self.estimate, self.waits, self.refused = classify, estimate, waits, refused
@@ -24,11 +24,11 @@ cdef class Gate:
 
     @property
     def shared(self) -> bool:
-        """Whether several users have asked within ``MIXED_S``."""
+        """Whether several users have sent requests within ``MIXED_S``."""
         return now_s() - self.mixed < MIXED_S
 
     def begin(self, Request req not None):
-        """None when the request may run, or what ``waits`` or ``refused`` gave."""
+        """None if the request may run, or what ``waits`` or ``refused`` returned."""
         cdef RequestInfo info = <RequestInfo?>req.info
         cdef str verb = info.verb
         cdef Ticket t
@@ -80,7 +80,7 @@ cdef class Gate:
         return self.refused(t)
 
     def left_queue(self, Ticket t not None, bint runs):
-        """``t`` does not wait any more."""
+        """Ends the wait of ``t``, which ``runs`` or was cancelled."""
         if t.mutating:
             self.queued_writes -= 1
             self.writing += runs
@@ -89,7 +89,7 @@ cdef class Gate:
             self.reading += runs
 
     def after(self, Request req not None, resp):
-        """Says in the answer where the request was put."""
+        """Adds the headers that name the request's FlowSchema and level."""
         cdef Ticket t
         if req.ticket is None:
             return
@@ -99,13 +99,13 @@ cdef class Gate:
             t.watching = True
             resp.finish = t.end
         elif resp.stream is None and type(req) is Request and t.state == RUNNING and len(resp.body) > LARGE_BYTES:
-            # Whoever sends it has it encrypted behind all that was given before: a flood would have as many of them there as connections,
-            # and not as seats.
+            # A large response is encrypted and written behind everything given before it: without this, a flood would have one of them
+            # there for each connection, and not for each seat.
             t.answering = True
             resp.finish = t.end
 
     def release(self, Request req not None):
-        """The request is over; the seats of a watch that has begun, and of a large answer, are given back by themselves."""
+        """The request is over. The seats of a watch that has begun, and of a large response, are released separately."""
         cdef Ticket t
         if req.ticket is None:
             return

@@ -1,7 +1,8 @@
-# A priority level: its seats, and the queues of who waits for some in this worker.
+# A priority level: its seats, and the queues of the requests that wait for seats in this worker.
 
 cdef class Flow:
-    """``distinguisher`` tells flows of one schema apart; ``hand`` are the queues that may take its requests (empty for a level without)."""
+    """``distinguisher`` tells the flows of a schema apart; ``hand`` are the queues that may take its requests (empty for a level
+    without queues)."""
 
     def __init__(self, Level level not None, Stats stats not None, str distinguisher not None, tuple hand not None, list headers not None):
         self.level, self.stats, self.schema, self.distinguisher = level, stats, stats.schema, distinguisher
@@ -14,16 +15,16 @@ cdef class Ticket:
         return self.initial if self.initial > self.final else self.final
 
     cdef double work(self, double service) noexcept:
-        """In seat-seconds, when it runs so long."""
+        """In seat-seconds, if it runs for ``service`` seconds."""
         return self.initial * service + self.final * self.latency
 
     def end(self):
-        """The request, or the beginning of a watch, is over; once is enough."""
+        """Ends the request, or the initial events of a watch; further calls do nothing."""
         if self.state == RUNNING:
             self.flow.level.finish(self)
 
     def cancel(self, str reason not None) -> bool:
-        """Takes it out of its queue; False when it does not wait any more."""
+        """Takes the request out of its queue; returns False if it no longer waits."""
         if self.state != WAITING:
             return False
         self.flow.level.leave_queue(self)
@@ -43,8 +44,8 @@ cdef class Queue:
 
 
 cdef class Level:
-    """``queues`` 0: nobody waits. ``hooks`` is the worker's ``Hooks``; ``row`` that of the board, -1 for none: then the worker counts for
-    itself, and the limit is divided by the workers."""
+    """Without queues (``queues`` 0) no request waits. ``hooks`` is the worker's ``Hooks``. ``row`` is the row of the board; with -1
+    the worker counts for itself, and the limit is divided by the number of workers."""
 
     def __init__(self, Board board not None, int row, str name not None, bint exempt, tuple queuing, hooks):
         self.board, self.row, self.name, self.exempt, self.hooks = board, row, name, exempt, hooks
@@ -65,14 +66,14 @@ cdef class Level:
             free(self.common)
 
     def configure(self, tuple queuing):
-        """(queues, hand size, longest queue) or None. What waits keeps its place."""
+        """Takes (queues, hand size, maximum queue length) or None. Requests that wait keep their places."""
         self.queued = queuing is not None
         if queuing is not None:
             self.queues, self.hand_size, self.length_limit = queuing
 
     @property
     def limit(self) -> int:
-        """Seats in all workers."""
+        """The seats of all workers."""
         return self.limit_now()
 
     @limit.setter
@@ -81,12 +82,12 @@ cdef class Level:
 
     @property
     def is_set(self) -> bool:
-        """Whether a limit was worked out for it."""
+        """Whether a limit was computed for it."""
         return flow_read(&self.common.limit) != 0
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of this worker runs or waits in it."""
+        """Whether no request of this worker runs or waits in it."""
         return self.own.seats == 0 and self.own.waiting == 0 and self.own.executing == 0
 
     @property
@@ -94,11 +95,11 @@ cdef class Level:
         return self.own.waiting != 0
 
     def close(self):
-        """Gives the row of the board back; the level is idle, and not used any more."""
+        """Frees the row of the board. The level must be idle, and must not be used any more."""
         self.own.held = 0
 
     def totals(self) -> tuple:
-        """(seats in use, executing, waiting, seats waited for, active queues) in all workers."""
+        """(seats in use, executing, waiting, seats waited for, active queues), summed over all workers."""
         cdef int w
         cdef int64_t seats = 0, executing = 0, waiting = 0, wanted = 0, queues = 0
         cdef Share *s
@@ -112,15 +113,15 @@ cdef class Level:
         return seats, executing, waiting, wanted, queues
 
     def publish_demand(self):
-        """Tells the others what was wanted here since the last time."""
+        """Publishes the demand of this worker since the last time."""
         _, average, deviation, highest = self.demand.take()
         flow_write(&self.own.average, <int64_t>(average * 1e6))
         flow_write(&self.own.deviation, <int64_t>(deviation * 1e6))
         flow_write(&self.own.highest, <int64_t>(highest * 1e6))
 
     def total_demand(self) -> tuple:
-        """(average, deviation, highest) of the seats wanted in the last period in all workers: the deviation as if they were independent,
-        the highest as if they had been at once."""
+        """(average, deviation, highest) of the seats wanted in the last period in all workers: the deviation as if the workers were
+        independent, the highest as if they had peaked at the same time."""
         cdef int w
         cdef double average = 0, squares = 0, highest = 0
         cdef Share *s
@@ -151,7 +152,7 @@ cdef class Level:
         return seats
 
     cdef bint fits(self, int64_t seats) noexcept:
-        """Takes the seats when they are free. What is wider than the level runs when nothing else does."""
+        """Takes the seats if they are free. A request wider than the level runs when nothing else does."""
         cdef int64_t total
         total = self.in_use()
         if total > 0 and total + seats > self.limit_now():
@@ -167,7 +168,7 @@ cdef class Level:
         return True
 
     cdef bint yields(self, int64_t seats) noexcept:
-        """Whether this worker has its part and another one, which waits, has less than its own."""
+        """Whether this worker has used up its part of the level and another worker with waiting requests has not."""
         cdef int w
         cdef int64_t queues = 0
         cdef double limit, part
@@ -198,7 +199,7 @@ cdef class Level:
     # --- virtual time
 
     cdef Queue pick(self, tuple hand):
-        """Of the hand the queue with the least work in it; which one is looked at first goes around."""
+        """The queue of the hand with the least work in it; the one to look at first rotates."""
         cdef Py_ssize_t n = len(hand), i, offset
         cdef Queue q, best = None
         offset = self.enqueued % n
@@ -215,10 +216,10 @@ cdef class Level:
                 break
         return best
 
-    # --- the way of a request
+    # --- the life of a request
 
     cdef int admit(self, Ticket t) except -1:
-        """RUNS, WAITS, NO_SEATS or QUEUE_FULL."""
+        """Returns RUNS, WAITS, NO_SEATS or QUEUE_FULL."""
         cdef double now = t.arrived
         cdef int64_t width = t.width()
         cdef Queue q
@@ -264,7 +265,7 @@ cdef class Level:
         return WAITS
 
     cdef int execute(self, Ticket t, Queue q, double now) except -1:
-        """The seats are taken already."""
+        """Runs a request whose seats have been taken."""
         flow_add(&self.own.executing, 1)
         t.began, t.state, t.queue = now, RUNNING, q
         t.flow.stats.dispatched += 1
@@ -284,7 +285,7 @@ cdef class Level:
         return RUNS
 
     cdef int finish(self, Ticket t) except -1:
-        """It does not run any more; its seats are free, or will be when its watchers have been served."""
+        """The request has ended. Its seats are free, or will be when its watchers have been served."""
         cdef double now = now_s(), took = now - t.began
         cdef int64_t width = t.width()
         cdef Queue q = t.queue
@@ -315,7 +316,7 @@ cdef class Level:
         return 0
 
     cdef void bound(self, Queue q):
-        """What waits is not charged for the time before it came."""
+        """A queue is not charged for the time before its oldest waiting request arrived."""
         if q.waiting:
             head = <Ticket>next(iter(q.waiting))
             if q.next_r < head.arrival_r:
@@ -331,7 +332,7 @@ cdef class Level:
         return 0
 
     def give_back(self, q, int64_t seats):
-        """``seats`` of a request that went through ``q`` (or None) are free."""
+        """Releases ``seats`` of a request that went through ``q`` (or None)."""
         self.released(q, seats, now_s())
         self.dispatch()
         self.tell()
@@ -345,7 +346,7 @@ cdef class Level:
                     self.hooks.wake(w)
 
     def dispatch(self):
-        """Lets run what may."""
+        """Runs the waiting requests for which there are seats."""
         cdef Ticket t
         cdef double now
         if self.own.waiting:
@@ -364,7 +365,7 @@ cdef class Level:
                     t.future.set_result(True)
 
     cdef Ticket next(self):
-        """The head of the queue that would be done first in virtual time, with its seats taken; None when there are none."""
+        """The head of the queue that would finish first in virtual time, with its seats taken; None if there are no seats."""
         cdef Queue q, best = None
         cdef Ticket head, chosen = None
         cdef double ends, soonest = 0
@@ -401,8 +402,8 @@ cdef class Level:
         return 0
 
     def dump(self) -> list:
-        """Each active queue by index: (index, next dispatch R, seats in use, sum of initial seats, of most seats, of work, tickets that run,
-        tickets that wait)."""
+        """Each active queue by index: (index, next dispatch R, seats in use, sums of initial seats, of maximum seats and of work,
+        executing tickets, waiting tickets)."""
         cdef Queue q
         out = []
         for index in sorted(self.active):

@@ -84,16 +84,16 @@ def test_of_too_many_handshakes_those_of_the_client_that_has_most_are_cut(tmp_pa
     async def test():
         async with scene(tmp_path, limits=process.Limits(handshakes=4)) as s:
             first = socket.create_connection(("127.0.0.1", s.port), source_address=("127.0.0.2", 0))
-            await until(lambda: len(s.front._shaking.since) == 1)
+            await until(lambda: len(s.front._in_handshake.since) == 1)
             held = [first]
             for _ in range(12):
                 held.append(socket.create_connection(("127.0.0.1", s.port)))
-            await until(lambda: s.front._open == 4 and len(s.front._shaking.since) == 4)
-            assert [one.client for one in s.front._shaking.since].count("127.0.0.2") == 1
+            await until(lambda: s.front._open == 4 and len(s.front._in_handshake.since) == 4)
+            assert [one.client for one in s.front._in_handshake.since].count("127.0.0.2") == 1
             for one in held:
                 one.close()
-            await until(lambda: not s.front._shaking.since)
-            assert not s.front._shaking._clients
+            await until(lambda: not s.front._in_handshake.since)
+            assert not s.front._in_handshake._clients
 
     run(test())
 

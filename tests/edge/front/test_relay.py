@@ -340,7 +340,7 @@ def test_a_thousand_half_open_handshakes_cost_little_and_keep_nobody_waiting(tmp
                     writer.write(b"x")
                     assert await reader.readexactly(1) == b"x"
                     writer.close()
-            assert len(s.front._shaking.since) <= 300
+            assert len(s.front._in_handshake.since) <= 300
             # Both sides are in this process: what the test holds of each connection is in it, too.
             assert memory_kib() - before < 1000 * 64
             for _, w in held:
@@ -434,12 +434,12 @@ def test_of_too_many_handshakes_the_oldest_is_cut(tmp_path):
     async def test():
         async with scene(tmp_path, limits=Limits(handshakes=3)) as s:
             held = [await s.plain() for _ in range(3)]
-            await until(lambda: len(s.front._shaking.since) == 3)
+            await until(lambda: len(s.front._in_handshake.since) == 3)
             reader, writer = await s.dial()
             assert await closed(held[0][0])
             writer.write(b"x")
             assert await reader.readexactly(1) == b"x"
-            assert len(s.front._shaking.since) == 2
+            assert len(s.front._in_handshake.since) == 2
             for _, w in (*held, (reader, writer)):
                 w.close()
 
@@ -498,7 +498,7 @@ def test_a_worker_that_comes_back_is_used_again(tmp_path):
             await until(lambda: not s.front._workers[0].joined)
             waits = await s.dial()
             waits[1].write(b"y")  # there is nobody at the moment
-            await until(lambda: s.front._patient)
+            await until(lambda: s.front._without_worker)
             free(s.worker._path)
             await s.worker.start()
             assert await waits[0].readexactly(1) == b"y"

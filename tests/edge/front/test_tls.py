@@ -34,7 +34,7 @@ def test_what_cannot_be_read_keeps_no_other_file_from_being_used(tmp_path, name,
     authority.write_bytes(odd[name])
     one.write(tmp_path, "first")
     contexts.refresh()
-    assert contexts.current is not before and contexts._wrong
+    assert contexts.current is not before and contexts._stale
     (tmp_path / "first.crt").unlink()
     before = contexts.current
     contexts.refresh()
@@ -43,4 +43,4 @@ def test_what_cannot_be_read_keeps_no_other_file_from_being_used(tmp_path, name,
     two.write(tmp_path, "second")
     authority.write_bytes(pki.authority("clients").pem)
     contexts.refresh()
-    assert contexts.current is not before and not contexts._wrong
+    assert contexts.current is not before and not contexts._stale
