@@ -1,4 +1,7 @@
-"""get and list (apiserver's ``handlers/get.go``, the cacher's rules for revisions): which revision, which page, which form."""
+"""get and list (apiserver's ``handlers/get.go`` and the cacher's rules for resource versions).
+
+This module decides at which revision to read, which page to return and in which form to answer.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,18 @@ EXPIRED_LIST = (
     "returned and now may show up in the list."
 )
 EXPIRED_VERSION = "The resourceVersion for the provided list is too old."
-ANY_VERSION = "resourceVersion=0"  # as clients' caches write it, and nothing besides
+ANY_VERSION = "resourceVersion=0"  # exactly as client-side caches send it, with no other parameter
 FRESH_WAIT_S = 3.0  # the cacher's blockTimeout
 FRESH_POLL_S = 0.02
 
 
 def get(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
-    """One object. ``resourceVersion`` asks for nothing older than it: waited for a moment, then refused (504)."""
+    """Answer a GET of one object. ``resourceVersion`` is a minimum: the server waits for that revision for a moment, then raises 504."""
     if not req.query or req.query == ANY_VERSION:
         if served.native and (answer := served.plain.answer(req, served.registry, namespace, name)) is not None:
             return answer
     else:
-        respond.media(req)  # a form that there is not is refused before wrong options are
+        respond.media(req)  # an unsupported media type is reported before invalid options
         refuse_export(req)
         if "resourceVersion" in req.query:
             rv = resource_version(req.params.get("resourceVersion"))
@@ -52,7 +55,7 @@ def get(req: Request, served: Served, namespace: str, name: str) -> Response | A
 
 
 def refuse_export(req: Request) -> None:
-    """Objects without what a cluster adds, which could be asked for until v1.20. Raises 400; who wrote so should not take it for them."""
+    """Raise 400 for ``export``, which stripped cluster-specific fields until v1.20. Ignoring it would mislead the client."""
     if "export" in req.query and req.params.flag("export"):
         raise bad_request("the export parameter, deprecated since v1.14, is no longer supported")
 
@@ -60,7 +63,7 @@ def refuse_export(req: Request) -> None:
 def _found(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
     rec = served.registry.find(namespace, name)
     if rec is None:
-        respond.media(req)  # a form that there is not is refused before what is not there
+        respond.media(req)  # an unsupported media type is reported before a missing object
         raise served.registry.not_found(name)
     if served.native:
         return _answered(req, served, rec)
@@ -71,7 +74,7 @@ def _found(req: Request, served: Served, namespace: str, name: str) -> Response 
 
 
 def _answered(req: Request, served: Served, rec: Shown) -> Response | Awaitable[Response]:
-    """What is large and asked for in another form than it is stored in is encoded beside the loop: YAML takes seconds."""
+    """Encode one object. A large object that is not answered as stored is encoded in the thread pool: YAML may take seconds."""
     size = len(rec.json)
     if (size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)) or respond.prints_long(req, served):
         return POOL.run(respond.obj, req, served, rec)
@@ -89,7 +92,7 @@ async def _get_later(req: Request, served: Served, namespace: str, name: str, rv
 
 
 async def fresh(store: Any, rv: int) -> None:
-    """Waits until the revision has happened, at most as long as upstream's cache does. Raises 504."""
+    """Wait until the store reaches revision ``rv``, at most as long as upstream's cacher does. Raises 504."""
     until = monotonic() + FRESH_WAIT_S
     while store.revision < rv:
         if monotonic() >= until:
@@ -98,13 +101,13 @@ async def fresh(store: Any, rv: int) -> None:
 
 
 def too_large(asked: int, current: int) -> ApiError:
-    """504: a revision that has not happened yet; the client may wait for it."""
+    """Return the 504 for a revision that has not been reached yet; the client may retry."""
     details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}], "retryAfterSeconds": 1}
     return ApiError(504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details, {"retry-after": "1"})
 
 
 def list_(req: Request, served: Served, namespace: str, name: str = "") -> Response | Awaitable[Response]:
-    """A collection, at one consistent revision also over several pages."""
+    """Answer a list of a collection. All pages of a list are read at one consistent revision."""
     try:
         result = _list(req, served, namespace)
     except TransformError as e:
@@ -120,7 +123,9 @@ async def _list_told(pending: Awaitable[Response], served: Served, namespace: st
 
 
 def _told(e: TransformError, served: Served, namespace: str) -> Exception:
-    """What a list says of what it cannot open: the first, or with ``AllowUnsafeMalformedObjectDeletion`` all."""
+    """Return the error of a list for values that cannot be decrypted or decoded: the first one, or all of them with
+    ``AllowUnsafeMalformedObjectDeletion``.
+    """
     if not e.listed or not features.DEFAULT.enabled("AllowUnsafeMalformedObjectDeletion"):
         return e
     return unsafedelete.read_error(served, served.registry.prefix(namespace), e)
@@ -128,7 +133,7 @@ def _told(e: TransformError, served: Served, namespace: str) -> Exception:
 
 def _list(req: Request, served: Served, namespace: str) -> Response | Awaitable[Response]:
     if req.query:
-        respond.media(req)  # a form that there is not is refused before wrong options are
+        respond.media(req)  # an unsupported media type is reported before invalid options
     if len(req.query) >= LONG_QUERY:
         return _list_aside(req, served, namespace)
     return _list_asked(req, served, namespace, asked_of(req, served))
@@ -161,7 +166,7 @@ def _list_now(
     o, matcher, sieve = asked
     try:
         if m.convert is not None and m.convert.kind == respond.PARTIAL:
-            r.pages.range(r.prefix(namespace), start, 1, revision, matcher)  # what cannot be read is told first
+            r.pages.range(r.prefix(namespace), start, 1, revision, matcher)  # an unreadable object is reported first
             raise respond.no_list_as_one(served)
         only = _only(served, namespace, o)
         q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
@@ -179,20 +184,23 @@ async def _list_answered(pending: Awaitable[Response], served: Served, namespace
 
 
 def no_such_revision(e: Compacted | FutureRevision, served: Served, namespace: str, o: ListOptions, start: str) -> ApiError:
-    """What is told of a list at a revision that is not there any more, or not yet."""
+    """Return the error of a list at a revision that is compacted or not reached yet."""
     if isinstance(e, FutureRevision):
         return too_large(e.requested, e.current)
     return _expired_continue(served, namespace, start) if o.continue_token else errors.expired(EXPIRED_VERSION)
 
 
 def limit_of(o: ListOptions) -> int:
-    """How many items a page has, 0 for all. What any revision may answer comes from a cache upstream, which knows no pages then, not
-    even when it goes on from a token."""
+    """Return the page size; 0 means no limit.
+
+    With ``resourceVersion=0`` the limit is ignored, even with a continue token: upstream answers such a list from its cache, which does
+    not page.
+    """
     return 0 if o.resource_version == "0" else max(o.limit, 0)
 
 
 def _only(served: Served, namespace: str, o: ListOptions) -> str:
-    """The name of the one object a list can mean, "" when it has to look for them (``MatchesSingle``)."""
+    """Return the name of the only object that a list can match, or "" if the list must scan (``MatchesSingle``)."""
     if o.continue_token or (served.record.namespaced and not namespace):
         return ""
     name = name_requirement(o)
@@ -200,8 +208,10 @@ def _only(served: Served, namespace: str, o: ListOptions) -> str:
 
 
 def position(served: Served, namespace: str, o: ListOptions, paged: bool = False) -> tuple[int, str, int]:
-    """(revision to read at, 0 for now; key to start at; revision that must have happened). ``paged``: there is a limit whatever the options
-    say. Raises 400."""
+    """Return (revision to read at, 0 for the latest; key to start at; revision that must have been reached).
+
+    ``paged`` says that the list has a limit whatever the options say. Raises 400.
+    """
     if o.continue_token:
         try:
             key, rv = continuetoken.decode(o.continue_token, served.registry.prefix(namespace))
@@ -211,14 +221,15 @@ def position(served: Served, namespace: str, o: ListOptions, paged: bool = False
             raise bad_request("specifying resource version is not allowed when using continue")
         return max(rv, 0), key, max(rv, 0)
     rv = list_resource_version(o.resource_version)
-    # Without a match, a limit asks for that very revision (the rule from before resourceVersionMatch); not so for one object.
+    # A limit without resourceVersionMatch asks for exactly that revision (the rule from before resourceVersionMatch existed), except when
+    # the list can match only one object.
     if o.match == "Exact" or (o.match == "" and (paged or o.limit > 0) and not _only(served, namespace, o)):
         return rv, "", rv
     return 0, "", rv
 
 
 def _expired_continue(served: Served, namespace: str, start: str) -> ApiError:
-    """410 with a token that goes on from the same key at whatever revision is current: an inconsistent continuation."""
+    """Return a 410 with a token that continues at the same key but at the latest revision, which makes the list inconsistent."""
     e = errors.expired(EXPIRED_LIST)
     out = ExpiredList(e.code, e.reason, e.message, e.details)
     out.token = continuetoken.encode(start, served.registry.prefix(namespace), -1)
@@ -226,21 +237,23 @@ def _expired_continue(served: Served, namespace: str, start: str) -> ApiError:
 
 
 class ExpiredList(ApiError):
-    """A 410 whose Status carries ListMeta with the token to go on with."""
+    """A 410 whose Status carries a ListMeta with a continue token."""
 
     __slots__ = ("token",)
 
     token: str
 
     def status(self) -> dict[str, Any]:
-        """The Status with the token the client may go on with instead."""
+        """Return the Status, with the token the client may continue with."""
         out = super().status()
         out["metadata"] = {"continue": self.token}
         return out
 
 
 def _list_one(q: Listing, key: str) -> Response | Awaitable[Response]:
-    """``metadata.name=x`` in one namespace (or of a cluster-scoped kind) can only mean one object: no scan."""
+    """Answer a list that can match only one object: ``metadata.name=x`` in one namespace or of a cluster-scoped kind. Reads one key, no
+    scan.
+    """
     store = q.served.registry.store
     at = q.revision or store.revision
     rec = store.get(key, q.revision)
