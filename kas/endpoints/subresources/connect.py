@@ -185,7 +185,7 @@ def _is_translated(offered: list[str]) -> bool:
 
 
 async def _relayed(req: WebSocketRequest, target: Target) -> Response:
-    """Messages go through as they are."""
+    """Relay the WebSocket's messages unchanged."""
     headers: Headers = [(b"user-agent", req.raw_header(b"user-agent"))] if req.has_header(b"user-agent") else []
     try:
         connection, backend = await open_websocket(target, headers, req.subprotocols, client=tenant(req.user.name))
@@ -197,7 +197,7 @@ async def _relayed(req: WebSocketRequest, target: Target) -> Response:
 
 
 async def _translated(req: Request, target: Target, options: Obj) -> Response:
-    """A client that speaks v5 reaches any kubelet, with the end of its stdin, which v4 has no message for."""
+    """Serve a v5 client through any kubelet, including the end of its stdin, for which v4 has no message."""
     connection = await _spdy(req, target, [(STREAM_PROTOCOL, V4.encode())])
     if isinstance(connection, Response):
         return connection
@@ -210,7 +210,7 @@ async def _translated(req: Request, target: Target, options: Obj) -> Response:
 
 
 async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
-    """Port forwarding as kubectl does it: SPDY within the WebSocket's messages, which only the kubelet has to understand."""
+    """Serve kubectl's port forwarding: SPDY tunnelled in the messages of a WebSocket, decoded only by the kubelet."""
     inner = protocol.removeprefix(SPDY_TUNNEL)
     if inner != PORT_FORWARD:
         raise bad_request(f"unable to negotiate protocol: client supports [{protocol}], server accepts [{SPDY_TUNNEL}{PORT_FORWARD}]")
@@ -218,7 +218,9 @@ async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
 
 
 async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -> Response:
-    """Bytes in both directions, in which client and kubelet speak SPDY; ``versions`` are what they may speak in its streams."""
+    """Relay bytes in both directions, in which client and kubelet speak SPDY. ``versions`` are the stream protocols offered to the
+    kubelet.
+    """
     connection = await _spdy(req, target, versions)
     if isinstance(connection, Response):
         return connection
@@ -232,7 +234,7 @@ async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -
 
 
 async def _spdy(req: Request, target: Target, versions: Headers) -> Connection | Response:
-    """A connection to the kubelet that was upgraded, or what the kubelet answers else."""
+    """Return an upgraded connection to the kubelet, or the kubelet's other response."""
     headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *versions]
     try:
         connection = await connect_for(tenant(req.user.name), target, upgrade=True)
