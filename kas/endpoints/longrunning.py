@@ -1,4 +1,4 @@
-"""What is under way for as long as it likes beside watches: conversations with pods, services and nodes, and logs."""
+"""Counts long-running requests other than watches: connections to pods, services and nodes, and logs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Place = tuple[str, str, str, str, str]  # group, resource, scope, subresource an
 
 
 class LongRunning:
-    """``open`` says how many there are of each place: from when bytes pass until they no longer do."""
+    """``open`` counts the requests of each place while bytes may pass."""
 
     def __init__(self) -> None:
         self.open: Counter[Place] = Counter()
 
     def following(self, handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
-        """The same handler, whose answers are counted while they are under way."""
+        """Wrap a handler so that its responses are counted while they are in progress."""
 
         async def handle(req: Request, *args: Any) -> Response:
             return self._followed(req, await handler(req, *args))

@@ -1,5 +1,7 @@
-"""Reads that the replica is too old or too young for, answered from etcd itself as upstream's cacher does: consistent ones when it stays
-behind for three seconds, and lists at a revision before it was made."""
+"""Reads from etcd itself when the local replica cannot serve them, as upstream's cacher does.
+
+These are consistent reads while the replica has been behind for three seconds, and lists at a revision older than the replica.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,21 @@ from kas.store import continuetoken
 
 
 class ReplicaFallback:
-    """``find(info)`` is what serves a request, None for what is not stored; ``open_(prefix, one, revision)`` gives a store of what etcd
-    holds, and blocks. One such answer is made at a time, and in one piece."""
+    """Serves reads from etcd.
+
+    ``find(info)`` returns the resource of a request, or None if it is not stored. ``open_(prefix, one, revision)`` returns a store with
+    what etcd holds; it blocks. One such response is built at a time, and as a whole.
+    """
 
     def __init__(self, find: Callable[[Any], Served | None], open_: Callable[[str, bool, int], Any]) -> None:
         self._find, self._open = find, open_
         self._one = FairSemaphore(1)
 
     def past(self, req: Request) -> bool:
-        """Whether a list asks for a revision that the replica does not reach back to. One whose options are wrong does not: what is wrong
-        with it is said in the order of lists."""
+        """Return whether a list asks for a revision before the replica's oldest.
+
+        False for invalid options, whose errors are reported in the order of an ordinary list.
+        """
         info, served = req.info, self._find(req.info)
         if served is None or info.verb != "list" or info.subresource or (info.namespace and not served.record.namespaced):
             return False
@@ -49,7 +56,7 @@ class ReplicaFallback:
         return 0 < revision < served.registry.store.compacted_revision
 
     async def __call__(self, req: Request) -> Response | None:
-        """The answer to a GET or LIST; None for what has to wait for the replica."""
+        """Answer a GET or LIST; returns None for a request that has to wait for the replica."""
         info = req.info
         served = self._find(info)
         if served is None or info.subresource or req.method != "GET" or info.verb not in ("get", "list"):
@@ -74,8 +81,10 @@ class ReplicaFallback:
             self._over(client, store)
 
     async def _opened(self, where: str, one: bool, revision: int) -> tuple[Any, Hashable]:
-        """A store and who has the place, for ``_over``. Whoever leaves meanwhile leaves that to the thread's end, till which the place is
-        taken."""
+        """Return a store and the holder of the slot, for ``_over``.
+
+        If the request is cancelled, the slot stays taken until the thread ends, which then releases it.
+        """
         client = await self._one.take()
         opening = asyncio.ensure_future(asyncio.to_thread(self._open, where, one, revision))
         try:
