@@ -321,7 +321,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[s
         sent += result.count
 
 
-# --- forms that must be whole
+# --- encodings that are built as a whole
 
 
 async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:

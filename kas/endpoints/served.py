@@ -16,7 +16,7 @@ from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.request.http import Request
 from kas.types.scheme import Resource, TypeDesc, builtin_kind, encode_protobuf, transcode_json_to_protobuf
 
-if TYPE_CHECKING:  # wanted by custom resources only
+if TYPE_CHECKING:  # needed for custom resources only
     from kas.apiextensions.columns import Printer
 
 CONVERTED_AT_ONCE = 4  # concurrent lists

@@ -218,7 +218,7 @@ class CustomServed(Served):
         self.printer.costly  # noqa: B018 (asking reads their paths)
         self.loaded = True
 
-    # --- records, on their way out
+    # --- records, when they are read
 
     def convert(self, records: Sequence[Shown], revisions: Sequence[int] | None = None) -> Sequence[Shown] | Awaitable[Sequence[Shown]]:
         """Return stored records in this version, pruned, defaulted and converted under the current definition.
@@ -283,7 +283,7 @@ class CustomServed(Served):
         found = self.converter.convert(objects, self.own)
         return _pruned(self.type, found) if isinstance(found, list) else _pruned_later(self.type, found)
 
-    # --- objects, on the way through a write
+    # --- objects, during a write
 
     async def from_storage(self, obj: Obj, large: bool = False) -> Obj:
         """Return a stored object in this version, pruned and defaulted under the current definition.
@@ -312,7 +312,7 @@ class CustomServed(Served):
         type_ = self.registry.type
         return (_pruned(type_, found) if isinstance(found, list) else await _pruned_later(type_, found))[0]
 
-    # --- what kinds have
+    # --- server-side apply
 
     def merge_schema(self) -> Schema:
         """Return the merge schema of the version."""
