@@ -1,5 +1,6 @@
-"""Decrypts what a request will read before the handler runs, where a KMS plug-in must be called for the key of each value (KMS version
-1).
+"""Decrypts what a request will read before its handler runs.
+
+Used where a KMS plug-in must be called for the key of each value (KMS version 1).
 
 Handlers read the store on the event loop, which must not wait for a plug-in. A request for such a resource therefore becomes a task. It
 first reads its objects in a thread (the object, the page of a list, or the initial objects of a watch), and runs the handler after that,

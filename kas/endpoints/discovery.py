@@ -34,8 +34,7 @@ class Version(NamedTuple):
     - ``discovered``, if not None, are the resources in APIGroupDiscoveryList form, of a version that another server serves.
     - ``custom`` versions are those of CustomResourceDefinitions.
     - Versions that are not ``answered`` are custom ones in Kubernetes' own groups: aggregated discovery shows them, but their objects are
-      not
-    served.
+      not served.
     """
 
     group: str

@@ -145,8 +145,9 @@ class Documents:
         return found
 
     def _shown(self) -> Sequence[Version]:
-        """Return this server's versions for aggregated discovery: those that are served, and those that are only defined, in Kubernetes'
-        groups.
+        """Return this server's versions for aggregated discovery.
+
+        These are the served ones, and those of custom resources that are defined, but not served, in Kubernetes' own groups.
         """
         found: Sequence[Version] = self._kept("shown", self._list_versions)
         served = {(v.group, v.version) for v in found if v.answered}

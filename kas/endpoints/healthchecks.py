@@ -135,7 +135,7 @@ class HealthChecks:
     - ``stopping()``: whether the server has been told to stop.
     - ``sealed``: encryption at rest, if configured.
     - ``remote``: for each etcd cluster, why it does not respond, given a limit in seconds. The main one comes first, then those of
-    ``--etcd-servers-overrides``.
+      ``--etcd-servers-overrides``.
     - ``limits_s``: the limits of health and of readiness.
     - ``certificate``: why the client certificate for aggregated servers is not that of its files, if there is one.
 

@@ -38,8 +38,9 @@ _Around = Callable[[Any, int], tuple[bytes, bytes] | tuple[bytes, bytes, int]]
 
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
-    """Answer with copies of stored messages. The envelope starts with the total length, so that is computed before the first byte is
-    sent.
+    """Answer with copies of stored messages.
+
+    The envelope starts with the total length, so that is computed before the first byte is sent.
     """
 
     def around(now: Any, size: int) -> tuple[bytes, bytes]:

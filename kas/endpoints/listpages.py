@@ -105,11 +105,11 @@ def _add(counts: dict[str, int], key: str, size: int) -> None:
 class Room:
     """Bounds the memory of pieces of lists and large pieces of watches until their clients have read them.
 
-    Each user has a limit. Above it, the user's streams wait in order of arrival, before anything is read from the store for them. The
-    streams of a stalled client are ended in the end, which makes room for the user's other streams.
+    Each user has a limit. Above it, the user's streams wait in order of arrival, before anything is read from the store for them. Streams
+    of a stalled client are ended after a while, which makes room for the user's other streams.
 
-    Of the total, no user may hold more than is left free. The last user to come thus finds as much as each earlier one holds: half of the
-    total with one user, a third with two. The service accounts of a namespace are also counted together, because whoever can create one
+    Of the total, no user may hold more than is left free. The last user to arrive thus finds as much as each earlier one holds: half of the
+    total with one user, a third with two. The service accounts of a namespace are also counted together, because a user who can create one
     can create hundreds.
     """
 
@@ -131,8 +131,9 @@ class Room:
         return not namespace or self._by_namespace.get(namespace, 0) < self._free
 
     async def enter(self, user: str, size: int) -> None:
-        """Account ``size`` bytes to the user, after waiting until the user is below the limit. Raises ApiError 429 if that takes too
-        long.
+        """Account ``size`` bytes to the user, after waiting until the user is below the limit.
+
+        Raises ApiError 429 if that takes too long.
         """
         if self._has_room(user):
             self.add(user, size)
@@ -264,8 +265,9 @@ def next_items(count: int, size: int) -> int:
 
 
 def large(records: Sequence[Any], least: int = LARGE) -> bool:
-    """Return whether stored records have at least ``least`` bytes, so that encoding them (other than by copying) belongs in the thread
-    pool.
+    """Return whether stored records have at least ``least`` bytes.
+
+    If so, encoding them other than by copying belongs in the thread pool.
     """
     return size_of(records) >= least
 

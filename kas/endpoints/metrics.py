@@ -27,10 +27,9 @@ ESCAPING = ("allow-utf-8", "underscores", "values")
 
 
 def negotiated(accept: str) -> tuple[str, str]:
-    """Return the format that an Accept header asks for, TEXT or DELIMITED, and the escaping of names (``prometheus/common``'s
-    ``expfmt.Negotiate``).
+    """Return the format that an Accept header asks for, TEXT or DELIMITED, and the escaping of names.
 
-    Protobuf messages in text form, meant for people, are not offered.
+    As ``expfmt.Negotiate`` of ``prometheus/common``. Protobuf messages in text form, meant for people, are not offered.
     """
     escaping = "underscores"
     for clause in parse_accept(accept):
@@ -45,8 +44,9 @@ def negotiated(accept: str) -> tuple[str, str]:
 
 
 class _Page:
-    """One format of the page. While a page is built, all requests that arrive share the next one, which covers everything before they
-    arrived.
+    """One format of the page.
+
+    While a page is built, all requests that arrive share the next one, which covers everything before they arrived.
 
     A build runs to its end even if its clients disconnect.
     """

@@ -1,5 +1,6 @@
-"""The client side of exec and attach over SPDY/3.1, for kubelets without v5 of the WebSocket protocol
-(``util/proxy/streamtranslator.go``).
+"""The client side of exec and attach over SPDY/3.1, for kubelets without v5 of the WebSocket protocol.
+
+Upstream: ``util/proxy/streamtranslator.go``.
 
 Each channel of the client's WebSocket becomes a SPDY stream. SPDY can signal the end of a client's stream, which v4 over a WebSocket
 cannot. Header blocks are written without SPDY's dictionary, which Go's reader accepts, and received ones are skipped: a kubelet's reply
@@ -56,8 +57,9 @@ class Streams:
             await self._control(SYN_STREAM, struct.pack("!IIH", number, 0, 0) + headers)
 
     async def send(self, message: bytes) -> None:
-        """Forward a client's message for one of its streams: data, or its end. Messages for other streams are dropped. Raises
-        BackendError.
+        """Forward a client's message for one of its streams: data, or its end.
+
+        Messages for other streams are dropped. Raises BackendError.
         """
         channel, data, flags = message[0] if message else ERROR, message[1:], 0
         if channel == CLOSE_SIGNAL:

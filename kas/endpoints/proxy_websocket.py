@@ -200,8 +200,9 @@ def _masked(payload: bytes, key: bytes) -> bytes:
 async def open_websocket(
     target: Target, headers: Headers, subprotocols: list[str], host: str = "", client: Hashable = None
 ) -> tuple[Connection, WebSocket | None]:
-    """Connect on behalf of ``client`` and do the handshake. The socket is None if the backend refused; the connection then has its
-    response.
+    """Connect on behalf of ``client`` and do the handshake.
+
+    The socket is None if the backend refused; the connection then has its response.
 
     The selected subprotocol is in the connection's ``sec-websocket-protocol`` header. Raises BackendError.
     """

@@ -123,8 +123,9 @@ async def _list_told(pending: Awaitable[Response], served: Served, namespace: st
 
 
 def _told(e: TransformError, served: Served, namespace: str) -> Exception:
-    """Return the error of a list for values that cannot be decrypted or decoded: the first one, or all of them with
-    ``AllowUnsafeMalformedObjectDeletion``.
+    """Return the error of a list for values that cannot be decrypted or decoded.
+
+    It names the first one, or all of them with ``AllowUnsafeMalformedObjectDeletion``.
     """
     if not e.listed or not features.DEFAULT.enabled("AllowUnsafeMalformedObjectDeletion"):
         return e
@@ -251,8 +252,9 @@ class ExpiredList(ApiError):
 
 
 def _list_one(q: Listing, key: str) -> Response | Awaitable[Response]:
-    """Answer a list that can match only one object: ``metadata.name=x`` in one namespace or of a cluster-scoped kind. Reads one key, no
-    scan.
+    """Answer a list that can match only one object: ``metadata.name=x`` in one namespace or of a cluster-scoped kind.
+
+    Reads one key, no scan.
     """
     store = q.served.registry.store
     at = q.revision or store.revision

@@ -250,8 +250,9 @@ def media_of_document(req: Request) -> Media:
 
 
 def media_without_table(req: Request) -> Media:
-    """Negotiate the media type of a response whose storage prints no columns. Partial metadata is offered; accepting only a Table raises
-    406.
+    """Negotiate the media type of a response whose storage prints no columns.
+
+    Partial metadata is offered; accepting only a Table raises 406.
     """
     m = media(req)
     if m.convert is None or m.convert.kind != TABLE:

@@ -109,8 +109,9 @@ class Rest:
         self.subresources[group, resource, name] = verbs
 
     def handle(self, req: Request) -> Result:
-        """Find the handler for the request's resource and verb, and call it. Raises 404 for an unknown resource and 405 for an
-        unsupported verb.
+        """Find the handler for the request's resource and verb, and call it.
+
+        Raises 404 for an unknown resource and 405 for an unsupported verb.
         """
         if self.opening is not None and (pending := self.opening.begun(req, self.resources)) is not None:
             return self._handle_opened(req, pending)

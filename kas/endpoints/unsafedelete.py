@@ -73,8 +73,9 @@ def not_of_collections() -> errors.ApiError:
 
 
 def read_error(served: Served, prefix: str, first: TransformError) -> errors.ApiError:
-    """Return the error of a list that met the unreadable object ``first``: a 500 StoreReadError naming every unreadable object below
-    ``prefix``.
+    """Return the error of a list that met the unreadable object ``first``.
+
+    It is a 500 StoreReadError that names every unreadable object below ``prefix``.
     """
     causes: list[dict[str, str]] = []
     met: TransformError | None = first

@@ -53,8 +53,9 @@ class Watches:
     """All open watches of this worker process. Ends them on shutdown and sends periodic bookmarks."""
 
     def __init__(self, min_timeout_s: int, events_total=None, list_seconds: Histogram | None = None) -> None:
-        """Create the set. ``events_total`` counts sent events; ``list_seconds`` observes the duration of initial events that a client
-        requested.
+        """Create the set.
+
+        ``events_total`` counts sent events; ``list_seconds`` observes the duration of initial events that a client requested.
         """
         self.min_timeout_s, self.events_total, self.list_seconds = min_timeout_s, events_total, list_seconds
         self._sent = WeakValueDictionary[tuple[str, ...], Sent]()
@@ -177,8 +178,9 @@ class WatchStream:
         self, watches: Watches, served: Served, namespace: str, name: str, asked: Asked, rv: int, encoder: Encoder,
         initialized: Callable[[], None] | None, user: str,
     ) -> None:  # fmt: skip
-        """Create the stream. ``initialized`` is called after the initial state is sent; ``user`` is whose share of memory large writes
-        count against.
+        """Create the stream.
+
+        ``initialized`` is called after the initial state is sent; ``user`` is the user to whom memory for large writes is accounted.
         """
         self._initialized, self._user = initialized, user
         self.place = (served.group, served.resource, namespace, name)
@@ -417,8 +419,9 @@ class WatchStream:
         return self._counted(self._forward.frames(events))
 
     async def _converted_frames(self, events: list[Event]) -> list[bytes]:
-        """Encode events in another version, like ``Forward.frames``. Raises the conversion's error; then none of the events may be
-        written.
+        """Encode events in another version, like ``Forward.frames``.
+
+        Raises the conversion's error; then none of the events may be written.
         """
         if self._sieve is not None:
             selected = await self._sifted(events, self._sieve)
@@ -453,8 +456,9 @@ class WatchStream:
         return self._counted([frame])[0]
 
     def _forwarding(self, after: int) -> Forward:
-        """Return the object that sends events newer than ``after`` directly as they arrive, or wakes the task. It holds no reference to
-        the stream.
+        """Return the object that sends events newer than ``after`` directly as they arrive, or wakes the task.
+
+        It holds no reference to the stream.
         """
         encoder, r = self._encoder, self._served
         sent = self._watches.sent((r.group, r.version, r.resource))
@@ -501,8 +505,9 @@ class WatchStream:
         return (*self._served.identity, "converted", kind == DELETED)
 
     async def _unless_ended(self, pending: asyncio.Future[Sequence[T]]) -> Sequence[T]:
-        """Return the result of ``pending``, or nothing if this watch ends first. ``pending`` is not cancelled: other streams may wait for
-        it.
+        """Return the result of ``pending``, or nothing if this watch ends first.
+
+        ``pending`` is not cancelled: other streams may wait for it.
         """
         pending.add_done_callback(self._wake_up)
         while not pending.done() and not self._ended:

@@ -49,8 +49,9 @@ class MergeSchemas:
         return self.of(version).converting(partial(self._convert, answers))
 
     def _convert(self, answers: Answers | None, obj: Obj, api_version: str) -> tuple[Schema, Obj]:
-        """Convert an object. Raises ApiError (500) for an unknown version and for a failed conversion, and Unanswered if the converter
-        has to wait.
+        """Convert an object.
+
+        Raises ApiError (500) for an unknown version and for a failed conversion, and Unanswered if the converter has to wait.
         """
         group, _, version = api_version.rpartition("/")
         if group != self._group:

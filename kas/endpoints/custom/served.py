@@ -58,9 +58,8 @@ class Types(Mapping[str, TypeDesc]):
 class State:
     """The state that the versions of one definition share, some of which changes while they are served.
 
-    - ``clean`` says that every stored object was written under the current spec and in its storage version, so that there is nothing to
-      prune,
-    default or convert.
+    - ``clean`` says that every stored object was written under the current spec and in its storage version, so that there is
+      nothing to prune, default or convert.
     - ``types`` are the types of all versions, and ``merging`` their merge schemas.
     - ``make`` builds a version on first use: a definition can have thousands.
     """
@@ -160,8 +159,9 @@ class Offered:
 
 
 class CustomServed(Served):
-    """A custom resource in the version ``defined``. Writes are validated in it (``own_strategy``) and then converted to the storage
-    version.
+    """A custom resource in the version ``defined``.
+
+    Writes are validated in it (``own_strategy``) and then converted to the storage version.
     """
 
     own_strategy = True

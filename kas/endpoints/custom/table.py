@@ -247,8 +247,7 @@ class CustomResources:
             del self.groups[d.group]
 
     def parts(self) -> Iterator[tuple[str, str, str, Callable[[], Any]]]:
-        """Yield the entries for OpenAPI: group, version, a tag that changes with the contents, and a function that reads them from the
-        store.
+        """Yield the entries for OpenAPI: group, version, a tag that changes with the contents, and a function that loads the contents.
 
         Definitions in Kubernetes' own groups are included, except those whose path belongs to a built-in resource.
         """

@@ -116,8 +116,9 @@ def builtin(resource: Resource) -> ServedResource:
 
 
 def valid_id(name: str, capitalize: bool) -> str:
-    """Return a name as allowed in operation ids: letters, digits and underscores. Other characters are dropped, and the next one
-    capitalized.
+    """Return a name as allowed in operation ids: letters, digits and underscores.
+
+    Other characters are dropped, and the next one capitalized.
     """
     out = []
     for i, c in enumerate(name):

@@ -218,8 +218,9 @@ async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
 
 
 async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -> Response:
-    """Relay bytes in both directions, in which client and kubelet speak SPDY. ``versions`` are the stream protocols offered to the
-    kubelet.
+    """Relay bytes in both directions, in which client and kubelet speak SPDY.
+
+    ``versions`` are the stream protocols offered to the kubelet.
     """
     connection = await _spdy(req, target, versions)
     if isinstance(connection, Response):

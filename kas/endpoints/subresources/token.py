@@ -23,8 +23,9 @@ ISSUED = "authentication.kubernetes.io/issued-credential-id"
 
 
 class Token:
-    """Serves the ``token`` subresource. ``issuer`` is called by the first request, because its key may be created while the server
-    starts.
+    """Serves the ``token`` subresource.
+
+    ``issuer`` is called by the first request, because its key may be created while the server starts.
     """
 
     def __init__(self, writer: Writer, issuer: Callable[[], token_request.Issuer], get: token_request.Getter) -> None:
