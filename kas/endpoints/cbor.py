@@ -38,13 +38,13 @@ def speaking(handler: Handler, restrictions: Restrictions = BUILT_IN) -> Handler
             if req.incoming is not None:
                 req.incoming = _FromCBOR(req.incoming)
             _replace(req, b"content-type", _BODIES[form])
-        if not _takes(req, accept.decode("latin-1"), restrictions):
+        if not _accepts_cbor(req, accept.decode("latin-1"), restrictions):
             return handler(req)
         try:
             found = handler(req)
         except ApiError as e:
             found = respond.status(req, e)
-        return _answered(req, found) if found is not None else None
+        return _encode_response(req, found) if found is not None else None
 
     return handle
 
@@ -53,16 +53,16 @@ def _replace(req: Request, name: bytes, value: str) -> None:
     req.headers = [pair for pair in req.headers if pair[0] != name] + [(name, value.encode("latin-1"))]
 
 
-def _takes(req: Request, accept: str, restrictions: Restrictions) -> bool:
+def _accepts_cbor(req: Request, accept: str, restrictions: Restrictions) -> bool:
     """Return whether the response is to be CBOR. If so, the request is changed to ask for uncompressed JSON of the same form."""
     for clause in parse_accept(accept):
-        asked = clause
+        as_json = clause
         is_cbor = f"{clause.type}/{clause.sub}" == CBOR
         if is_cbor and clause.params.get("as") == respond.TABLE:
             continue  # Tables are for people
         if is_cbor:
-            asked = Clause("application", "json", clause.q, clause.params)
-        text = ";".join((f"{asked.type}/{asked.sub}", *(f"{k}={v}" for k, v in asked.params.items())))
+            as_json = Clause("application", "json", clause.q, clause.params)
+        text = ";".join((f"{as_json.type}/{as_json.sub}", *(f"{k}={v}" for k, v in as_json.params.items())))
         try:
             negotiate(text, restrictions)
         except ApiError:
@@ -100,7 +100,7 @@ class _FromCBOR:
         return self._incoming.pieces()
 
 
-async def _answered(req: Request, found: Response | Awaitable[Response]) -> Response:
+async def _encode_response(req: Request, found: Response | Awaitable[Response]) -> Response:
     try:
         resp = found if isinstance(found, Response) else await found
     except ApiError as e:

@@ -44,12 +44,12 @@ class DecryptAhead:
             return None
         namespace = info.namespace if served.record.namespaced else ""
         if info.verb in LISTED:
-            return self._listed(req, served, namespace)
+            return self._decrypt_list(req, served, namespace)
         if info.name and (namespace or not served.record.namespaced):
-            return self._in_thread(_one, served.registry.store, served.registry.key(namespace, info.name))
+            return self._in_thread(_read_one, served.registry.store, served.registry.key(namespace, info.name))
         return None
 
-    async def _listed(self, req: Request, served: Served, namespace: str) -> None:
+    async def _decrypt_list(self, req: Request, served: Served, namespace: str) -> None:
         try:
             o = list_options(req.params, req.info.verb == "watch")
             revision, start, wanted = position(served, namespace, o)
@@ -58,12 +58,12 @@ class DecryptAhead:
         store = served.registry.store
         if wanted > store.revision or (o.watch and o.resource_version not in ("", "0")):
             return
-        await self._in_thread(_page, store, served.registry.prefix(namespace), start, 0 if o.watch else limit_of(o), revision)
+        await self._in_thread(_read_pages, store, served.registry.prefix(namespace), start, 0 if o.watch else limit_of(o), revision)
 
     async def _in_thread(self, read: Callable[..., None], *args: Any) -> None:
         ended = threading.Event()
         try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, _opened, partial(read, *args, ended))
+            await asyncio.get_running_loop().run_in_executor(self._threads, _run_decrypting, partial(read, *args, ended))
         finally:
             ended.set()  # the request may have been cancelled
 
@@ -72,7 +72,7 @@ class DecryptAhead:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _opened(read: Callable[[], None]) -> None:
+def _run_decrypting(read: Callable[[], None]) -> None:
     with keys.opening():
         try:
             read()
@@ -80,12 +80,12 @@ def _opened(read: Callable[[], None]) -> None:
             return  # the handler's read reports the same error
 
 
-def _one(store: Any, key: str, ended: threading.Event) -> None:
+def _read_one(store: Any, key: str, ended: threading.Event) -> None:
     if not ended.is_set():
         store.get(key)
 
 
-def _page(store: Any, prefix: str, start: str, limit: int, revision: int, ended: threading.Event) -> None:
+def _read_pages(store: Any, prefix: str, start: str, limit: int, revision: int, ended: threading.Event) -> None:
     """Read page by page, so that a cancelled request stops after the current page."""
     left, more = limit, True
     while more and not ended.is_set():

@@ -31,7 +31,7 @@ _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
 DISCOVERY_KIND = f";g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList"
 BUILD_DATE = "1970-01-01T00:00:00Z"
 YEAR_S = 365 * 86400
-TOLD = ((b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff"))  # the headers of Go's http.Error
+ERROR_HEADERS = ((b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff"))  # the headers of Go's http.Error
 Shaped = tuple[respond.Headers, bytes]  # an encoded body, and its headers about the encoding
 # Above this number of names in a document, or of versions in all, a document is built in a thread and cached in its encoded form.
 MANY = 500
@@ -141,32 +141,32 @@ class Documents:
     # --- discovery
 
     def _versions(self) -> Sequence[Version]:
-        found: Sequence[Version] = self._kept("versions", lambda: [v for v in self._shown() if v.answered])
+        found: Sequence[Version] = self._cached("versions", lambda: [v for v in self._discovered() if v.answered])
         return found
 
-    def _shown(self) -> Sequence[Version]:
+    def _discovered(self) -> Sequence[Version]:
         """Return this server's versions for aggregated discovery.
 
         These are the served ones, and those of custom resources that are defined, but not served, in Kubernetes' own groups.
         """
-        found: Sequence[Version] = self._kept("shown", self._list_versions)
+        found: Sequence[Version] = self._cached("shown", self._list_versions)
         served = {(v.group, v.version) for v in found if v.answered}
         return [v for v in found if v.answered or (v.group, v.version) not in served]
 
     def serves(self, group: str, version: str, resource: str) -> bool:
         """Return whether the resource is served here."""
-        known: set[tuple[str, str, str]] = self._kept(
+        known: set[tuple[str, str, str]] = self._cached(
             "resources", lambda: {(v.group, v.version, r["name"]) for v in self._versions() for r in v.resources}
         )
         return (group, version, resource) in known
 
-    def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
 
     def _dict(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._kept(key, make)
+        found: dict[str, Any] | None = self._cached(key, make)
         return found
 
     def api(self, req: Request) -> Result:
@@ -195,8 +195,8 @@ class Documents:
         if self.counts is not None:
             self.counts(alone, key in cache)
         if key in cache:
-            return self._told(req, key, form, cache[key])
-        shown = self._aggregation.discovered(self._shown(), not alone)
+            return self._aggregated_response(req, key, form, cache[key])
+        shown = self._aggregation.discovered(self._discovered(), not alone)
 
         def made() -> tuple[bytes, bytes]:
             body = write_json(discovery.aggregated(shown, core=core)) + b"\n"
@@ -205,18 +205,18 @@ class Documents:
         if len(shown) <= MANY:
             counted.AGGREGATIONS.inc()
             cache[key] = made()
-            return self._told(req, key, form, cache[key])
-        return self._told_later(req, key, form, made)
+            return self._aggregated_response(req, key, form, cache[key])
+        return self._build_aggregated(req, key, form, made)
 
-    async def _told_later(self, req: Request, key: Any, form: str, make: Callable[[], tuple[bytes, bytes]]) -> Response:
+    async def _build_aggregated(self, req: Request, key: Any, form: str, make: Callable[[], tuple[bytes, bytes]]) -> Response:
         cache = self._cache
         async with self._shaping:  # concurrent requests wait and then find it cached
             if key not in cache:
                 counted.AGGREGATIONS.inc()
                 cache[key] = await asyncio.to_thread(make)
-        return await awaited(self._told(req, key, form, cache[key]))
+        return await awaited(self._aggregated_response(req, key, form, cache[key]))
 
-    def _told(self, req: Request, key: Any, form: str, made: tuple[bytes, bytes]) -> Result:
+    def _aggregated_response(self, req: Request, key: Any, form: str, made: tuple[bytes, bytes]) -> Result:
         body, tag = made
         headers = [(b"content-type", (form + DISCOVERY_KIND).encode()), (b"etag", tag), (b"vary", b"Accept")]
         if req.header(b"if-none-match") == tag.decode():
@@ -225,19 +225,19 @@ class Documents:
         zips = respond.compresses(req)
         if form == respond.JSON and not pretty and not zips:
             return Response(200, headers, body)
-        return self._shaped(headers, (*key, form, pretty, zips), lambda: _zipped(_reformed(body, form, pretty), zips))
+        return self._cached_response(headers, (*key, form, pretty, zips), lambda: _compressed(_reencoded(body, form, pretty), zips))
 
-    def _shaped(self, headers: respond.Headers, key: Any, make: Callable[[], Shaped]) -> Result:
+    def _cached_response(self, headers: respond.Headers, key: Any, make: Callable[[], Shaped]) -> Result:
         """Return a response that is cached under ``key`` and built in a thread: encoding YAML takes a millisecond per kilobyte."""
         cache = self._cache
         if key in cache:
-            return _of_shape(headers, cache[key])
+            return _response_of(headers, cache[key])
 
         async def made() -> Response:
             async with self._shaping:  # concurrent requests wait and then find it cached
                 if key not in cache:
                     cache[key] = await asyncio.to_thread(make)
-            return _of_shape(headers, cache[key])
+            return _response_of(headers, cache[key])
 
         return made()
 
@@ -255,11 +255,11 @@ class Documents:
             body = encode_json(type_, value)  # not all of them have an apiVersion
             return respond.pretty_json(body) if pretty else body + b"\n"
 
-        if accepted != respond.YAML and not self._kept(("large", key), lambda: _names(value) > MANY):
+        if accepted != respond.YAML and not self._cached(("large", key), lambda: _names(value) > MANY):
             return respond.finish(req, 200, accepted, made())
         zips = respond.compresses(req)
         headers = respond.finish(req, 200, accepted, b"").headers
-        return self._shaped(headers, (accepted, pretty, key, zips), lambda: _zipped(made(), zips))
+        return self._cached_response(headers, (accepted, pretty, key, zips), lambda: _compressed(made(), zips))
 
     def group_or_version(self, req: Request) -> Result | None:
         """Serve ``/apis/<group>``, ``/apis/<group>/<version>`` and ``/api/<version>``. As upstream, a missing version is a Status."""
@@ -268,7 +268,7 @@ class Documents:
             return self._version(req, "", parts[1], len(parts) == 2)
         if parts[0] != "apis" or len(parts) < 2:
             return None
-        groups: dict[str, list[Version]] = self._kept(
+        groups: dict[str, list[Version]] = self._cached(
             "groups", lambda: discovery.by_group(self._aggregation.listed(self._versions()))
         )  # fmt: skip
         if parts[1] not in groups:
@@ -284,13 +284,13 @@ class Documents:
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
     def _by_name(self) -> dict[tuple[str, str], Version]:
-        found: dict[tuple[str, str], Version] = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
+        found: dict[tuple[str, str], Version] = self._cached("by name", lambda: {(v.group, v.version): v for v in self._versions()})
         return found
 
     def _version(self, req: Request, group: str, version: str, whole: bool) -> Result:
         found = self._by_name().get((group, version)) if whole else None
         if found is None:
-            if group in self._kept("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
+            if group in self._cached("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
                 return not_found()
             raise generic_not_found()
         if not found.custom:  # versions of custom resources bypass upstream's router
@@ -315,7 +315,7 @@ class Documents:
         if kind is None:
             return Response(406, [])
         if self._aggregation.active:
-            return _later(req, self._aggregation.openapi_v2(kind))
+            return _await_document(req, self._aggregation.openapi_v2(kind))
         found = self.openapi.known_v2(kind)
         return _document(req, found) if found is not None else self._built_v2(req, kind)
 
@@ -327,7 +327,7 @@ class Documents:
     def openapi_v3_index(self, req: Request) -> Result:
         """Serve /openapi/v3: each group version with the address of its document."""
         if self._aggregation.active:
-            return _later(req, self._aggregation.openapi_v3_index())
+            return _await_document(req, self._aggregation.openapi_v3_index())
         found = self.openapi.known_v3_index()
         return _document(req, found) if found is not None else self._built_v3_index(req)
 
@@ -401,7 +401,7 @@ def _aggregated_form(accept: str) -> str:
     return ""
 
 
-def _reformed(body: bytes, form: str, pretty: bool) -> bytes:
+def _reencoded(body: bytes, form: str, pretty: bool) -> bytes:
     """Convert an APIGroupDiscoveryList in JSON to YAML, protobuf or indented JSON."""
     if form == respond.JSON:
         return respond.pretty_json(body) if pretty else body
@@ -441,7 +441,7 @@ async def made_v3(req: Request, digest: str, address: str, build: Callable[[str]
     return _addressed(req, found, asked) if found is not None else Response(406, [])
 
 
-async def _later(req: Request, document: Awaitable[Any]) -> Response:
+async def _await_document(req: Request, document: Awaitable[Any]) -> Response:
     return _document(req, await document)
 
 
@@ -457,14 +457,14 @@ def _addressed(req: Request, d: Any, digest: str) -> Response:
 
 def _document(req: Request, d: Any) -> Response:
     headers = [(b"content-type", d.content_type.encode()), (b"etag", d.etag.encode()), (b"vary", b"Accept-Encoding"), (b"vary", b"Accept")]
-    if _known(req.header(b"if-none-match"), d.etag):
+    if _etag_matches(req.header(b"if-none-match"), d.etag):
         return Response(304, headers)
     headers.append((b"accept-ranges", b"bytes"))
     try:
         part = ranges.asked(req.header(b"range"), req.header(b"if-range"), d.etag, d.size)
     except ranges.RangeError as e:
         told = [] if e.overlaps else [(b"content-range", b"bytes */%d" % d.size)]
-        return Response(416, [*told, *TOLD], f"{e}\n".encode())
+        return Response(416, [*told, *ERROR_HEADERS], f"{e}\n".encode())
     if part is not None:  # a range of the uncompressed document, whatever encodings the client accepts
         headers += [(b"content-range", part.content_range.encode()), (b"content-length", b"%d" % part.length)]
         return Response(206, headers, stream=partial(_unpacked_part, req, b"" if req.method == "HEAD" else d.gzipped, part))
@@ -506,7 +506,7 @@ def _names(document: dict[str, Any]) -> int:
     return sum(len(v) + sum(len(one.get("versions") or ()) for one in v if isinstance(one, dict)) for v in lists)
 
 
-def _known(tags: str, tag: str) -> bool:
+def _etag_matches(tags: str, tag: str) -> bool:
     """Return whether an If-None-Match header matches ``tag``.
 
     Compares as RFC 9110 (13.1.2), and so Go's file server, does: in a list, as ``*``, or weakened by a proxy that compressed the
@@ -515,7 +515,7 @@ def _known(tags: str, tag: str) -> bool:
     return any(each.strip().removeprefix("W/") in (tag, "*") for each in tags.split(","))
 
 
-def _zipped(body: bytes, zips: bool) -> Shaped:
+def _compressed(body: bytes, zips: bool) -> Shaped:
     if not zips or len(body) <= respond.GZIP_FROM_BYTES:
         return [], body
     import gzip  # this also loads the decompressor; the most requested documents are cached compressed
@@ -523,7 +523,7 @@ def _zipped(body: bytes, zips: bool) -> Shaped:
     return [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")], gzip.compress(body, 1)
 
 
-def _of_shape(headers: respond.Headers, shaped: Shaped) -> Response:
+def _response_of(headers: respond.Headers, shaped: Shaped) -> Response:
     more, body = shaped
     return Response(200, [*headers, *more], body)
 

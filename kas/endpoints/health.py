@@ -44,7 +44,7 @@ class Health:
         self._total = slis.counter(
             "kubernetes_healthchecks_total", "This metric records the results of all healthcheck.", ("name", "status", "type")
         )
-        slis.own_collectors.append(self._look)
+        slis.own_collectors.append(self._set_gauges)
 
     def install(self, mux: Mux) -> None:
         """Register each group of checks, and each check below it."""
@@ -61,7 +61,7 @@ class Health:
         self._been_ready = self._been_ready or not any(check() for check in self.checks["readyz"].values())
         return self._been_ready
 
-    def _look(self) -> None:
+    def _set_gauges(self) -> None:
         for group, checks in self.checks.items():
             for name, check in checks.items():
                 self._now.set((name, group), 0 if check() else 1)

@@ -52,7 +52,7 @@ class Inventory:
         self._count_s, self._clock, self._due, self._written, self._lost = count_s, clock, 0.0, set[str](), False
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         self._others = others
-        self._told_of = 0  # number of metrics when ``registered_metrics_total`` was last set
+        self._registered_count = 0  # number of metrics when ``registered_metrics_total`` was last set
         self._counts: dict[Of, int] = {}  # the objects of each resource at the last count
         gauge = metrics.gauge
         self._long = gauge(
@@ -122,8 +122,8 @@ class Inventory:
         self._count_long_running()
         self._disabled.values[()] = len(self._metrics.shown.disabled & self._metrics.metrics.keys())
         self._hidden.values[()] = 0 if self._metrics.shown.hidden else len(HIDDEN)
-        if self._told_of != len(self._metrics.metrics):  # metrics are only ever added
-            self._told_of = len(self._metrics.metrics)
+        if self._registered_count != len(self._metrics.metrics):  # metrics are only ever added
+            self._registered_count = len(self._metrics.metrics)
             self._registered.values = dict(Tally((level, deprecated_since(m.help)) for m in self._metrics.metrics.values()
                                                    if (level := level_of(m.name))))  # fmt: skip
         for cache in caches.rows():

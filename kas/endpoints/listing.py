@@ -58,12 +58,12 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     registry = q.served.registry
     counted.LISTS.inc((q.served.group, q.served.resource))
     if many(registry.store, q.prefix, q.matcher):
-        return _aside(q._replace(aside=True))
+        return _answer_in_thread(q._replace(aside=True))
     past = q.revision and registry.pages.revision - q.revision > WRITES_BEFORE_REST
-    return _aside(q) if past else _answer(q)
+    return _answer_in_thread(q) if past else _answer(q)
 
 
-async def _aside(q: Listing) -> Response:
+async def _answer_in_thread(q: Listing) -> Response:
     """Like ``answer``, in a thread: for old revisions, where the store has to undo many writes, and for selections among many keys."""
     async with collecting:
         found = await asyncio.to_thread(_answer, q)
@@ -104,17 +104,17 @@ def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Res
     """Return the records as a list, converted first. The result is an awaitable if that has to wait."""
     aside = respond.long_to_write(q.media, size_of(records)) or (not q.served.native and large(records, q.served.converts_from))
     if aside or respond.prints_long(q.req, q.served):
-        return _encoded_aside(q, meta, records)
+        return _encode_in_pool(q, meta, records)
     found = q.served.convert(records)
-    return encode(q, meta, found) if isinstance(found, Sequence) else _encoded_later(q, meta, found)
+    return encode(q, meta, found) if isinstance(found, Sequence) else _encode_when_converted(q, meta, found)
 
 
-async def _encoded_aside(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
+async def _encode_in_pool(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
     async with q.served.converting or collecting:
         return await POOL.run(encode, q, meta, await q.served.converted(records))
 
 
-async def _encoded_later(q: Listing, meta: dict[str, Any], pending: Awaitable[Sequence[Shown]]) -> Response:
+async def _encode_when_converted(q: Listing, meta: dict[str, Any], pending: Awaitable[Sequence[Shown]]) -> Response:
     return encode(q, meta, await pending)
 
 
@@ -141,7 +141,7 @@ def _around(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes]:
     return before if place.begins else b"," if count else b"", after if place.ends else b""
 
 
-def _apart(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes, int]:
+def _around_with_end(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes, int]:
     """Like ``_around``, with the number of bytes at the page's end to encode separately; not 0 only for the last of several pages."""
     before, after = _around(frame, place, count)
     return before, after, END_BYTES if place.ends and not place.begins else 0
@@ -151,7 +151,7 @@ def _apart(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes, int]
 _Body = bytes | Callable[[], bytes]
 
 
-def _soon(q: Listing, result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
+def _deferred(q: Listing, result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
     return result, make if large(result.records, q.served.converts_from) or respond.prints_long(q.req, q.served) else make()
 
 
@@ -159,13 +159,13 @@ def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, pla
     """Read a page of whole objects."""
     store, frame = q.served.registry.pages, q.served.list_frame
     if q.served.native:
-        wrap = lambda r: _apart(frame, placing(r), r.count)  # noqa: E731
+        wrap = lambda r: _around_with_end(frame, placing(r), r.count)  # noqa: E731
         result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap, max_bytes=size)
         assert result.body is not None  # stored records always have JSON
         return result, result.body
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = _around(frame, placing(result), result.count)
-    return _soon(q, result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
+    return _deferred(q, result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
 
 
 def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
@@ -180,7 +180,7 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
         place = placing(r)
         if place.begins and place.ends and not r.count:
             return head + orjson.dumps(place.meta) + b',"items":null}\n', b"", 0  # a nil slice in Go
-        return _apart(frame, place, r.count)
+        return _around_with_end(frame, place, r.count)
 
     if q.served.native:  # only for the stored version: a conversion may keep data in annotations
         result = store.range_json(
@@ -199,7 +199,7 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
         items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in shown(q, result.records)]
         return b"".join((before, b",".join(items), after))
 
-    return _soon(q, result, make)
+    return _deferred(q, result, make)
 
 
 def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
@@ -217,7 +217,7 @@ def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placin
         cut = body[:-2] if place.begins else (b"," if result.count else b"") + body[rows:-2]
         return cut + b"]}\n" if place.ends else cut
 
-    return _soon(q, result, make)
+    return _deferred(q, result, make)
 
 
 def _version(q: Listing) -> str:
@@ -237,12 +237,12 @@ def _table(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> dict[s
 _Page = Callable[[Listing, str, int, int, bool, _Placing, int], tuple[Any, _Body]]
 
 
-def _made(page: _Page, *args: Any) -> tuple[Any, bytes]:
+def _read_and_build(page: _Page, *args: Any) -> tuple[Any, bytes]:
     result, body = page(*args)
     return result, body if isinstance(body, bytes) else body()
 
 
-def _finished(q: Listing, body: _Body) -> Response | Awaitable[Response]:
+def _single_response(q: Listing, body: _Body) -> Response | Awaitable[Response]:
     if isinstance(body, bytes):
         return respond.finish(q.req, 200, JSON, body)
     return POOL.run(lambda: respond.finish(q.req, 200, JSON, body()))
@@ -260,7 +260,7 @@ def _streamed(q: Listing, page: _Page) -> Response | Awaitable[Response]:
     if q.limit <= items:
         result, body = page(q, q.start, q.limit or items, revision, counts(q), placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
-            return _finished(q, body)
+            return _single_response(q, body)
         revision = result.revision
     if q.limit:
         # The metadata may be encoded before the items, so the end of the list must be known before they are read.
@@ -268,7 +268,7 @@ def _streamed(q: Listing, page: _Page) -> Response | Awaitable[Response]:
         meta, revision = list_meta(q, last), last.revision
         result, body = page(q, q.start, min(items, q.limit), revision, False, placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
-            return _finished(q, body)
+            return _single_response(q, body)
     ahead = Ahead()
     return stream(q, _pages(q, page, result, body, meta or plain_meta(q, result.revision), ahead), ahead=ahead)
 
@@ -278,14 +278,14 @@ def _last_page(q: Listing, revision: int) -> Any:
     store, start, left = q.served.registry.pages, q.start, q.limit
     while True:
         size = min(PAGE_ITEMS, left)
-        result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, wrap=_nothing)
+        result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, wrap=_no_body)
         left -= result.count
         if not result.more or not left:
             return result
         start, revision = result.next_key, result.revision
 
 
-def _nothing(result: Any) -> None:
+def _no_body(result: Any) -> None:
     """A ``wrap`` for scans that only report sizes."""
 
 
@@ -307,7 +307,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[s
         args = (q, result.next_key)
         if store.revision - revision > WRITES_BEFORE_REST:
             async with collecting:
-                result, body = await asyncio.to_thread(_made, page, *args, left, revision, False, placing, REST_BYTES)
+                result, body = await asyncio.to_thread(_read_and_build, page, *args, left, revision, False, placing, REST_BYTES)
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
             made = partial(page, *args, min(items, left or items), revision, False, placing, underway.page_bytes)

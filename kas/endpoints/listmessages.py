@@ -48,20 +48,20 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
 
     first = q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision
     if q.served.native:
-        return _begun(q, *_messages(q, *first, counts(q), around, underway.page_bytes))
+        return _respond_or_continue(q, *_messages(q, *first, counts(q), around, underway.page_bytes))
     result = q.served.registry.pages.range(q.prefix, *first, q.matcher, counts(q), max_bytes=underway.page_bytes)
     aside = large(result.records, q.served.converts_from)
-    return _begun_aside(q, result, around) if aside else _begun(q, result, _joined(q, result, around))
+    return _join_in_pool(q, result, around) if aside else _respond_or_continue(q, result, _joined(q, result, around))
 
 
-def _begun(q: Listing, result: Any, body: bytes) -> Response | Awaitable[Response]:
+def _respond_or_continue(q: Listing, result: Any, body: bytes) -> Response | Awaitable[Response]:
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, PROTOBUF, body)
     return _more_messages(q, result, body)
 
 
-async def _begun_aside(q: Listing, result: Any, around: _Around) -> Response:
-    return await awaited(_begun(q, result, await POOL.run(_joined, q, result, around)))
+async def _join_in_pool(q: Listing, result: Any, around: _Around) -> Response:
+    return await awaited(_respond_or_continue(q, result, await POOL.run(_joined, q, result, around)))
 
 
 async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:

@@ -138,18 +138,18 @@ class Room:
         if self._has_room(user):
             self.add(user, size)
             return
-        line = self._waiting.setdefault(user, OrderedDict())
-        mine = asyncio.get_running_loop().create_future()
-        line[mine] = None
+        queue = self._waiting.setdefault(user, OrderedDict())
+        waiter = asyncio.get_running_loop().create_future()
+        queue[waiter] = None
         try:
             async with asyncio.timeout(self._patience_s):
-                await mine  # FIRST_BYTES are accounted when it is set
+                await waiter  # FIRST_BYTES are accounted when it is set
         except BaseException as e:
-            if mine.done() and not mine.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.add(user, -FIRST_BYTES)
             else:
-                line.pop(mine, None)
-                if not line and self._waiting.get(user) is line:
+                queue.pop(waiter, None)
+                if not queue and self._waiting.get(user) is queue:
                     del self._waiting[user]
             if isinstance(e, TimeoutError):
                 raise errors.too_many_requests("Too many requests, please try again later.", 1) from None
@@ -165,7 +165,7 @@ class Room:
         """Change the user's bytes by ``size``. Waiting streams continue while there is room."""
         self._count(user, size)
         if size < 0 and self._waiting:
-            self._go_on()
+            self._wake_waiting()
 
     def _count(self, user: str, size: int) -> None:
         self._free -= size
@@ -174,21 +174,21 @@ class Room:
         if namespace:
             _add(self._by_namespace, namespace, size)
 
-    def _go_on(self) -> None:
+    def _wake_waiting(self) -> None:
         """Wake the waiting streams that now have room, one per user in turn."""
-        going = True
-        while going and self._free > 0:
-            going = False
+        woken = True
+        while woken and self._free > 0:
+            woken = False
             for user in list(self._waiting):
-                going |= self._let_in(user)
+                woken |= self._wake_first(user)
 
-    def _let_in(self, user: str) -> bool:
+    def _wake_first(self, user: str) -> bool:
         """Wake the user's first waiting stream if it has room. Returns whether it had."""
-        line = self._waiting[user]
+        queue = self._waiting[user]
         found = self._has_room(user)
         if found:
-            first, _ = line.popitem(last=False)
-            if not line:
+            first, _ = queue.popitem(last=False)
+            if not queue:
                 del self._waiting[user]
             if not first.done():
                 first.set_result(None)
@@ -349,13 +349,13 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
             hold(len(piece))
             if end:
                 await write(end)
-            apart, most = ahead.end if ahead is not None else b"", underway.write_bytes
-            follows = apart or (ahead is not None and ahead.more)
-            if follows and len(piece) <= most:
-                end = apart
+            separate_end, max_write = ahead.end if ahead is not None else b"", underway.write_bytes
+            follows = separate_end or (ahead is not None and ahead.more)
+            if follows and len(piece) <= max_write:
+                end = separate_end
                 await write(piece)
             else:
-                end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES) or apart
+                end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES) or separate_end
             if time_slice.over:  # a client may take every write at once, so the loop has to yield
                 await time_slice.pause()
         await taken(write, end)

@@ -23,18 +23,18 @@ class LongRunning:
         """Wrap a handler so that its responses are counted while they are in progress."""
 
         async def handle(req: Request, *args: Any) -> Response:
-            return self._followed(req, await handler(req, *args))
+            return self._counted(req, await handler(req, *args))
 
         return handle
 
-    def _followed(self, req: Request, resp: Response) -> Response:
+    def _counted(self, req: Request, resp: Response) -> Response:
         info = req.info
         place = (info.api_group, info.resource, "resource", info.subresource, info.api_version)
         if isinstance(resp, Upgrade):
             conversation = resp.talk
 
             async def talk(client: Socket) -> int:
-                with self._one(place):
+                with self._count(place):
                     return await conversation(client)
 
             resp.talk = talk
@@ -42,14 +42,14 @@ class LongRunning:
             pieces = resp.stream
 
             async def stream(write: Write) -> None:
-                with self._one(place):
+                with self._count(place):
                     await pieces(write)
 
             resp.stream = stream
         return resp
 
     @contextmanager
-    def _one(self, place: Place) -> Iterator[None]:
+    def _count(self, place: Place) -> Iterator[None]:
         self.open[place] += 1
         try:
             yield

@@ -53,7 +53,7 @@ class _Page:
 
     def __init__(self, make: Callable[[], Awaitable[bytes]]) -> None:
         self._make = make
-        self._one = asyncio.Lock()
+        self._building = asyncio.Lock()
         self._next: asyncio.Task[bytes] | None = None  # not started yet
 
     async def next(self) -> bytes:
@@ -61,16 +61,16 @@ class _Page:
         made = self._next
         if made is None or made.get_loop() is not asyncio.get_running_loop():
             made = self._next = asyncio.create_task(self._begin())
-            made.add_done_callback(_heard)
+            made.add_done_callback(_retrieve_exception)
         return await asyncio.shield(made)
 
     async def _begin(self) -> bytes:
-        async with self._one:
+        async with self._building:
             self._next = None
             return await self._make()
 
 
-def _heard(made: asyncio.Task[bytes]) -> None:
+def _retrieve_exception(made: asyncio.Task[bytes]) -> None:
     """Retrieve the exception of an abandoned build, so that asyncio does not report it as never retrieved."""
     if not made.cancelled():
         made.exception()
@@ -129,14 +129,14 @@ class MetricsEndpoint:
         form, escaping = negotiated(req.header(b"accept"))
         page = self._pages.get((name, form, gzip))
         if page is None:
-            page = self._pages[name, form, gzip] = _Page(partial(self._made, name, registry, form, gzip))
+            page = self._pages[name, form, gzip] = _Page(partial(self._build, name, registry, form, gzip))
         body = await page.next()
         headers = [(b"content-type", f"{form}; escaping={escaping}".encode()), (b"process-start-time-unix", self._began)]
         if gzip:  # as promhttp does, whatever the size and whether or not API responses are compressed
             headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
         return Response(200, headers, body)
 
-    async def _made(self, name: str, registry: Registry, form: str, gzip: bool) -> bytes:
+    async def _build(self, name: str, registry: Registry, form: str, gzip: bool) -> bytes:
         written = True
         try:
             await self.dump()  # values that were shown must survive this worker

@@ -107,7 +107,7 @@ class PatchUpdate(Update):
             patch = self._patch = parse(served, self.kind, self.req.body, self.options)
         # A few copy operations can turn a small object into a large one.
         patched = TURN.within(patch.apply, live) if self.kind == JSON_PATCH and not self.large else patch.apply(live)
-        kept = _kept(live, patched) if self.subresource == STATUS else None
+        kept = _unchanged_members(live, patched) if self.subresource == STATUS else None
         obj = decode_patched(self.req, served, patched, self.options, patch, kept)
         check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)
         return obj
@@ -119,7 +119,7 @@ class PatchUpdate(Update):
         return obj
 
 
-def _kept(live: Obj, patched: Any) -> Obj:
+def _unchanged_members(live: Obj, patched: Any) -> Obj:
     """Return the members that a status patch left as stored.
 
     They are typed and defaulted already, and no status write changes them, so both objects may share them. Metadata is excluded because
@@ -148,7 +148,7 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except jsonpatch.DecodeError as e:
         raise errors.bad_request(str(e)) from None
 
-    texts = _Texts(served, operations)
+    texts = _TextEncoder(served, operations)
 
     def run(doc: Obj) -> Any:
         texts.document = doc
@@ -163,7 +163,7 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
                 patched = jsonpatch.apply(texts.document, operations)
         except jsonpatch.ApplyError:
             raise unprocessable() from None
-        return _still(served, patched, texts)
+        return _check_kind(served, patched, texts)
 
     return Patch(run, json_patch_errors(body) if strict else [], text=texts)
 
@@ -176,12 +176,12 @@ def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except mergepatch.MergePatchError as e:
         raise errors.bad_request(str(e)) from None
 
-    texts = _Texts(served)
+    texts = _TextEncoder(served)
 
     def merge(doc: Obj) -> Any:
         texts.document = doc
         try:
-            return _still(served, mergepatch.merged(doc, patch), texts)
+            return _check_kind(served, mergepatch.merged(doc, patch), texts)
         except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 
@@ -288,7 +288,7 @@ def _text(patched: Any, as_it_is: bool = False) -> bytes:
         raise errors.bad_request("exceeded max depth") from None
 
 
-class _Texts:
+class _TextEncoder:
     """Encodes a patched document as upstream's patch library does.
 
     Values that the patch did not descend into keep their original text, from the server or from an operation's value. All others are
@@ -299,37 +299,37 @@ class _Texts:
         self.served, self.operations = served, operations
         self.document: Obj = {}
         # the last document and its text: an error message quotes the text that was just decoded
-        self._told: tuple[Any, bytes] = (None, b"")
+        self._last: tuple[Any, bytes] = (None, b"")
 
     def __call__(self, patched: Any) -> bytes:
-        if self._told[0] is not patched or patched is None:
-            self._told = (patched, self._written(patched))
-        return self._told[1]
+        if self._last[0] is not patched or patched is None:
+            self._last = (patched, self._written(patched))
+        return self._last[1]
 
     def _written(self, patched: Any) -> bytes:
         as_is: dict[int, Any] = {}
         try:
             for operation in self.operations:
-                _same(operation.get("value"), operation.get("value"), as_is)
-            _same(self.document, largejson.parse(encode_json(self.served.type, self.document)), as_is)
+                _map_originals(operation.get("value"), operation.get("value"), as_is)
+            _map_originals(self.document, largejson.parse(encode_json(self.served.type, self.document)), as_is)
             as_is.pop(id(patched), None)  # the document itself is always descended into
             return _text(_in_order(patched, as_is), as_it_is=True)
         except RecursionError:
             raise errors.bad_request("exceeded max depth") from None
 
 
-def _same(value: Any, written: Any, out: dict[int, Any]) -> None:
+def _map_originals(value: Any, written: Any, out: dict[int, Any]) -> None:
     """Map the id of each map and list below ``value`` to its counterpart in ``written``."""
     if isinstance(value, dict) and isinstance(written, dict):
         out[id(value)] = written
         for key, one in value.items():
             if isinstance(one, (dict, list)) and key in written:
-                _same(one, written[key], out)
+                _map_originals(one, written[key], out)
     elif isinstance(value, list) and isinstance(written, list):
         out[id(value)] = written
         for one, other in zip(value, written, strict=False):
             if isinstance(one, (dict, list)):
-                _same(one, other, out)
+                _map_originals(one, other, out)
 
 
 def _in_order(value: Any, as_is: dict[int, Any]) -> Any:
@@ -343,7 +343,7 @@ def _in_order(value: Any, as_is: dict[int, Any]) -> Any:
     return [_in_order(v, as_is) for v in value]
 
 
-def _still(served: Served, patched: Any, texts: _Texts) -> Any:
+def _check_kind(served: Served, patched: Any, texts: _TextEncoder) -> Any:
     """Return the patched document if it is still of the kind; a missing kind or apiVersion is accepted. Raises 422.
 
     A strategic merge patch works on the typed object, where the two fields have no effect.

@@ -50,8 +50,8 @@ def get(req: Request, served: Served, namespace: str, name: str) -> Response | A
         if "resourceVersion" in req.query:
             rv = resource_version(req.params.get("resourceVersion"))
             if rv > served.registry.store.revision:
-                return _get_later(req, served, namespace, name, rv)
-    return _found(req, served, namespace, name)
+                return _get_when_fresh(req, served, namespace, name, rv)
+    return _get_now(req, served, namespace, name)
 
 
 def refuse_export(req: Request) -> None:
@@ -60,20 +60,20 @@ def refuse_export(req: Request) -> None:
         raise bad_request("the export parameter, deprecated since v1.14, is no longer supported")
 
 
-def _found(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
+def _get_now(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
     rec = served.registry.find(namespace, name)
     if rec is None:
         respond.media(req)  # an unsupported media type is reported before a missing object
         raise served.registry.not_found(name)
     if served.native:
-        return _answered(req, served, rec)
+        return _encode(req, served, rec)
     if len(rec.json) >= served.converts_from:
-        return _converted(req, served, served.converted((rec,)))
+        return _encode_converted(req, served, served.converted((rec,)))
     shown = served.convert((rec,))
-    return _answered(req, served, shown[0]) if isinstance(shown, Sequence) else _converted(req, served, shown)
+    return _encode(req, served, shown[0]) if isinstance(shown, Sequence) else _encode_converted(req, served, shown)
 
 
-def _answered(req: Request, served: Served, rec: Shown) -> Response | Awaitable[Response]:
+def _encode(req: Request, served: Served, rec: Shown) -> Response | Awaitable[Response]:
     """Encode one object. A large object that is not answered as stored is encoded in the thread pool: YAML may take seconds."""
     size = len(rec.json)
     if (size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)) or respond.prints_long(req, served):
@@ -81,13 +81,13 @@ def _answered(req: Request, served: Served, rec: Shown) -> Response | Awaitable[
     return respond.obj(req, served, rec)
 
 
-async def _converted(req: Request, served: Served, pending: Awaitable[Sequence[Shown]]) -> Response:
-    return await awaited(_answered(req, served, (await pending)[0]))
+async def _encode_converted(req: Request, served: Served, pending: Awaitable[Sequence[Shown]]) -> Response:
+    return await awaited(_encode(req, served, (await pending)[0]))
 
 
-async def _get_later(req: Request, served: Served, namespace: str, name: str, rv: int) -> Response:
+async def _get_when_fresh(req: Request, served: Served, namespace: str, name: str, rv: int) -> Response:
     await fresh(served.registry.store, rv)
-    result = _found(req, served, namespace, name)
+    result = _get_now(req, served, namespace, name)
     return result if isinstance(result, Response) else await result
 
 
@@ -111,18 +111,18 @@ def list_(req: Request, served: Served, namespace: str, name: str = "") -> Respo
     try:
         result = _list(req, served, namespace)
     except TransformError as e:
-        raise _told(e, served, namespace) from None
-    return result if isinstance(result, Response) else _list_told(result, served, namespace)
+        raise _unreadable_error(e, served, namespace) from None
+    return result if isinstance(result, Response) else _list_readable(result, served, namespace)
 
 
-async def _list_told(pending: Awaitable[Response], served: Served, namespace: str) -> Response:
+async def _list_readable(pending: Awaitable[Response], served: Served, namespace: str) -> Response:
     try:
         return await pending
     except TransformError as e:
-        raise _told(e, served, namespace) from None
+        raise _unreadable_error(e, served, namespace) from None
 
 
-def _told(e: TransformError, served: Served, namespace: str) -> Exception:
+def _unreadable_error(e: TransformError, served: Served, namespace: str) -> Exception:
     """Return the error of a list for values that cannot be decrypted or decoded.
 
     It names the first one, or all of them with ``AllowUnsafeMalformedObjectDeletion``.
@@ -136,23 +136,23 @@ def _list(req: Request, served: Served, namespace: str) -> Response | Awaitable[
     if req.query:
         respond.media(req)  # an unsupported media type is reported before invalid options
     if len(req.query) >= LONG_QUERY:
-        return _list_aside(req, served, namespace)
-    return _list_asked(req, served, namespace, asked_of(req, served))
+        return _list_long_query(req, served, namespace)
+    return _list_parsed(req, served, namespace, asked_of(req, served))
 
 
-async def _list_aside(req: Request, served: Served, namespace: str) -> Response:
-    return await awaited(_list_asked(req, served, namespace, await POOL.run(asked_of, req, served)))
+async def _list_long_query(req: Request, served: Served, namespace: str) -> Response:
+    return await awaited(_list_parsed(req, served, namespace, await POOL.run(asked_of, req, served)))
 
 
-def _list_asked(req: Request, served: Served, namespace: str, asked: Asked) -> Response | Awaitable[Response]:
+def _list_parsed(req: Request, served: Served, namespace: str, asked: Asked) -> Response | Awaitable[Response]:
     o, m = asked.options, respond.media(req)
     revision, start, wanted = position(served, namespace, o)
     if wanted > served.registry.store.revision:
-        return _list_later(req, served, namespace, asked, revision, start, wanted, m)
+        return _list_when_fresh(req, served, namespace, asked, revision, start, wanted, m)
     return _list_now(req, served, namespace, asked, revision, start, m)
 
 
-async def _list_later(
+async def _list_when_fresh(
     req: Request, served: Served, namespace: str, asked: Asked, revision: int, start: str, wanted: int, m: respond.Media
 ) -> Response:
     await fresh(served.registry.store, wanted)
@@ -174,10 +174,10 @@ def _list_now(
         result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)
     except (Compacted, FutureRevision) as e:
         raise no_such_revision(e, served, namespace, o, start) from None
-    return result if isinstance(result, Response) else _list_answered(result, served, namespace, o, start)
+    return result if isinstance(result, Response) else _list_at_revision(result, served, namespace, o, start)
 
 
-async def _list_answered(pending: Awaitable[Response], served: Served, namespace: str, o: ListOptions, start: str) -> Response:
+async def _list_at_revision(pending: Awaitable[Response], served: Served, namespace: str, o: ListOptions, start: str) -> Response:
     try:
         return await pending
     except (Compacted, FutureRevision) as e:

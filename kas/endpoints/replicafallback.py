@@ -71,17 +71,17 @@ class ReplicaFallback:
         if not one:
             asked = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
             revision = read.position(served, namespace, asked.options)[0]
-        store, client = await self._opened(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
+        store, client = await self._acquire(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
         try:
             registry.store, registry.pages = store, Pages(store, registry.requests)
             seen = copy.copy(served)
             seen.registry, seen.streams = registry, False
             return await awaited(read.get(req, seen, namespace, info.name) if one else read.list_(req, seen, namespace))
         finally:
-            self._over(client, store)
+            self._release(client, store)
 
-    async def _opened(self, where: str, one: bool, revision: int) -> tuple[Any, Hashable]:
-        """Return a store and the holder of the slot, for ``_over``.
+    async def _acquire(self, where: str, one: bool, revision: int) -> tuple[Any, Hashable]:
+        """Return a store and the holder of the slot, for ``_release``.
 
         If the request is cancelled, the slot stays taken until the thread ends, which then releases it.
         """
@@ -90,18 +90,18 @@ class ReplicaFallback:
         try:
             return await asyncio.shield(opening), client
         except asyncio.CancelledError:
-            opening.add_done_callback(partial(self._unwanted, client))
+            opening.add_done_callback(partial(self._release_abandoned, client))
             raise
         except BaseException:
             self._one.give_back(client)
             raise
 
-    def _unwanted(self, client: Hashable, opening: asyncio.Future[Any]) -> None:
+    def _release_abandoned(self, client: Hashable, opening: asyncio.Future[Any]) -> None:
         if opening.cancelled() or opening.exception() is not None:
             self._one.give_back(client)
         else:
-            self._over(client, opening.result())
+            self._release(client, opening.result())
 
-    def _over(self, client: Hashable, store: Any) -> None:
+    def _release(self, client: Hashable, store: Any) -> None:
         self._one.give_back(client)
         store.close()

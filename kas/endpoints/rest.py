@@ -114,10 +114,10 @@ class Rest:
         Raises 404 for an unknown resource and 405 for an unsupported verb.
         """
         if self.opening is not None and (pending := self.opening.begun(req, self.resources)) is not None:
-            return self._handle_opened(req, pending)
+            return self._handle_decrypted(req, pending)
         return self._handle(req)
 
-    async def _handle_opened(self, req: Request, pending: Awaitable[None]) -> Response:
+    async def _handle_decrypted(self, req: Request, pending: Awaitable[None]) -> Response:
         """Handle the request after the values it reads are decrypted; the KMS plug-in is called outside the event loop."""
         await pending
         return await awaited(self._handle(req))

@@ -69,7 +69,7 @@ class Watches:
             return None
         found = self._sent.get(labels)
         if found is None:
-            found = self._sent[labels] = Sent(_soon, partial(self.events_total.inc, labels))
+            found = self._sent[labels] = Sent(_call_soon, partial(self.events_total.inc, labels))
         return found
 
     def begin(self, stream: WatchStream) -> None:
@@ -112,7 +112,7 @@ class Watches:
         ended = [s for s in self.open if s.served in served]
         for s in ended:
             s.over()
-        _tell(iter(ended))
+        _finish_in_batches(iter(ended))
 
     async def send_bookmarks(self) -> None:
         """Request a bookmark from every watch, sent once it has no other event to send.
@@ -125,26 +125,26 @@ class Watches:
                 await asyncio.sleep(0)
 
 
-def _tell(ended: Iterator[WatchStream]) -> None:
+def _finish_in_batches(ended: Iterator[WatchStream]) -> None:
     for told, s in enumerate(ended, 1):
         s.finish()
         if told == TOLD_AT_ONCE:
-            asyncio.get_running_loop().call_soon(_tell, ended)
+            asyncio.get_running_loop().call_soon(_finish_in_batches, ended)
             break
 
 
 def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response | Awaitable[Response]:
     """Open a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
     if len(req.query) >= LONG_QUERY:
-        return _watch_aside(req, served, namespace, name, watches)
-    return _watch_asked(req, served, namespace, name, watches, asked_of(req, served, True))
+        return _watch_long_query(req, served, namespace, name, watches)
+    return _open_watch(req, served, namespace, name, watches, asked_of(req, served, True))
 
 
-async def _watch_aside(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
-    return _watch_asked(req, served, namespace, name, watches, await POOL.run(asked_of, req, served, True))
+async def _watch_long_query(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
+    return _open_watch(req, served, namespace, name, watches, await POOL.run(asked_of, req, served, True))
 
 
-def _watch_asked(req: Request, served: Served, namespace: str, name: str, watches: Watches, asked: Asked) -> Response:
+def _open_watch(req: Request, served: Served, namespace: str, name: str, watches: Watches, asked: Asked) -> Response:
     o = asked.options
     if name and o.field_selector is not None and name_requirement(o) != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")
@@ -240,19 +240,20 @@ class WatchStream:
                     elif self._bookmark_due:
                         self._bookmark_due = False
                         if self._watcher.progress >= self._rv:  # a watch may have been started at a future revision
-                            await write(self._one(self._encoder.bookmark(self._watcher.progress, None)))
+                            await write(self._counted_frame(self._encoder.bookmark(self._watcher.progress, None)))
                     else:
-                        await self._woken()
+                        await self._wait()
                         time_slice = TimeSlice()
-                        await self._rest(write)
+                        await self._write_unsent(write)
             except Compacted as e:
-                await write(self._one(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})"))))
+                expired = errors.expired(f"too old resource version: {e.requested} ({e.compacted})")
+                await write(self._counted_frame(self._encoder.error(expired)))
             except FutureRevision as e:
-                await write(self._one(self._encoder.error(too_large(e.requested, e.current))))
+                await write(self._counted_frame(self._encoder.error(too_large(e.requested, e.current))))
             except TransformError as e:
-                await write(self._one(self._encoder.error(errors.internal(str(e)))))
+                await write(self._counted_frame(self._encoder.error(errors.internal(str(e)))))
             except ApiError as e:
-                await write(self._one(self._encoder.error(e)))  # a conversion failed; no frame of its events was written
+                await write(self._counted_frame(self._encoder.error(e)))  # a conversion failed; no frame of its events was written
             except NotTakenError:
                 # The connection is aborted and its buffer dropped: an ERROR event would queue behind the rest.
                 raise errors.timeout("watch: what was sent was not taken in time") from None
@@ -280,7 +281,7 @@ class WatchStream:
                     raise FutureRevision(self._rv, store.revision) from None
             after = await self._once_converted(write, store, prefix)
             if o.send_initial_events and o.allow_bookmarks and not self._ended:
-                await write(self._one(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"})))
+                await write(self._counted_frame(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"})))
                 if self._watches.list_seconds is not None:
                     group, resource, _, _ = self.place
                     labels = (group, resource, self.scope, self._served.version)
@@ -310,7 +311,7 @@ class WatchStream:
                     raise
             timer = asyncio.get_running_loop().call_later(pause, self._signal)
             if not self._ended:
-                await self._woken()
+                await self._wait()
             timer.cancel()
             if self._ended:
                 return store.revision
@@ -377,7 +378,7 @@ class WatchStream:
             sifted = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
             return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
         shown: Sequence[Shown]
-        if self._aside(records):
+        if self._offloads(records):
             shown = await self._unless_ended(asyncio.ensure_future(self._served.converted(records)))
             return await POOL.run(self._added, shown)
         found = self._served.convert(records)
@@ -387,7 +388,7 @@ class WatchStream:
     def _added(self, shown: Sequence[Shown]) -> list[bytes]:
         return [self._encoder.frame(ADDED, rec, rec.revision) for rec in shown]
 
-    def _aside(self, what: Sequence[Any]) -> bool:
+    def _offloads(self, what: Sequence[Any]) -> bool:
         """Return whether frames are encoded in the thread pool: large records or events in a form that is not a copy of the stored bytes.
         """
         return not self._encoder.copies and (self._encoder.costly or large(what, self._served.converts_from))
@@ -414,7 +415,7 @@ class WatchStream:
     async def _framed(self, events: list[Event]) -> list[bytes]:
         if not self._served.native or self._sieve is not None:
             return self._counted(await self._converted_frames(events))
-        if self._aside(events):
+        if self._offloads(events):
             return self._counted(await POOL.run(self._forward.frames, events))
         return self._counted(self._forward.frames(events))
 
@@ -427,9 +428,9 @@ class WatchStream:
             selected = await self._sifted(events, self._sieve)
         else:
             selected = [(e, kind) for e in events if e.revision > self._rv and (kind := seen_as(e, self._matcher))]
-        shown = await self._shown(selected)  # nothing when the watch has ended
+        shown = await self._convert(selected)  # nothing when the watch has ended
         pairs = list(zip(selected, shown, strict=False))
-        return await step(self._aside(events), lambda: [_frame(self._encoder, e, kind, rec) for (e, kind), rec in pairs])
+        return await step(self._offloads(events), lambda: [_frame(self._encoder, e, kind, rec) for (e, kind), rec in pairs])
 
     async def _sifted(self, events: list[Event], sieve: Sieve) -> list[tuple[Event, str]]:
         """Return the events as this client sees them, selected by their objects in its version. Returns nothing if the watch has ended."""
@@ -452,7 +453,7 @@ class WatchStream:
             total.inc((r.group, r.version, r.resource), len(frames))
         return frames
 
-    def _one(self, frame: bytes) -> bytes:
+    def _counted_frame(self, frame: bytes) -> bytes:
         return self._counted([frame])[0]
 
     def _forwarding(self, after: int) -> Forward:
@@ -464,7 +465,7 @@ class WatchStream:
         sent = self._watches.sent((r.group, r.version, r.resource))
         return Forward(encoder.key if encoder.shared else None, partial(_frame, encoder), self._matcher, after, sent, LEAST_BYTES)
 
-    async def _shown(self, selected: list[tuple[Event, str]]) -> list[Any]:
+    async def _convert(self, selected: list[tuple[Event, str]]) -> list[Any]:
         """Return what each event shows in this version, or None where its frame exists. All missing ones are converted in one step.
 
         Conversions that wait are stored on the events, so that streams of the same version share one conversion.
@@ -474,7 +475,7 @@ class WatchStream:
         shared: list[int] = []
         for i, (e, kind) in enumerate(selected):
             if not self._encoder.shared or self._encoder.key + kind not in e.frames:
-                (shared if self._converted(kind) in e.frames else missing).append(i)
+                (shared if self._conversion_key(kind) in e.frames else missing).append(i)
         if missing:
             which = [selected[i] for i in missing]
             states, revisions = [_state(e, kind) for e, kind in which], [e.revision for e, _ in which]
@@ -487,11 +488,11 @@ class WatchStream:
                 for i, shown in zip(missing, found, strict=True):
                     out[i] = shown
             else:
-                _share([(e.frames, self._converted(kind)) for e, kind in which], asyncio.ensure_future(found))
+                _publish([(e.frames, self._conversion_key(kind)) for e, kind in which], asyncio.ensure_future(found))
                 shared += missing
         # Collected before the first wait: a failed conversion is removed from its events during a wait.
-        for i, left in [(i, selected[i][0].frames[self._converted(selected[i][1])]) for i in shared]:
-            if isinstance(left, _Coming):
+        for i, left in [(i, selected[i][0].frames[self._conversion_key(selected[i][1])]) for i in shared]:
+            if isinstance(left, _PendingConversion):
                 found = await self._unless_ended(left.pending)
                 if self._ended:
                     return []
@@ -500,7 +501,7 @@ class WatchStream:
                 out[i] = left
         return out
 
-    def _converted(self, kind: str) -> tuple[Any, ...]:
+    def _conversion_key(self, kind: str) -> tuple[Any, ...]:
         """Return the key under which an event caches its object converted to this version."""
         return (*self._served.identity, "converted", kind == DELETED)
 
@@ -511,7 +512,7 @@ class WatchStream:
         """
         pending.add_done_callback(self._wake_up)
         while not pending.done() and not self._ended:
-            await self._woken()
+            await self._wait()
         return pending.result() if pending.done() else ()
 
     @property
@@ -519,12 +520,12 @@ class WatchStream:
         """The watched resource."""
         return self._served
 
-    def _woken(self) -> Awaitable[None]:
+    def _wait(self) -> Awaitable[None]:
         """Return a future that is done when there is something to do."""
         wake = self._forward.wake = asyncio.get_running_loop().create_future()
         return wake
 
-    async def _rest(self, write: Write) -> None:
+    async def _write_unsent(self, write: Write) -> None:
         """Write what could not be sent directly. Raises the error met while sending directly."""
         forward = self._forward
         unsent, forward.unsent = forward.unsent, None
@@ -557,7 +558,7 @@ class WatchStream:
             self._signal()
 
 
-def _soon(tell: Callable[[], None]) -> None:
+def _call_soon(tell: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(tell)
 
 
@@ -578,7 +579,7 @@ def _state(e: Event, kind: str) -> Record:
     return found
 
 
-class _Coming(NamedTuple):
+class _PendingConversion(NamedTuple):
     """A record of a pending conversion.
 
     It is read from the future itself, because a future is done before its callbacks run.
@@ -588,7 +589,7 @@ class _Coming(NamedTuple):
     place: int
 
 
-def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Sequence[Shown]]) -> None:
+def _publish(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Sequence[Shown]]) -> None:
     """Publish a pending conversion at the place of each of its records, and replace it by the record when it is done.
 
     A failure reaches every stream that waits; later ones convert again.
@@ -603,5 +604,5 @@ def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Seq
                 frames[key] = task.result()[i]
 
     for i, (frames, key) in enumerate(places):
-        frames[key] = _Coming(pending, i)
+        frames[key] = _PendingConversion(pending, i)
     pending.add_done_callback(done)

@@ -39,7 +39,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         try:
             value = gojson.loads(body)
         except gojson.NumberError as e:
-            raise _beyond(kind, e.value, body, str(e)) from None
+            raise _number_error(kind, e.value, body, str(e)) from None
         except gojson.JSONError as e:
             raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
         if field_validation != "Ignore":
@@ -54,7 +54,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     try:
         unknown = _decoded(kind.type if same else type_of(given_version), value, kind)
     except (MetadataError, DecodeError) as e:
-        raise _cannot(kind, _words(e), value["kind"], given_version) from None
+        raise _cannot(kind, _error_text(e), value["kind"], given_version) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and field_validation != "Ignore":
         if field_validation == "Strict":
@@ -70,13 +70,13 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     return value
 
 
-def _beyond(kind: Any, value: Any, body: bytes, why: str) -> errors.ApiError:
+def _number_error(kind: Any, value: Any, body: bytes, why: str) -> errors.ApiError:
     """Return the 400 for a number outside the range of float64, which depends on whether the body names its type."""
     if not isinstance(value, dict):
         return no_object(kind, value, body)
     check_texts(value, kind, body)
     try:
-        given = _version_said(value.get("apiVersion") or kind.api_version)
+        given = _canonical_version(value.get("apiVersion") or kind.api_version)
     except ValueError as e:
         return unrecognized(kind, str(e), body)
     return _cannot(kind, why, value.get("kind") or "", given)
@@ -93,7 +93,7 @@ def _unknown(paths: Sequence[str]) -> list[str]:
     return [f'unknown field "{path}"' for path in paths]  # the path is not quoted as Go's %q would do
 
 
-def _words(e: MetadataError | DecodeError) -> str:
+def _error_text(e: MetadataError | DecodeError) -> str:
     """Return the error text. Upstream reports the decoder's message for an object's own metadata, and a path for embedded metadata."""
     return e.error.detail if isinstance(e, MetadataError) and e.error.field == "metadata" else str(e)
 
@@ -106,9 +106,9 @@ def _not_strict(value: Obj, given_version: str, findings: Sequence[str]) -> erro
     return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(findings)}')
 
 
-def _cannot(kind: Any, why: str, said: str = "", version_said: str | None = None) -> errors.ApiError:
-    """Return a 400. ``said`` and ``version_said`` are the kind and apiVersion that the body declares, if any."""
-    version = kind.version if version_said is None else version_said.rpartition("/")[2]
+def _cannot(kind: Any, why: str, said: str = "", given_version_text: str | None = None) -> errors.ApiError:
+    """Return a 400. ``said`` and ``given_version_text`` are the kind and apiVersion that the body declares, if any."""
+    version = kind.version if given_version_text is None else given_version_text.rpartition("/")[2]
     return errors.bad_request(f'{said or kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
 
 
@@ -119,7 +119,7 @@ def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> str
         return kind.api_version
     check_texts(value, kind, body)
     try:
-        given = _version_said(given_version or "")
+        given = _canonical_version(given_version or "")
     except ValueError as e:
         raise unrecognized(kind, str(e), body) from None
     if not given_kind:
@@ -131,7 +131,7 @@ def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> str
     return given
 
 
-def _version_said(api_version: str) -> str:
+def _canonical_version(api_version: str) -> str:
     """Return an apiVersion as Go prints the parsed one. Raises ValueError."""
     if api_version.count("/") > 1:
         raise ValueError(f"unexpected GroupVersion string: {api_version}")
@@ -147,7 +147,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     if isinstance(patched, dict):
         try:
             check_texts(patched, served, text)
-            given_version = _version_said(patched.get("apiVersion") or "")
+            given_version = _canonical_version(patched.get("apiVersion") or "")
         except BodyError as e:
             raise invalid(e.why) from None
         except ValueError as e:
@@ -166,7 +166,7 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     try:
         unknown = _decoded(type_, value, served)
     except (MetadataError, DecodeError) as e:
-        raise invalid(_words(e)) from None
+        raise invalid(_error_text(e)) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and field_validation != "Ignore":
         if field_validation == "Strict":

@@ -43,14 +43,14 @@ class CustomHandler:
             return respond.not_found() if info.api_group in self._resources.groups else None
         req.known = True
         if not served.loaded:
-            return self._once_loaded(req, served)
+            return self._load_and_handle(req, served)
         if served.deprecation is not None:
             served.deprecation.tell(req)
         verbs = self._verbs(served, info.subresource)
         if verbs is None:
             raise errors.not_found(info.api_group, info.resource, info.name)
         if b"protobuf" in req.raw_header(b"accept"):
-            return _narrowed(req, served, verbs)
+            return _handle_without_protobuf(req, served, verbs)
         return verbs(req, served)
 
     def _verbs(self, served: CustomServed, subresource: str) -> Callable[[Request, CustomServed], Result] | None:
@@ -61,7 +61,7 @@ class CustomHandler:
             return self._status
         return self._scaled if subresource == "scale" and served.defined.scale is not None else None
 
-    async def _once_loaded(self, req: Request, served: CustomServed) -> Response:
+    async def _load_and_handle(self, req: Request, served: CustomServed) -> Response:
         """Handle the first request for a version after its schema, which may have megabytes, is loaded in the thread pool."""
         await POOL.run(served.load)
         found = self(req)  # the definition may have changed or been deleted meanwhile
@@ -113,23 +113,23 @@ class CustomHandler:
         return with_body(req, handler, served, info.namespace, info.name)
 
 
-def _narrowed(req: Request, served: CustomServed, verbs: Callable[[Request, CustomServed], Result]) -> Result:
+def _handle_without_protobuf(req: Request, served: CustomServed, verbs: Callable[[Request, CustomServed], Result]) -> Result:
     """Handle a request that accepts protobuf. Custom resources have no protobuf form, but errors do."""
-    asked = req.headers
+    original_headers = req.headers
     try:
         without_protobuf(req, req.info.verb)
         found = verbs(req, served)
     except errors.ApiError:
-        req.headers = asked
+        req.headers = original_headers
         raise
-    return found if isinstance(found, Response) else _refused_as_asked(req, asked, found)
+    return found if isinstance(found, Response) else _restore_headers_on_error(req, original_headers, found)
 
 
-async def _refused_as_asked(req: Request, asked: Headers, pending: Awaitable[Response]) -> Response:
+async def _restore_headers_on_error(req: Request, original_headers: Headers, pending: Awaitable[Response]) -> Response:
     try:
         return await pending
     except errors.ApiError:
-        req.headers = asked
+        req.headers = original_headers
         raise
 
 

@@ -60,13 +60,13 @@ class MergeSchemas:
         if version not in self._types:
             raise ApiError(500, "", f"request to convert CR to an invalid group/version: {api_version}")
         shown = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}} if "metadata" in obj else obj
-        converted = self._asked(answers, shown, (group, version, self._kind))
+        converted = self._convert_once(answers, shown, (group, version, self._kind))
         schema = self.of(version) if answers is None else self.answered(version, answers)
         # No pruning here: fields unknown to the other version are an error.
         schema.check(converted)
         return schema, converted
 
-    def _asked(self, answers: Answers | None, obj: Obj, target: tuple[str, str, str]) -> Obj:
+    def _convert_once(self, answers: Answers | None, obj: Obj, target: tuple[str, str, str]) -> Obj:
         key = target[1], b"" if answers is None else write_json(obj)
         if answers is not None and key in answers:
             known = answers[key]

@@ -229,14 +229,14 @@ class CustomServed(Served):
             return records
         self.state.asked = True
         if not self.converter.total and sum(len(rec.json) for rec in records) >= LARGE:
-            return self._read_aside(records, revisions)
+            return self._convert_in_pool(records, revisions)
         places, objects = self._read(records, revisions)
         if not places:
             return records
-        found = self._here(objects)
+        found = self._to_this_version(objects)
         if isinstance(found, list):
             return _filled(self.type, records, places, found, revisions)
-        return self._later(found, records, places, revisions)
+        return self._fill_when_converted(found, records, places, revisions)
 
     def _read(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> tuple[list[int], list[Obj]]:
         """Return the places of the records that have to be converted, and their objects pruned and defaulted."""
@@ -264,24 +264,24 @@ class CustomServed(Served):
         obj["metadata"]["resourceVersion"] = str(revision)
         return obj
 
-    async def _read_aside(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> Sequence[Shown]:
+    async def _convert_in_pool(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> Sequence[Shown]:
         """Like ``convert``, for large records and a converter that may wait."""
         places, objects = await POOL.run(self._read, records, revisions)
         if not places:
             return records
-        return _filled(self.type, records, places, await awaited(self._here(objects)), revisions)
+        return _filled(self.type, records, places, await awaited(self._to_this_version(objects)), revisions)
 
-    async def _later(
+    async def _fill_when_converted(
         self, pending: Awaitable[list[Obj]], records: Sequence[Shown], places: Sequence[int], revisions: Sequence[int] | None
     ) -> Sequence[Shown]:
         return _filled(self.type, records, places, await pending, revisions)
 
-    def _here(self, objects: list[Obj]) -> list[Obj] | Awaitable[list[Obj]]:
+    def _to_this_version(self, objects: list[Obj]) -> list[Obj] | Awaitable[list[Obj]]:
         """Return objects of any versions in this version."""
         if all(obj["apiVersion"] == self.api_version for obj in objects):
             return objects
         found = self.converter.convert(objects, self.own)
-        return _pruned(self.type, found) if isinstance(found, list) else _pruned_later(self.type, found)
+        return _pruned(self.type, found) if isinstance(found, list) else _prune_when_converted(self.type, found)
 
     # --- objects, during a write
 
@@ -296,7 +296,7 @@ class CustomServed(Served):
         meta = obj["metadata"]
         key = self.registry.key(meta.get("namespace", ""), meta["name"])
         written = self._as_written(key, int(meta.get("resourceVersion") or 0))
-        found = self._here([self.state.read(written or obj)])
+        found = self._to_this_version([self.state.read(written or obj)])
         return (found if isinstance(found, list) else await found)[0]
 
     async def to_storage(self, obj: Obj, large: bool = False) -> Obj:
@@ -310,7 +310,7 @@ class CustomServed(Served):
             return obj
         found = self.converter.convert([obj], self.stored)
         type_ = self.registry.type
-        return (_pruned(type_, found) if isinstance(found, list) else await _pruned_later(type_, found))[0]
+        return (_pruned(type_, found) if isinstance(found, list) else await _prune_when_converted(type_, found))[0]
 
     # --- server-side apply
 
@@ -340,7 +340,7 @@ def _pruned(type_: TypeDesc, objects: list[Obj]) -> list[Obj]:
     return out
 
 
-async def _pruned_later(type_: TypeDesc, pending: Awaitable[list[Obj]]) -> list[Obj]:
+async def _prune_when_converted(type_: TypeDesc, pending: Awaitable[list[Obj]]) -> list[Obj]:
     found = await pending
     return await step(is_large(found), _pruned, type_, found)
 

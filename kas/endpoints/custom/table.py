@@ -60,7 +60,7 @@ class CustomResources:
         # entries of discovery, by name of the definition
         self._shown: dict[str, tuple[Definition, list[tuple[str, list[dict[str, Any]]]]]] = {}
         self._versions: list[Version] | None = None  # discovery of all definitions, until one of them changes
-        self._opened: tuple[str, int, Any, dict[str, Any]] | None = None
+        self._last_read: tuple[str, int, Any, dict[str, Any]] | None = None
         self.groups: dict[str, set[str]] = {}  # group -> names of the definitions that are served
 
     def start(self) -> None:
@@ -170,7 +170,7 @@ class CustomResources:
         types = Types({v.name for v in d.versions}, lambda v: lazy_schema_type(v.join(names), functools.partial(self._schema, d.name, v)))
         converter = self._converter_of(d)
         merging = MergeSchemas(group, kind, types, d.keeps_unknown, converter)
-        state = State(d, types, self._is_clean(d), merging, lambda state, v: self._made(state, v, registry, converter))
+        state = State(d, types, self._is_clean(d), merging, lambda state, v: self._build_version(state, v, registry, converter))
         selectable = dict.fromkeys(path for v in d.versions for path in v.selectable)
         store, now = self._registries.store, self._registries.now
         row = self._put_record(d, stored, types[stored.name], stored.name)
@@ -186,7 +186,7 @@ class CustomResources:
         kinds = {kind: type_, list_kind: schema_type(list_kind, _LIST)}
         return self._scheme.put(d.group, v.name, kinds, record(d, v, stored))
 
-    def _made(self, state: State, v: DefinedVersion, registry: Registry, converter: Converter) -> CustomServed:
+    def _build_version(self, state: State, v: DefinedVersion, registry: Registry, converter: Converter) -> CustomServed:
         """Build a requested version of a definition."""
         from kas.endpoints.custom.served import CustomServed
         from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
@@ -262,13 +262,13 @@ class CustomResources:
     def _described(self, name: str, version: str) -> Any:
         from kas.endpoints.openapi import custom  # large and rarely needed
 
-        crd, versions = self._opened_at(name)
+        crd, versions = self._read_definition(name)
         found = versions.get(version)
         if crd is None or found is None:
             return [], {}  # the definition changed while the document was being built; the document is built again
         return custom.describe({**crd, "spec": {**crd["spec"], "versions": [found]}})
 
-    def _opened_at(self, name: str) -> tuple[Any, dict[str, Any]]:
+    def _read_definition(self, name: str) -> tuple[Any, dict[str, Any]]:
         """Return a definition in its v1 form, and its versions by name.
 
         The last definition with many versions is cached, because its other versions are requested next and parsing it for each would take
@@ -279,13 +279,13 @@ class CustomResources:
         rec = self._registries.store.get(self._root + name)
         if rec is None:
             return None, {}
-        known = self._opened
+        known = self._last_read
         if known is not None and known[:2] == (name, rec.revision):
             return known[2:]
         crd = to_v1(object_of(rec))
         versions = {v["name"]: v for v in crd["spec"]["versions"]}
         if len(versions) >= MANY_VERSIONS:
-            self._opened = name, rec.revision, crd, versions
+            self._last_read = name, rec.revision, crd, versions
         return crd, versions
 
     def all_served(self) -> Iterable[Definition]:
@@ -303,12 +303,12 @@ class CustomResources:
         """
         found = self._versions
         if found is None:
-            builtin = self.all_in_builtin_groups()
-            found = [*custom_versions(self.all_served(), told=self._told), *custom_versions(builtin, answered=False, told=self._told)]
+            found = custom_versions(self.all_served(), told=self._resources_of)
+            found += custom_versions(self.all_in_builtin_groups(), answered=False, told=self._resources_of)
             self._versions = found
         return found
 
-    def _told(self, d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
+    def _resources_of(self, d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
         """Return ``custom_resources``, cached per definition, so that a change to one of 10,000 does not rebuild the others."""
         known = self._shown.get(d.name)
         if known is None or known[0] is not d:

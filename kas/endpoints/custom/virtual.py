@@ -242,10 +242,10 @@ class VirtualResources:
     async def _list(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
         meta, found = await self._listed(req, served, namespace, o)
-        return await self._answered(req, served, m, meta, found)
+        return await self._list_response(req, served, m, meta, found)
 
     @staticmethod
-    async def _answered(req: Request, served: VirtualServed, m: respond.Media, meta: Obj, found: list[Decoded]) -> Response:
+    async def _list_response(req: Request, served: VirtualServed, m: respond.Media, meta: Obj, found: list[Decoded]) -> Response:
         """Answer with a list; a large one is encoded in the thread pool."""
         large = is_large([rec.object for rec in found])
         return await step(large, listing.encode, Listing(req, served, m, "", None, "", 0, 0), meta, found)
@@ -318,7 +318,7 @@ class VirtualResources:
             except errors.ApiError as e:
                 if e.code != 404:
                     raise
-        return await self._answered(req, served, m, list_meta, found)
+        return await self._list_response(req, served, m, list_meta, found)
 
 
 def _key(served: VirtualServed, obj: Obj) -> str:

@@ -87,11 +87,11 @@ class WebhookConverter:
         out = list(objects)
         done, began, succeeded = 0, monotonic(), False
         before, after = (text.rpartition("/")[2] for text in (objects[places[0]]["apiVersion"], api_version))
-        parts, large = _parts(objects, places), is_large([objects[i] for i in places])
+        parts, large = _batches(objects, places), is_large([objects[i] for i in places])
         try:
             while done < len(places):
                 sent = await step(large, next, parts)
-                found = await self._counted(objects, places[done : done + len(sent)], sent, api_version)
+                found = await self._convert_batch(objects, places[done : done + len(sent)], sent, api_version)
                 for n, value in enumerate(found):
                     out[places[done + n]] = value
                 done += len(sent)
@@ -100,11 +100,11 @@ class WebhookConverter:
             self._metrics.converted(self._name, before, after, monotonic() - began, succeeded)
         return out
 
-    async def _counted(self, objects: Sequence[Obj], places: Sequence[int], sent: list[bytes], api_version: str) -> list[Obj]:
+    async def _convert_batch(self, objects: Sequence[Obj], places: Sequence[int], sent: list[bytes], api_version: str) -> list[Obj]:
         """Convert some objects with one review, and check and count the result."""
         originals, began, failure = [objects[i] for i in places], monotonic(), CALL
         try:
-            found, large = await self._ask(originals, sent, api_version)
+            found, large = await self._call(originals, sent, api_version)
             failure = INVALID
             made = await step(large, _all_checked, originals, found, api_version)
             failure = ""
@@ -115,7 +115,7 @@ class WebhookConverter:
             self._metrics.asked(monotonic() - began, failure)
         return made
 
-    async def _ask(self, originals: Sequence[Obj], sent: list[bytes], api_version: str) -> tuple[list[Any], bool]:
+    async def _call(self, originals: Sequence[Obj], sent: list[bytes], api_version: str) -> tuple[list[Any], bool]:
         """Call the webhook. Returns the converted objects and whether the response is large; ``sent`` is the JSON of the originals.
 
         Raises _FailedError.
@@ -139,7 +139,7 @@ class WebhookConverter:
         return found, large
 
 
-def _parts(objects: Sequence[Obj], places: Sequence[int]) -> Iterator[list[bytes]]:
+def _batches(objects: Sequence[Obj], places: Sequence[int]) -> Iterator[list[bytes]]:
     """Yield the JSON of the objects at these places, grouped by what fits in one review; at least one object each."""
     part: list[bytes] = []
     size = 0
@@ -199,15 +199,15 @@ def _checked(original: Obj, value: Any, api_version: str) -> Obj:
         raise _failure(f"{returned} object at index 0: invalid groupVersion (expected {api_version}, received {given})")
     if value["kind"] != original["kind"]:
         raise _failure(f"{returned} object at index 0: invalid kind (expected {original['kind']}, received {value['kind']})")
-    meta, had = value.get("metadata"), original.get("metadata") or {}
-    told = meta if isinstance(meta, dict) else {}
+    meta, original_meta = value.get("metadata"), original.get("metadata") or {}
+    converted_meta = meta if isinstance(meta, dict) else {}
     for key, shown in _SAME:
-        before, after = had.get(key) or "", told.get(key)
+        before, after = original_meta.get(key) or "", converted_meta.get(key)
         after = after if _is_text(after) else ""
         if before != after:
             raise _failure(f"{returned} object: must have the same {shown}: {before} != {after}")
     try:
-        return {**value, "metadata": _restored(had, value)}
+        return {**value, "metadata": _restored(original_meta, value)}
     except _BadAnswerError as e:
         raise _failure(f"{returned} metadata: {e}") from None
 
@@ -216,16 +216,16 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _restored(had: Obj, value: Obj) -> Obj:
+def _restored(original_meta: Obj, value: Obj) -> Obj:
     """Return the original metadata with the labels and annotations of the converted object ``value``."""
     if "metadata" not in value:
         raise _BadAnswerError("missing metadata in converted object")
-    told = value["metadata"]
-    if not isinstance(told, dict):
-        raise _BadAnswerError(f"invalid metadata of type {_go_type(told)} in converted object")
-    out = {k: v for k, v in had.items() if k not in ("labels", "annotations")}
+    converted_meta = value["metadata"]
+    if not isinstance(converted_meta, dict):
+        raise _BadAnswerError(f"invalid metadata of type {_go_type(converted_meta)} in converted object")
+    out = {k: v for k, v in original_meta.items() if k not in ("labels", "annotations")}
     for name in ("labels", "annotations"):
-        new = told.get(name)
+        new = converted_meta.get(name)
         if new is None:
             continue
         if not isinstance(new, dict):
@@ -233,7 +233,7 @@ def _restored(had: Obj, value: Obj) -> Obj:
         for key, text in new.items():
             if not isinstance(text, str):
                 raise _BadAnswerError(f"metadata.{name}[{key}] must be a string, but is {_go_type(text)} in converted object")
-        if new != (had.get(name) or {}):  # unchanged values are kept without validation
+        if new != (original_meta.get(name) or {}):  # unchanged values are kept without validation
             labels = name == "labels"
             wrong = validate_labels(new, "metadata.labels") if labels else validate_annotations(new, "metadata.annotation")
             if wrong:

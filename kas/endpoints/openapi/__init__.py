@@ -147,7 +147,7 @@ class OpenAPI:
             self._digests[path] = found
         return found
 
-    def _kept(self, key: str, content_type: str, build: Callable[[], bytes]) -> Document:
+    def _cached(self, key: str, content_type: str, build: Callable[[], bytes]) -> Document:
         """Return the document of a key. ``build`` is called for its compressed body if no valid one is cached."""
         found = self._cache.get((key, content_type))
         if found is None:
@@ -166,15 +166,15 @@ class OpenAPI:
 
     def known_v2(self, content_type: str) -> Document | None:
         """Return ``v2`` if it needs no build, otherwise None."""
-        return self._known("", content_type)
+        return self._reusable("", content_type)
 
-    def _known(self, key: str, content_type: str) -> Document | None:
+    def _reusable(self, key: str, content_type: str) -> Document | None:
         found = self._cache.get((key, content_type)) or self._old.get((key, content_type))
         return found if found is not None and found.etag == self._tag(key, content_type) else None
 
     def v2(self, content_type: str = JSON) -> Document:
         """Return the v2 document in a content type from ``negotiate``. Only definitions that a served path needs are published."""
-        return self._kept("", content_type, lambda: self._made_v2(content_type, None))
+        return self._cached("", content_type, lambda: self._build_v2(content_type, None))
 
     def v2_tag(self) -> str:
         """Return the identity of the v2 document without building it."""
@@ -182,9 +182,9 @@ class OpenAPI:
 
     def extended_v2(self, content_type: str, extend: Extend) -> bytes:
         """Return the v2 document, compressed, after ``extend`` has added to its definitions and paths."""
-        return self._made_v2(content_type, extend)
+        return self._build_v2(content_type, extend)
 
-    def _made_v2(self, content_type: str, extend: Extend | None) -> bytes:
+    def _build_v2(self, content_type: str, extend: Extend | None) -> bytes:
         found: list[Operation] = [*self._roots]
         for group in sorted({group for group, _ in self._served}):
             found += group_operations(group)
@@ -258,7 +258,7 @@ class OpenAPI:
 
     def known_v3(self, path: str, content_type: str) -> Document | None:
         """Return ``v3`` if it needs no build, otherwise None."""
-        return self._known(path, content_type)
+        return self._reusable(path, content_type)
 
     def v3(self, path: str, content_type: str = JSON) -> Document | None:
         """Return the v3 document at ``path`` (as in ``paths``), or None if there is none."""
@@ -279,7 +279,7 @@ class OpenAPI:
             document = v3.document(found, self._needed(found, ()), self._server_version)
             return pieces.gzipped("v3", document, (), content_type == JSON)
 
-        return self._kept(path, content_type, build)
+        return self._cached(path, content_type, build)
 
 
 def _named(found: Iterable[Operation]) -> set[str]:

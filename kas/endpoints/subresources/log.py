@@ -46,9 +46,9 @@ class Log:
             return Response(204, [])
         verify = not req.params.flag("insecureSkipTLSVerifyBackend")
         counted.LOGS.inc((ENFORCED if verify else SKIPPED,))
-        spoken = _spoken(req) if isinstance(req, WebSocketRequest) else None
+        chosen_protocol = _chosen_protocol(req) if isinstance(req, WebSocketRequest) else None
         kubelet = self._locations.kubelet(node, ("", "pods"), verify)
-        target = _at(kubelet, f"/containerLogs/{namespace}/{name}/{container}", wanted)
+        target = _with_path(kubelet, f"/containerLogs/{namespace}/{name}/{container}", wanted)
         try:
             connection = await connect_for(tenant(req.user.name), target)
         except BackendError as e:
@@ -66,12 +66,12 @@ class Log:
         except BaseException:
             connection.close()
             raise
-        if spoken is not None:
-            return _upgraded(connection, spoken)
+        if chosen_protocol is not None:
+            return _upgraded(connection, chosen_protocol)
         return Response(200, [(b"content-type", b"text/plain")], stream=piped(connection))
 
 
-def _spoken(req: WebSocketRequest) -> str:
+def _chosen_protocol(req: WebSocketRequest) -> str:
     """Return the client's first supported subprotocol, or "" if it names none (``wsstream.NewDefaultReaderProtocols``). Raises 403."""
     found = next((p for p in req.subprotocols if p in (BINARY, BASE64)), "")
     if req.subprotocols and not found:
@@ -100,7 +100,7 @@ def _upgraded(connection: Connection, protocol: str) -> Upgrade:
     return Upgrade(protocol, talk, connection.close)
 
 
-def _at(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
+def _with_path(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
     return kubelet._replace(path=path, query=urlencode(sorted(params), quote_via=quote_plus))
 
 
