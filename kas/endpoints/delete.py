@@ -15,7 +15,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.listpages import Listing, many, room
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
-from kas.endpoints.postfilter import LONG_QUERY, asked_of, sifted
+from kas.endpoints.postfilter import LONG_QUERY, parse_list_query, sifted
 from kas.endpoints.read import fresh, limit_of, no_such_revision, position
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, answer
@@ -117,9 +117,9 @@ class Deleter:
             details["uid"] = uid
         return respond.success(req, details)
 
-    def step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], asked: str = "") -> Delete:
-        """Return the delete step. ``asked`` is the name in the URL, the only name that admission sees; "" for a collection."""
-        return Delete(served.registry, ctx, name, options, served, self.writer.asked(req, served, DELETE, ctx, asked, options))
+    def step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], url_name: str = "") -> Delete:
+        """Return the delete step. ``url_name`` is the name in the URL, the only name that admission sees; "" for a collection."""
+        return Delete(served.registry, ctx, name, options, served, self.writer.admission_of(req, served, DELETE, ctx, url_name, options))
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
         """Serve DELETE of the objects that a list would return, and answer with that list.
@@ -128,7 +128,7 @@ class Deleter:
         progress have ended.
         """
         m = respond.media(req)
-        o, matcher, sieve = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
+        o, matcher, sieve = await step(len(req.query) >= LONG_QUERY, parse_list_query, req, served)
         options = await self.options(req, served)
         if options.get(unsafedelete.OPTION):
             raise unsafedelete.not_of_collections()

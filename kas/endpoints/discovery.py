@@ -263,16 +263,16 @@ def _custom_resources(d: Definition, digest: str, status: bool, scale: bool) -> 
     return out
 
 
-Told = Callable[["Definition"], list[tuple[str, list[dict[str, Any]]]]]
+Resources = Callable[["Definition"], list[tuple[str, list[dict[str, Any]]]]]
 
 
-def custom_versions(definitions: Iterable[Definition], answered: bool = True, told: Told = custom_resources) -> list[Version]:
+def custom_versions(definitions: Iterable[Definition], answered: bool = True, resources_of: Resources = custom_resources) -> list[Version]:
     """Return the group versions of established CustomResourceDefinitions, with resources sorted by name.
 
-    ``told`` returns the ``custom_resources`` of a definition.
+    ``resources_of`` returns the ``custom_resources`` of a definition.
     """
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for d in sorted(definitions, key=lambda d: d.name):
-        for version, shown in told(d):
+        for version, shown in resources_of(d):
             found.setdefault((d.group, version), []).extend(shown)
     return [Version(group, version, tuple(shown), custom=True, answered=answered) for (group, version), shown in found.items()]

@@ -461,7 +461,7 @@ def _document(req: Request, d: Any) -> Response:
         return Response(304, headers)
     headers.append((b"accept-ranges", b"bytes"))
     try:
-        part = ranges.asked(req.header(b"range"), req.header(b"if-range"), d.etag, d.size)
+        part = ranges.requested_part(req.header(b"range"), req.header(b"if-range"), d.etag, d.size)
     except ranges.RangeError as e:
         told = [] if e.overlaps else [(b"content-range", b"bytes */%d" % d.size)]
         return Response(416, [*told, *ERROR_HEADERS], f"{e}\n".encode())

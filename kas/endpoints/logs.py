@@ -53,7 +53,7 @@ def _served(req: Request, base: Path, target: Path) -> Response:
     changed = formatdate(os.fstat(file.fileno()).st_mtime, usegmt=True)
     headers.append((b"last-modified", changed.encode()))
     try:
-        part = ranges.asked(req.header(b"range"), req.header(b"if-range"), changed, size)
+        part = ranges.requested_part(req.header(b"range"), req.header(b"if-range"), changed, size)
     except ranges.RangeError as e:
         file.close()
         return text(416, f"{e}\n", [] if e.overlaps else [(b"content-range", f"bytes */{size}".encode())])

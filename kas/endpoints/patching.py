@@ -76,7 +76,7 @@ class Patcher:
             req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, subresource)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
+        admission = self.writer.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         write: Update
         if kind == APPLY_PATCH:
             what = req, served, ctx, name, admission, o

@@ -29,7 +29,7 @@ Sieve = Callable[[Obj], bool]
 LONG_QUERY = 16 << 10
 
 
-class Asked(NamedTuple):
+class ListQuery(NamedTuple):
     """The parsed query of a list or watch: its options, the matcher of records, and the predicate for converted objects, if any."""
 
     options: ListOptions
@@ -76,10 +76,10 @@ def _with_fields(custom: Sequence[FieldTerm]) -> Sieve:
     return lambda obj: wanted.matches(custom_selectable_fields(obj, False, paths))
 
 
-def asked_of(req: Request, served: Served, force_watch: bool = False) -> Asked:
+def parse_list_query(req: Request, served: Served, force_watch: bool = False) -> ListQuery:
     """Parse, check and compile a request's options. Raises 400 and 422. To be called in the thread pool for a ``LONG_QUERY``."""
     o = with_served_fields(served, list_options(req.params, force_watch))
-    return Asked(o, *selection_of(served, o))
+    return ListQuery(o, *selection_of(served, o))
 
 
 async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Sequence[Shown | None]:

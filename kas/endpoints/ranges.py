@@ -37,7 +37,7 @@ class Part(NamedTuple):
         return f"bytes {self.first}-{self.last}/{self.size}"
 
 
-def asked(text: str, if_range: str, etag: str, size: int) -> Part | None:
+def requested_part(text: str, if_range: str, etag: str, size: int) -> Part | None:
     """Return the part that a Range header asks for, given the document's strong tag and size, or None for the whole document.
 
     None is returned without a Range header, if If-Range names another document, and for several ranges, which a server need not support.

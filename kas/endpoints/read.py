@@ -14,7 +14,7 @@ from kas.config import features
 from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import ListOptions, list_resource_version, resource_version
-from kas.endpoints.postfilter import LONG_QUERY, Asked, asked_of
+from kas.endpoints.postfilter import LONG_QUERY, ListQuery, parse_list_query
 from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
 from kas.meta import errors
@@ -100,10 +100,10 @@ async def fresh(store: Any, rv: int) -> None:
         await asyncio.sleep(FRESH_POLL_S)
 
 
-def too_large(asked: int, current: int) -> ApiError:
+def too_large(requested: int, current: int) -> ApiError:
     """Return the 504 for a revision that has not been reached yet; the client may retry."""
     details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}], "retryAfterSeconds": 1}
-    return ApiError(504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details, {"retry-after": "1"})
+    return ApiError(504, "Timeout", f"Timeout: Too large resource version: {requested}, current: {current}", details, {"retry-after": "1"})
 
 
 def list_(req: Request, served: Served, namespace: str, name: str = "") -> Response | Awaitable[Response]:
@@ -112,10 +112,10 @@ def list_(req: Request, served: Served, namespace: str, name: str = "") -> Respo
         result = _list(req, served, namespace)
     except TransformError as e:
         raise _unreadable_error(e, served, namespace) from None
-    return result if isinstance(result, Response) else _list_readable(result, served, namespace)
+    return result if isinstance(result, Response) else _with_unreadable_error(result, served, namespace)
 
 
-async def _list_readable(pending: Awaitable[Response], served: Served, namespace: str) -> Response:
+async def _with_unreadable_error(pending: Awaitable[Response], served: Served, namespace: str) -> Response:
     try:
         return await pending
     except TransformError as e:
@@ -137,34 +137,34 @@ def _list(req: Request, served: Served, namespace: str) -> Response | Awaitable[
         respond.media(req)  # an unsupported media type is reported before invalid options
     if len(req.query) >= LONG_QUERY:
         return _list_long_query(req, served, namespace)
-    return _list_parsed(req, served, namespace, asked_of(req, served))
+    return _list_parsed(req, served, namespace, parse_list_query(req, served))
 
 
 async def _list_long_query(req: Request, served: Served, namespace: str) -> Response:
-    return await awaited(_list_parsed(req, served, namespace, await POOL.run(asked_of, req, served)))
+    return await awaited(_list_parsed(req, served, namespace, await POOL.run(parse_list_query, req, served)))
 
 
-def _list_parsed(req: Request, served: Served, namespace: str, asked: Asked) -> Response | Awaitable[Response]:
-    o, m = asked.options, respond.media(req)
+def _list_parsed(req: Request, served: Served, namespace: str, query: ListQuery) -> Response | Awaitable[Response]:
+    o, m = query.options, respond.media(req)
     revision, start, wanted = position(served, namespace, o)
     if wanted > served.registry.store.revision:
-        return _list_when_fresh(req, served, namespace, asked, revision, start, wanted, m)
-    return _list_now(req, served, namespace, asked, revision, start, m)
+        return _list_when_fresh(req, served, namespace, query, revision, start, wanted, m)
+    return _list_now(req, served, namespace, query, revision, start, m)
 
 
 async def _list_when_fresh(
-    req: Request, served: Served, namespace: str, asked: Asked, revision: int, start: str, wanted: int, m: respond.Media
+    req: Request, served: Served, namespace: str, query: ListQuery, revision: int, start: str, wanted: int, m: respond.Media
 ) -> Response:
     await fresh(served.registry.store, wanted)
-    result = _list_now(req, served, namespace, asked, revision, start, m)
+    result = _list_now(req, served, namespace, query, revision, start, m)
     return result if isinstance(result, Response) else await result
 
 
 def _list_now(
-    req: Request, served: Served, namespace: str, asked: Asked, revision: int, start: str, m: respond.Media
+    req: Request, served: Served, namespace: str, query: ListQuery, revision: int, start: str, m: respond.Media
 ) -> Response | Awaitable[Response]:
     r = served.registry
-    o, matcher, sieve = asked
+    o, matcher, sieve = query
     try:
         if m.convert is not None and m.convert.kind == respond.PARTIAL:
             r.pages.range(r.prefix(namespace), start, 1, revision, matcher)  # an unreadable object is reported first
@@ -174,10 +174,10 @@ def _list_now(
         result = _list_one(q, r.key(namespace, only)) if only and sieve is None else listing.answer(q)
     except (Compacted, FutureRevision) as e:
         raise no_such_revision(e, served, namespace, o, start) from None
-    return result if isinstance(result, Response) else _list_at_revision(result, served, namespace, o, start)
+    return result if isinstance(result, Response) else _with_revision_error(result, served, namespace, o, start)
 
 
-async def _list_at_revision(pending: Awaitable[Response], served: Served, namespace: str, o: ListOptions, start: str) -> Response:
+async def _with_revision_error(pending: Awaitable[Response], served: Served, namespace: str, o: ListOptions, start: str) -> Response:
     try:
         return await pending
     except (Compacted, FutureRevision) as e:

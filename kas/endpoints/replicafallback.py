@@ -13,7 +13,7 @@ from typing import Any
 
 from kas.endpoints import read
 from kas.endpoints.options import list_resource_version
-from kas.endpoints.postfilter import LONG_QUERY, asked_of
+from kas.endpoints.postfilter import LONG_QUERY, parse_list_query
 from kas.endpoints.rest import LIST_TYPES, READ_TYPES, check_accept
 from kas.endpoints.served import Served
 from kas.meta.errors import ApiError
@@ -69,8 +69,8 @@ class ReplicaFallback:
         namespace, registry = info.namespace if namespaced else "", copy.copy(served.registry)
         revision = 0
         if not one:
-            asked = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
-            revision = read.position(served, namespace, asked.options)[0]
+            query = await step(len(req.query) >= LONG_QUERY, parse_list_query, req, served)
+            revision = read.position(served, namespace, query.options)[0]
         store, client = await self._acquire(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
         try:
             registry.store, registry.pages = store, Pages(store, registry.requests)

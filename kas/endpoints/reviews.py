@@ -45,7 +45,7 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
             return obj
 
         obj = await awaited(POOL.run(read) if large else read())
-        admission = writer.asked(req, served, CREATE, ctx, "", options_dict("CreateOptions", o))
+        admission = writer.admission_of(req, served, CREATE, ctx, "", options_dict("CreateOptions", o))
         await awaited(admission.admit(CREATE, obj, None))
         await awaited(admission.validate(CREATE, admission.obj, None))
         result = await awaited(answer(ctx, admission.obj, large))

@@ -128,7 +128,7 @@ class Scale:
         assert given is not None
         check_name(given, namespace, name)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
+        admission = self.writer.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         manager = managedfields.manager_name(o.field_manager, req)
         return await self._write(req, served, _Replace(served, scaled, ctx, name, admission, given, manager))
 
@@ -140,7 +140,7 @@ class Scale:
             req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
+        admission = self.writer.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         write: _ScaleUpdate
         if kind == APPLY_PATCH:
             write = _Apply(served, self.scaled(served), ctx, name, admission, await step(respond.long_to_read(req), Applied, req, o))

@@ -18,7 +18,7 @@ from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
 from kas.endpoints.listpages import FIRST_BYTES, LEAST_BYTES, NotTakenError, collecting, large, many, next_items, room, underway
 from kas.endpoints.options import resource_version
-from kas.endpoints.postfilter import LONG_QUERY, Asked, Sieve, asked_of, converted
+from kas.endpoints.postfilter import LONG_QUERY, ListQuery, Sieve, converted, parse_list_query
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
@@ -126,9 +126,9 @@ class Watches:
 
 
 def _finish_in_batches(ended: Iterator[WatchStream]) -> None:
-    for told, s in enumerate(ended, 1):
+    for count, s in enumerate(ended, 1):
         s.finish()
-        if told == TOLD_AT_ONCE:
+        if count == TOLD_AT_ONCE:
             asyncio.get_running_loop().call_soon(_finish_in_batches, ended)
             break
 
@@ -137,15 +137,15 @@ def watch(req: Request, served: Served, namespace: str, name: str, watches: Watc
     """Open a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
     if len(req.query) >= LONG_QUERY:
         return _watch_long_query(req, served, namespace, name, watches)
-    return _open_watch(req, served, namespace, name, watches, asked_of(req, served, True))
+    return _open_watch(req, served, namespace, name, watches, parse_list_query(req, served, True))
 
 
 async def _watch_long_query(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
-    return _open_watch(req, served, namespace, name, watches, await POOL.run(asked_of, req, served, True))
+    return _open_watch(req, served, namespace, name, watches, await POOL.run(parse_list_query, req, served, True))
 
 
-def _open_watch(req: Request, served: Served, namespace: str, name: str, watches: Watches, asked: Asked) -> Response:
-    o = asked.options
+def _open_watch(req: Request, served: Served, namespace: str, name: str, watches: Watches, query: ListQuery) -> Response:
+    o = query.options
     if name and o.field_selector is not None and name_requirement(o) != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")
     rv = resource_version(o.resource_version)
@@ -158,7 +158,7 @@ def _open_watch(req: Request, served: Served, namespace: str, name: str, watches
         # Rejects an invalid includeObject before the stream starts.
         printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include, custom_columns=served.columns)
     encoder = encoder_for(served, m, include)
-    s = WatchStream(watches, served, namespace, name, asked, rv, encoder, req.initialized, req.user.name if req.user else "")
+    s = WatchStream(watches, served, namespace, name, query, rv, encoder, req.initialized, req.user.name if req.user else "")
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
 
 
@@ -175,7 +175,7 @@ class WatchStream:
     )  # fmt: skip
 
     def __init__(
-        self, watches: Watches, served: Served, namespace: str, name: str, asked: Asked, rv: int, encoder: Encoder,
+        self, watches: Watches, served: Served, namespace: str, name: str, query: ListQuery, rv: int, encoder: Encoder,
         initialized: Callable[[], None] | None, user: str,
     ) -> None:  # fmt: skip
         """Create the stream.
@@ -188,7 +188,7 @@ class WatchStream:
         # A watch by name in all namespaces has no single key; its selector finds the objects.
         self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
         self._take = FIRST_TAKE
-        o, self._matcher, self._sieve = asked
+        o, self._matcher, self._sieve = query
         if self._target is not None and self._matcher is not None and len(self._matcher) == 1 and self._matcher.trigger == (NAME, name):
             self._matcher = None  # the key already selects that name
         # The compiled matcher is enough: a parsed selector of 600 terms would take 150 kB for as long as the watch lasts.
@@ -558,8 +558,8 @@ class WatchStream:
             self._signal()
 
 
-def _call_soon(tell: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(tell)
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
 
 def _frame(encoder: Encoder, e: Event, kind: str, shown: Shown | None = None) -> bytes:

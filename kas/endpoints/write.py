@@ -41,7 +41,7 @@ class Writer:
         """Return the strategies' view of the request, with the current time."""
         return Context(self.clock(), namespace, req.user.to_dict(), subresource, dry_run)
 
-    def asked(
+    def admission_of(
         self, req: Request, served: Any, operation: str, ctx: Context, name: str, options: Obj, kind: str = ""
     ) -> RequestAdmission:
         """Return the admission of a request. ``kind`` is given if admission plug-ins see another kind than the resource's."""
@@ -62,7 +62,7 @@ class Writer:
             try:
                 ctx = self.context(req, namespace, o.dry_run)
                 obj = await POOL.run(self._posted, req, served, ctx, o) if large else self._posted(req, served, ctx, o)
-                admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
+                admission = self.admission_of(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
                 write = Create(served.registry, ctx, served, admission)
                 write.large = large
                 rec = await write.run(obj)
@@ -95,7 +95,7 @@ class Writer:
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
         ctx = self.context(req, namespace, o.dry_run, subresource)
-        admission = self.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
+        admission = self.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         write = Replace(req, given, served, ctx, name, admission, managedfields.manager_name(o.field_manager, req))
         write.allow_create = served.record.allow_create_on_update and not subresource
         rec = await write.run()

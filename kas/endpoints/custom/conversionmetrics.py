@@ -29,7 +29,7 @@ class ConversionMetrics:
         )  # fmt: skip
         self.outdated = OutdatedCertificates(metrics)
 
-    def asked(self, seconds: float, failure: str = "") -> None:
+    def called(self, seconds: float, failure: str = "") -> None:
         """Count one webhook call; ``failure`` is its failure type, or "" for success."""
         labels = ("failure" if failure else "success", failure)
         self._requests.inc(labels)

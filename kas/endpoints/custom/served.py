@@ -69,7 +69,7 @@ class State:
         make: Callable[[State, DefinedVersion], CustomServed] | None = None,
     ) -> None:  # fmt: skip
         self.definition, self.types, self.clean, self.merging, self._make = definition, types, clean, merging, make
-        self.asked = False  # whether objects were requested while ``clean`` was false
+        self.requested = False  # whether objects were requested while ``clean`` was false
         self.versions: dict[str, CustomServed] = {}  # the served versions that were requested so far
         self.made: dict[str, CustomServed] = {}  # all versions that were requested so far, served or not
         self._defined = {v.name: v for v in definition.versions}
@@ -227,7 +227,7 @@ class CustomServed(Served):
         """
         if self.native or not records:
             return records
-        self.state.asked = True
+        self.state.requested = True
         if not self.converter.total and sum(len(rec.json) for rec in records) >= LARGE:
             return self._convert_in_pool(records, revisions)
         places, objects = self._read(records, revisions)

@@ -217,8 +217,8 @@ class CustomResources:
 
         To be called periodically.
         """
-        for state in [s for s in self._states.values() if s.asked and not s.clean]:
-            state.asked = False
+        for state in [s for s in self._states.values() if s.requested and not s.clean]:
+            state.requested = False
             d = state.definition
             prefix, start = f"/registry/{d.group}/{d.names['plural']}/", ""
             while True:
@@ -303,8 +303,8 @@ class CustomResources:
         """
         found = self._versions
         if found is None:
-            found = custom_versions(self.all_served(), told=self._resources_of)
-            found += custom_versions(self.all_in_builtin_groups(), answered=False, told=self._resources_of)
+            found = custom_versions(self.all_served(), resources_of=self._resources_of)
+            found += custom_versions(self.all_in_builtin_groups(), answered=False, resources_of=self._resources_of)
             self._versions = found
         return found
 

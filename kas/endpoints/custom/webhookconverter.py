@@ -112,7 +112,7 @@ class WebhookConverter:
             failure = e.why
             raise _failure(str(e)) from None
         finally:
-            self._metrics.asked(monotonic() - began, failure)
+            self._metrics.called(monotonic() - began, failure)
         return made
 
     async def _call(self, originals: Sequence[Obj], sent: list[bytes], api_version: str) -> tuple[list[Any], bool]:

@@ -141,7 +141,7 @@ class Connects:
             raise errors.forbidden(served.group, served.resource, name, "the read-only port connects to nothing")
         ctx = self._writer.context(req, namespace, False, req.info.subresource)
         obj = {"kind": kind, "apiVersion": "v1", **options}
-        admission = self._writer.asked(req, served, CONNECT, ctx, name, {}, kind)
+        admission = self._writer.admission_of(req, served, CONNECT, ctx, name, {}, kind)
         for step in (admission.admit, admission.validate):
             pending = step(CONNECT, obj, None)
             if pending is not None:

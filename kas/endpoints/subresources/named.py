@@ -57,7 +57,7 @@ async def read(
     pipeline.match_namespace(served.record, meta, namespace)
     ctx = writer.context(req, namespace, o.dry_run, subresource)
     await step(large, own, req, obj, kind, ctx, o)
-    admission = writer.asked(req, served, CREATE, ctx, name or meta.get("name", ""), options_dict("CreateOptions", o), kind.kind)
+    admission = writer.admission_of(req, served, CREATE, ctx, name or meta.get("name", ""), options_dict("CreateOptions", o), kind.kind)
     return Posted(await admit(admission, CREATE, obj, None), ctx, o, admission)
 
 
