@@ -137,13 +137,13 @@ class Deleter:
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
-        aside = many(registry.store, q.prefix, matcher)
+        in_thread = many(registry.store, q.prefix, matcher)
         counted.LISTS.inc((served.group, served.resource))
         left, size, named = q.limit, 0, revision
 
         async def read_at(at: int) -> Any:
             args: Any = (q.prefix, start, left or PAGE, at, q.matcher, bool(left))
-            if aside:
+            if in_thread:
                 return await asyncio.to_thread(registry.pages.range, *args, max_bytes=PAGE_BYTES)
             return registry.pages.range(*args, max_bytes=PAGE_BYTES)
 

@@ -58,7 +58,7 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     registry = q.served.registry
     counted.LISTS.inc((q.served.group, q.served.resource))
     if many(registry.store, q.prefix, q.matcher):
-        return _answer_in_thread(q._replace(aside=True))
+        return _answer_in_thread(q._replace(in_thread=True))
     past = q.revision and registry.pages.revision - q.revision > WRITES_BEFORE_REST
     return _answer_in_thread(q) if past else _answer(q)
 
@@ -102,8 +102,8 @@ async def _sifted(q: Listing, sieve: Sieve) -> Response:
 
 def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response | Awaitable[Response]:
     """Return the records as a list, converted first. The result is an awaitable if that has to wait."""
-    aside = respond.long_to_write(q.media, size_of(records)) or (not q.served.native and large(records, q.served.converts_from))
-    if aside or respond.prints_long(q.req, q.served):
+    in_thread = respond.long_to_write(q.media, size_of(records)) or (not q.served.native and large(records, q.served.converts_from))
+    if in_thread or respond.prints_long(q.req, q.served):
         return _encode_in_pool(q, meta, records)
     found = q.served.convert(records)
     return encode(q, meta, found) if isinstance(found, Sequence) else _encode_when_converted(q, meta, found)
@@ -311,7 +311,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[s
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
             made = partial(page, *args, min(items, left or items), revision, False, placing, underway.page_bytes)
-            if q.aside:
+            if q.in_thread:
                 async with collecting:
                     result, body = await asyncio.to_thread(made)
             else:
@@ -338,7 +338,7 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         count = counts(q) and left <= items
         args = (q.prefix, result.next_key, min(items, left), revision, q.matcher, count)
         read = partial(store.range, *args, max_bytes=underway.page_bytes)
-        result = await asyncio.to_thread(read) if q.aside else read()
+        result = await asyncio.to_thread(read) if q.in_thread else read()
 
 
 async def _collected(q: Listing, first: Any) -> Response:

@@ -50,8 +50,8 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     if q.served.native:
         return _respond_or_continue(q, *_messages(q, *first, counts(q), around, underway.page_bytes))
     result = q.served.registry.pages.range(q.prefix, *first, q.matcher, counts(q), max_bytes=underway.page_bytes)
-    aside = large(result.records, q.served.converts_from)
-    return _join_in_pool(q, result, around) if aside else _respond_or_continue(q, result, _joined(q, result, around))
+    in_thread = large(result.records, q.served.converts_from)
+    return _join_in_pool(q, result, around) if in_thread else _respond_or_continue(q, result, _joined(q, result, around))
 
 
 def _respond_or_continue(q: Listing, result: Any, body: bytes) -> Response | Awaitable[Response]:
@@ -115,7 +115,7 @@ async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> t
             return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, around, REST_BYTES)
     items = next_items(1, item_bytes)
     args = (q, last.next_key, min(items, left or items), last.revision, False, around, underway.page_bytes)
-    if q.aside:
+    if q.in_thread:
         async with collecting:
             return await asyncio.to_thread(_messages, *args)
     return _messages(*args)
@@ -130,7 +130,7 @@ async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
             left = q.limit - seen if q.limit else items
             count = counts(q) and left <= items
             args = (q, result.next_key, min(items, left), revision, count, _bare, underway.page_bytes)
-            result, body = await step(q.aside or not q.served.native, _messages, *args)
+            result, body = await step(q.in_thread or not q.served.native, _messages, *args)
             seen += result.count
             chunks.append(body)
         before, after = _list_ends(q, result, sum(map(len, chunks)))

@@ -220,7 +220,7 @@ class Listing(NamedTuple):
     revision: int
     sieve: Callable[[dict[str, Any]], bool] | None = None  # selects objects after they have been converted
     shards: Shards | None = None  # the requested shards, which the answer repeats
-    aside: bool = False  # whether all pages are read in a thread
+    in_thread: bool = False  # whether all pages are read in a thread
 
 
 def many(store: Store, prefix: str, matcher: Any) -> bool:

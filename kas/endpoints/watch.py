@@ -349,7 +349,7 @@ class WatchStream:
 
     async def _send_pages(self, write: Write, store, prefix: str) -> int:
         start, revision, items, time_slice = "", 0, FIRST_TAKE, TimeSlice()
-        aside = many(store, prefix, self._matcher)
+        in_thread = many(store, prefix, self._matcher)
         while True:
             if time_slice.over:
                 await time_slice.pause()
@@ -358,7 +358,7 @@ class WatchStream:
             try:
                 args: Any = (prefix, start, items, revision, self._matcher)
                 size = underway.page_bytes
-                if aside:
+                if in_thread:
                     async with collecting:
                         page = await asyncio.to_thread(store.range, *args, max_bytes=size)
                 else:

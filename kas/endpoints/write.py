@@ -148,11 +148,11 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
         req.warn(text)
     shown = rec if served.native else await served.converted_one(rec)
     form = respond.obj
-    aside = done.large or (served.columns is not None and respond.prints_long(req, served))
-    if not aside:  # otherwise the JSON, which may have to be encoded first, is encoded in the thread pool as well
+    in_thread = done.large or (served.columns is not None and respond.prints_long(req, served))
+    if not in_thread:  # otherwise the JSON, which may have to be encoded first, is encoded in the thread pool as well
         size = len(shown.json)
-        aside = size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)
-    return await POOL.run(form, req, served, shown, status) if aside else form(req, served, shown, status)
+        in_thread = size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)
+    return await POOL.run(form, req, served, shown, status) if in_thread else form(req, served, shown, status)
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:
