@@ -24,8 +24,9 @@ _DELETE_PARAMETERS = (
 )  # fmt: skip
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _COLLECTION_PARAMETERS = tuple(sorted({*_LIST_PARAMETERS, *_DELETE_PARAMETERS} - {"allowWatchBookmarks", "watch"}))
-_DELETED_UNTOLD = {("", "namespaces")}  # upstream's storage does not declare that it returns the object (MayReturnFullObjectDeleter)
-_UNTOLD = {("log", "sinceTime")}  # a field whose type is a struct is not a parameter (AddObjectParams)
+# Resources whose storage upstream does not declare to return the deleted object (MayReturnFullObjectDeleter).
+_UNDECLARED_DELETE_RESULTS = {("", "namespaces")}
+_OMITTED_PARAMETERS = {("log", "sinceTime")}  # a field whose type is a struct is not a parameter (AddObjectParams)
 _JSON_TYPES = {"bool": "boolean", "int32": "integer", "int64": "integer"}
 _CONNECT_METHODS = {"create": "post", "delete": "delete", "get": "get", "patch": "patch", "update": "put"}
 PATCH_TYPES = (
@@ -102,12 +103,12 @@ def builtin(resource: Resource) -> ServedResource:
     for sub in resource.subresources.values():
         options = sub.query_options
         fields = [f for f in options.fields if f.name and not f.type_meta] if options else []
-        own = tuple(sorted((f.name, _JSON_TYPES.get(f.type, "string")) for f in fields if (sub.name, f.name) not in _UNTOLD))
+        own = tuple(sorted((f.name, _JSON_TYPES.get(f.type, "string")) for f in fields if (sub.name, f.name) not in _OMITTED_PARAMETERS))
         body = None if sub.connect or sub.name == "log" or sub.type is None else sub.type.name
         suffix = bool(sub.path_suffix)
         made = ServedSubresource(sub.name, sub.group, sub.version, sub.kind, sub.verbs, body, sub.connect, suffix, own)
         subresources.append(made)
-    returned = None if (resource.group, resource.resource) in _DELETED_UNTOLD else resource.delete_returns
+    returned = None if (resource.group, resource.resource) in _UNDECLARED_DELETE_RESULTS else resource.delete_returns
     return ServedResource(
         resource.group, resource.version, resource.resource, resource.kind, resource.namespaced, resource.verbs, resource.type.name,
         resource.list_type.name if resource.list_type else None, returned not in (None, "Status"), False,
