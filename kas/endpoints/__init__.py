@@ -1,4 +1,4 @@
-"""The verbs and documents of the API. Errors of the store become API errors here, in one place."""
+"""The verbs and documents of the API. Errors of the store are translated to API errors here, in one place."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, K
 from kas.types.scheme import EncodeError
 
 TOO_DEEP = "exceeded max depth"
-# What kube-apiserver hands on as it is, without a reason: "etcdserver: request is too large" is one.
+# Errors of etcd that kube-apiserver passes on unchanged, without a reason, such as "etcdserver: request is too large".
 OF_ETCD = ("etcdserver: ", "rpc error: ")
 
 
 def corrupt(e: TransformError) -> str:
-    """How upstream tells of an object that cannot be read, where ``AllowUnsafeMalformedObjectDeletion`` is on (``NewCorruptObjError``)."""
+    """Return upstream's message for an unreadable object if ``AllowUnsafeMalformedObjectDeletion`` is enabled (``NewCorruptObjError``)."""
     what = f"object not decodable revision={e.revision}" if e.revision else "data from the storage is not transformable revision=0"
     return f"StorageError: corrupt object, Code: 7, Key: {e.key}, ResourceVersion: 0, AdditionalErrorMsg: {what}: {e.why}"
 
@@ -22,13 +22,12 @@ def _unreadable(e: TransformError) -> errors.ApiError:
     if not e.sealing and features.DEFAULT.enabled("AllowUnsafeMalformedObjectDeletion"):
         return errors.internal(corrupt(e))
     if e.revision:
-        return errors.ApiError(500, "", e.why)  # upstream hands on what its decoder says as it is
+        return errors.ApiError(500, "", e.why)  # upstream passes on the decoder's message unchanged
     return errors.internal(f'unable to transform key "{e.key}": {e.why}' if e.listed else e.why)
 
 
 def translate(e: Exception) -> errors.ApiError | None:
-    """The API error of a store error, and of an object that is nested too deep, whoever writes it as JSON first; None for anything that is
-    a bug."""
+    """Return the API error for a store error, or for an object that is nested too deeply to be encoded. None means a bug."""
     if isinstance(e, EncodeError) and str(e) == TOO_DEEP:
         return errors.bad_request(TOO_DEEP)
     if not isinstance(e, StoreError):
@@ -36,7 +35,7 @@ def translate(e: Exception) -> errors.ApiError | None:
     if isinstance(e, Busy):
         return errors.too_many_requests("Too many requests, please try again later.", 1)
     if isinstance(e, Full):
-        # etcd's words, which kube-apiserver hands on as they are: no reason, 500.
+        # etcd's message, which kube-apiserver passes on unchanged: no reason, 500.
         return errors.ApiError(500, "", "etcdserver: mvcc: database space exceeded")
     if isinstance(e, Closed):
         return errors.service_unavailable("the server is shutting down")

@@ -1,4 +1,4 @@
-"""Admission as a write sees it: the chain of plug-ins, and what they are told of the request."""
+"""Admission of a request's write: the chain of plug-ins, and the attributes that they see."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from kas.request.http import Request
 
 
 class RequestAdmission(Attributes):
-    """One request's admission, and what the plug-ins are told of it; see ``kas.registry.admission``. ``kind`` is what they see: a view's
-    (Scale), not its parent's."""
+    """The admission of one request and the attributes that plug-ins see; see ``kas.registry.admission``.
+
+    ``kind`` is the kind that plug-ins see: that of a view (Scale), not that of its parent.
+    """
 
     def __init__(
         self, chain: Chain, authorizer: authz.Authorizer, req: Request, served: Any, operation: str, ctx: Context, name: str, options: Obj,
         kind: str = "",
     ) -> None:  # fmt: skip
-        # What Attributes are given, without the call: each write makes one of these.
+        # Sets the fields of Attributes without calling its constructor, because every write creates one of these.
         self.operation, self.group, self.version, self.resource = operation, served.group, served.version, served.resource
         self.subresource, self.kind, self.namespace, self.name = ctx.subresource, kind or served.kind, ctx.namespace, name
         self.obj = self.old = None
@@ -36,15 +38,15 @@ class RequestAdmission(Attributes):
             self.bodies_recorded = req.audit.level != "Metadata"
 
     def warn(self, text: str) -> None:
-        """Tell the client."""
+        """Add a warning to the response."""
         self._req.warn(text)
 
     def annotate(self, key: str, value: str) -> bool:
-        """Add to the audit event; whether this is what it says now."""
+        """Add an annotation to the audit event. Returns whether the event now has this value."""
         return self._req.annotate(key, value)
 
     def waited(self, who: str, seconds: float) -> None:
-        """Count what was not this server's time."""
+        """Account for time that the request spent waiting for another server."""
         req = self._req
         req.aside += seconds
         if req.audit is not None:
@@ -53,14 +55,14 @@ class RequestAdmission(Attributes):
             took[who] = max(before, seconds) if who == VALIDATING_WEBHOOK else before + seconds
 
     def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
-        """Run the mutating plug-ins in order; what is left of it as an awaitable when one waits."""
+        """Run the mutating plug-ins in order. Returns an awaitable for the rest if one of them waits."""
         self._about(operation, obj, old)
-        if self.forms is not None:  # of the attempt before
+        if self.forms is not None:  # left from the previous attempt
             self.forms = self.replaced = self.made = None
         return self._chain.start_mutate(self)
 
     def reinvoke(self) -> bool:
-        """Whether a plug-in has to be asked again; when not, the next attempt's mutating step starts anew."""
+        """Return whether a plug-in has to be reinvoked. If not, the mutating step of the next attempt starts anew."""
         if self.reinvocation is None:
             return False
         due = self.reinvocation.due()
@@ -71,27 +73,27 @@ class RequestAdmission(Attributes):
     def validate(
         self, operation: str, obj: Obj | None, old: Obj | None, forms: Forms | None = None, replaced: Stored | None = None
     ) -> Awaitable[None] | None:
-        """Run the validating plug-ins in order; what is left of it as an awaitable when one waits."""
+        """Run the validating plug-ins in order. Returns an awaitable for the rest if one of them waits."""
         self._about(operation, obj, old)
         if forms is not None or self.forms is not None:
             self.forms, self.replaced, self.made = forms, replaced, None
         return self._chain.start_validate(self)
 
     async def found_by_storage(self, operation: str, obj: Obj, old: Obj | None) -> list[FieldError]:
-        """What plug-ins that are part of upstream's storage say of an object that the kind's own rules refuse."""
+        """Return the errors, for an object that the kind's validation rejects, of plug-ins that are part of upstream's storage."""
         self._about(operation, obj, old)
         return await self._chain.found_by_storage(self)
 
     def _about(self, operation: str, obj: Obj | None, old: Obj | None) -> None:
         self.obj, self.old = obj, old
         if operation == CREATE and obj is not None and not self.subresource:
-            self.name = obj["metadata"].get("name", "")  # generated meanwhile
-            if self.operation != CREATE and self.options.get("kind") == "UpdateOptions":  # an update or patch that creates
+            self.name = obj["metadata"].get("name", "")  # the name may have been generated since
+            if self.operation != CREATE and self.options.get("kind") == "UpdateOptions":  # an update or patch that creates the object
                 self.options = {**self.options, "kind": "CreateOptions"}
         self.operation = operation
 
     async def authorize_create(self, name: str) -> None:
-        """403 when the user may not create an object of this name, 500 when that cannot be decided."""
+        """Raise 403 if the user may not create an object of this name, and 500 if that cannot be decided."""
         req = self._req
         question = authz.Attributes(
             req.user, "create", self.namespace, self.group, self.version, self.resource, self.subresource, name, True, req.info.path

@@ -25,8 +25,10 @@ from kas.types.unstructured import conversion_error
 
 
 class Applied:
-    """An applied configuration. It is read at once, beside the loop where it is large; what is wrong with it is said when it is used, since
-    a subresource first says that there is no object."""
+    """An applied configuration, parsed when it is constructed (in the thread pool if it is large).
+
+    A parse error is raised only when the value is used, because a missing object is reported first for a subresource.
+    """
 
     def __init__(self, req: Request, o: WriteOptions) -> None:
         self.req, self.options = req, o
@@ -36,11 +38,12 @@ class Applied:
         try:
             self._value, self._repeated = _configuration(req.body)
         except ApiError as e:
-            self._wrong = e.message  # the error leads here by its traceback, and the body would stay until somebody looks for cycles
+            # the message only: the error's traceback refers to self, and that cycle would keep the body until the next collection
+            self._wrong = e.message
 
     @property
     def value(self) -> Obj:
-        """Raises 400 for what is none."""
+        """The configuration. Raises 400 if it could not be parsed."""
         if self._wrong:
             raise errors.bad_request(self._wrong)
         return self._value
@@ -48,8 +51,10 @@ class Applied:
     def onto(
         self, served: Any, live: Obj | None, name: str, ctx: Context, check: Callable[[Obj, Obj, Obj], None] | None = None
     ) -> Obj:
-        """``live`` with the configuration applied to it, a new object where there is none. ``check`` is shown ``live``, what came of it and
-        the configuration. Raises 400, 409 and 500."""
+        """Return ``live`` with the configuration applied, or a new object if ``live`` is None.
+
+        ``check`` is called with ``live``, the merged object and the configuration. Raises 400, 409 and 500.
+        """
         o, req, value = self.options, self.req, self.value
         merged = apply(
             managedfields.schema(served, ctx), live, value, o.field_manager, now=ctx.now, subresource=ctx.subresource,
@@ -78,7 +83,7 @@ class Applied:
 
 
 class ApplyUpdate(Update):
-    """An apply patch, which creates what is not there; not through a subresource."""
+    """An apply patch. It creates a missing object, except through a subresource."""
 
     def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, o: WriteOptions) -> None:
         super().__init__(req, served, ctx, name, admission)
@@ -87,12 +92,12 @@ class ApplyUpdate(Update):
         self._applied = Applied(req, o)
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The live object, or a new one, with what was applied; 409 on conflicts with other managers."""
+        """Return the live object, or a new one, with the configuration applied. Raises 409 on conflicts with other field managers."""
         return self._applied.onto(self.served, live, self.name, self.ctx)
 
 
 def _of_merged(served: Any, merged: Obj, applied: Obj) -> Obj:
-    """The merged object as one of the kind, defaulted. Raises 500 for what fits the schema but not the type."""
+    """Decode the merged object as its kind and apply defaults. Raises 500 for a value that fits the schema but not the type."""
     if served.type.custom:
         from kas.endpoints.custom.bodies import decode_custom_merged
 
@@ -112,7 +117,7 @@ def _of_merged(served: Any, merged: Obj, applied: Obj) -> Obj:
 
 
 def _configuration(body: bytes) -> tuple[Obj, list[str]]:
-    """``_read`` of an object; null is one without anything. Raises 400."""
+    """Parse a configuration that must be an object; null counts as an empty one. Raises 400."""
     value, repeated = _read(body)
     if value is None:
         value = {}
@@ -123,7 +128,7 @@ def _configuration(body: bytes) -> tuple[Obj, list[str]]:
 
 
 def _read(body: bytes) -> tuple[Any, list[str]]:
-    """The configuration, and what strict decoding objects to. Raises 400."""
+    """Return the parsed configuration and the findings of strict decoding. Raises 400."""
     found = read_json(body)
     if found is not None:
         return found, []

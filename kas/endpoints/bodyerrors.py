@@ -1,6 +1,6 @@
-"""What is said of bodies that cannot be read, whatever kind they should be.
+"""Errors for request bodies that cannot be decoded, for any kind.
 
-The texts are apiserver's ``transformDecodeError`` and the JSON and YAML serializers'.
+The messages are those of apiserver's ``transformDecodeError`` and of the JSON and YAML serializers.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from kas.meta import errors, gojson
 from kas.types.strict import read_json
 
 JSON_ERROR_STRUCT = gojson.TYPE_META
-_QUOTED = 30  # bytes of a body
+_QUOTED = 30  # bytes of the body
 _GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
 class BodyError(errors.ApiError):
-    """The 400 of a body that cannot be read as what it should be; ``why`` is the decoder's own word."""
+    """A 400 for a body that cannot be decoded as the expected kind; ``why`` is the decoder's message alone."""
 
     __slots__ = ("why",)
 
@@ -26,7 +26,7 @@ class BodyError(errors.ApiError):
 
 
 def from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
-    """What YAML says, and what strict decoding objects to. Raises 400."""
+    """Decode YAML and return the value and the findings of strict decoding. Raises 400."""
     found = read_json(body)
     if found is not None:
         return found, []
@@ -39,7 +39,7 @@ def from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
 
 
 def check_texts(value: dict[str, Any], kind, body: bytes) -> None:
-    """apiVersion and kind are texts where they are there. Raises 400."""
+    """Raise 400 if apiVersion or kind is present but not a string."""
     for name in ("apiVersion", "kind"):
         v = value.get(name)
         if v is not None and not isinstance(v, str):
@@ -48,18 +48,18 @@ def check_texts(value: dict[str, Any], kind, body: bytes) -> None:
 
 
 def no_object(kind, value: Any, body: bytes) -> errors.ApiError:
-    """400 for a body that is JSON and no object."""
+    """Return a 400 for a body that is valid JSON but not an object."""
     why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
     return unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
 
 
 def unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
-    """400 for a body of which not even the kind could be read."""
+    """Return a 400 for a body whose kind could not be read."""
     return BodyError(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})", why)
 
 
 def summary(body: bytes) -> str:
-    """The beginning of a body as upstream quotes it: an object as text, anything else as hex."""
+    """Return the beginning of a body as upstream quotes it: a JSON object as text, anything else in hex."""
     if not body:
         return "<empty>"
     cut = body[:_QUOTED]

@@ -1,8 +1,8 @@
-"""Objects as CBOR (gate ``CBORServingAndStorage``): bodies become JSON before they are looked at, answers CBOR after they are made.
+"""CBOR for requests and responses (gate ``CBORServingAndStorage``): bodies are converted to JSON first, responses to CBOR last.
 
-So everything between knows JSON, and nothing of this runs while the gate is off. What is stored stays JSON. Connections to somebody else
-(``exec``, ``proxy``, ``log``) are left alone, and so are the documents of discovery and OpenAPI, as upstream. A refusal by a filter, which
-comes before, is JSON.
+So all code in between handles only JSON, and nothing here runs while the gate is off. Stored objects stay JSON. As upstream, connections
+to other servers (``exec``, ``proxy``, ``log``) and the documents of discovery and OpenAPI are left alone. An error of a filter, which
+runs earlier, is JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Handler = Callable[[Request], Result | None]
 
 
 def speaking(handler: Handler, restrictions: Restrictions = BUILT_IN) -> Handler:
-    """``handler``, whose answers are as ``restrictions`` says, for clients that send or take CBOR, too. None passes on, as its does."""
+    """Wrap ``handler`` for clients that send or accept CBOR. ``restrictions`` are its media types. Like it, the result may return None."""
 
     def handle(req: Request) -> Result | None:
         form = req.header(b"content-type").partition(";")[0].strip()
@@ -38,13 +38,13 @@ def speaking(handler: Handler, restrictions: Restrictions = BUILT_IN) -> Handler
             if req.incoming is not None:
                 req.incoming = _FromCBOR(req.incoming)
             _replace(req, b"content-type", _BODIES[form])
-        if not _takes(req, accept.decode("latin-1"), restrictions):
+        if not _accepts_cbor(req, accept.decode("latin-1"), restrictions):
             return handler(req)
         try:
             found = handler(req)
         except ApiError as e:
             found = respond.status(req, e)
-        return _answered(req, found) if found is not None else None
+        return _encode_response(req, found) if found is not None else None
 
     return handle
 
@@ -53,16 +53,16 @@ def _replace(req: Request, name: bytes, value: str) -> None:
     req.headers = [pair for pair in req.headers if pair[0] != name] + [(name, value.encode("latin-1"))]
 
 
-def _takes(req: Request, accept: str, restrictions: Restrictions) -> bool:
-    """Whether the answer is to be CBOR; the request then asks for JSON of the same form, uncompressed."""
+def _accepts_cbor(req: Request, accept: str, restrictions: Restrictions) -> bool:
+    """Return whether the response is to be CBOR. If so, the request is changed to ask for uncompressed JSON of the same form."""
     for clause in parse_accept(accept):
-        asked = clause
+        as_json = clause
         is_cbor = f"{clause.type}/{clause.sub}" == CBOR
         if is_cbor and clause.params.get("as") == respond.TABLE:
-            continue  # columns are for people
+            continue  # Tables are for people
         if is_cbor:
-            asked = Clause("application", "json", clause.q, clause.params)
-        text = ";".join((f"{asked.type}/{asked.sub}", *(f"{k}={v}" for k, v in asked.params.items())))
+            as_json = Clause("application", "json", clause.q, clause.params)
+        text = ";".join((f"{as_json.type}/{as_json.sub}", *(f"{k}={v}" for k, v in as_json.params.items())))
         try:
             negotiate(text, restrictions)
         except ApiError:
@@ -75,13 +75,13 @@ def _takes(req: Request, accept: str, restrictions: Restrictions) -> bool:
 
 
 class _FromCBOR:
-    """A body on its way, as JSON once it is whole."""
+    """A body that is converted to JSON once it is complete."""
 
     def __init__(self, incoming: Incoming) -> None:
         self._incoming, self.length = incoming, incoming.length
 
     async def read(self, user: Any) -> bytes:
-        """As ``Incoming.read``; raises ApiError 400 for what is no CBOR."""
+        """Like ``Incoming.read``. Raises ApiError 400 for invalid CBOR."""
         body = await self._incoming.read(user)
         if not body:
             return body
@@ -96,11 +96,11 @@ class _FromCBOR:
         return text
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """As it comes: whoever takes pieces hands them on."""
+        """Return the pieces unconverted: callers that stream the body forward it."""
         return self._incoming.pieces()
 
 
-async def _answered(req: Request, found: Response | Awaitable[Response]) -> Response:
+async def _encode_response(req: Request, found: Response | Awaitable[Response]) -> Response:
     try:
         resp = found if isinstance(found, Response) else await found
     except ApiError as e:
@@ -122,7 +122,7 @@ async def _encoded(body: bytes) -> bytes:
 
 
 def _decode(body: bytes) -> bytes:
-    return orjson.dumps(cbor.decode(body, MAX_BODY_BYTES // 2))  # JSON has two bytes for each value, itself and what comes behind it
+    return orjson.dumps(cbor.decode(body, MAX_BODY_BYTES // 2))  # JSON has at least two bytes for each value: the value and a separator
 
 
 def _encode(text: bytes) -> bytes:
@@ -130,7 +130,7 @@ def _encode(text: bytes) -> bytes:
 
 
 def _events(stream: Stream) -> Stream:
-    """A watch: each line of JSON one data item."""
+    """Convert a watch: each line of JSON becomes one data item."""
 
     async def run(write: Write) -> None:
         rest = b""
@@ -146,7 +146,7 @@ def _events(stream: Stream) -> Stream:
 
 
 def _whole(stream: Stream) -> Stream:
-    """A list that comes in pieces: CBOR says at its beginning how many items there are."""
+    """Convert a list that is sent in pieces, as a whole: CBOR starts with the number of items."""
 
     async def run(write: Write) -> None:
         pieces: list[bytes] = []

@@ -1,6 +1,6 @@
 """Request bodies: from bytes in any media type to a checked, defaulted object of the served version.
 
-The texts of refusals are apiserver's ``transformDecodeError`` and the JSON, YAML and protobuf serializers'.
+Error messages follow apiserver's ``transformDecodeError`` and the JSON, YAML and protobuf serializers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from kas.types.scheme import (
 )
 from kas.types.strict import duplicates, warning_texts
 
-# Structs of an object: three megabytes hold more only where they say next to nothing.
+# Limit on the number of structs in an object. A body of three megabytes has more only if they are nearly empty.
 MOST_PARTS = 100_000
 _TYPE_META = {"kind": "kind", "apiversion": "apiVersion"}
 _LENGTHS = frozenset(map(len, _TYPE_META))
 EXTENSIONS_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
-_ANY_VERSION = frozenset({"CreateOptions", "UpdateOptions"})  # known to the scheme of options in every version
+_ANY_VERSION = frozenset({"CreateOptions", "UpdateOptions"})  # registered in every version of the options' scheme
 _OTHER_OPTIONS = frozenset({"GetOptions", "ListOptions", "PatchOptions"})
 OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
@@ -43,11 +43,14 @@ def decode_body(
     req: Request, kind, *, field_validation: str = "", allow_empty: bool = False, any_version: bool = False,
     type_of: Callable[[str], TypeDesc] | None = None,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """The body as an object of ``kind`` (a scheme Kind), constant and computed defaults applied.
+    """Return the body as an object of ``kind`` (a scheme Kind), with constant and computed defaults applied.
 
-    ``field_validation`` is fieldValidation: Strict refuses unknown and duplicate fields, Warn (and "") warns, Ignore is silent. With
-    ``any_version`` the body may say it is of any group and version. ``type_of`` gives the types of a custom resource's other versions.
-    None for an empty body where that is allowed. Raises 400 (``BodyError``) and 415.
+    - ``field_validation`` is fieldValidation: Strict rejects unknown and duplicate fields, Warn (and "") adds warnings, Ignore accepts
+      them.
+    - With ``any_version`` the body may declare any group and version.
+    - ``type_of`` returns the types of a custom resource's other versions.
+
+    Returns None for an empty body if ``allow_empty``. Raises 400 (``BodyError``) and 415.
     """
     body = req.body
     if allow_empty and not body:
@@ -64,13 +67,13 @@ def decode_body(
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:
         value, findings = from_yaml(kind, body)
-        text = write_json(value)  # from here on YAML is JSON with sorted keys and with Go's spelling of numbers
+        text = write_json(value)  # from here on YAML is JSON with sorted keys and Go's formatting of numbers
         return _typed(req, gojson.loads(text), kind, field_validation, findings, body, text, any_version, yaml=True)
-    if len(body) >= LARGE and body.count(b"{") > 3 * MOST_PARTS:  # some may stand in texts
+    if len(body) >= LARGE and body.count(b"{") > 3 * MOST_PARTS:  # the factor allows for braces in strings
         raise errors.request_entity_too_large(f"limit is {MOST_PARTS} parts of an object")
     obj = decode_plain(kind.type, body)
     if obj is not None:
-        # No unknown and no repeated fields: field_validation has nothing to say.
+        # It has no unknown and no duplicate fields, so field_validation does not matter.
         check_type_meta(obj, kind, body, any_version)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         _complete(req, kind, obj)
@@ -92,7 +95,7 @@ def _typed(
     req: Request, value: Any, kind, field_validation: str, findings: list[str], body: bytes, text: bytes, any_version: bool,
     yaml: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """A parsed body as an object of ``kind``; ``text`` is the body as JSON. A null leaves everything as it is in Go: unset."""
+    """Return a parsed body as an object of ``kind``; ``text`` is the body as JSON. As in Go, null leaves every field unset."""
     if value is None:
         value = {}
     if not isinstance(value, dict):
@@ -107,7 +110,7 @@ def _typed(
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     if field_validation != "Ignore":
         if unknown or findings:
-            # Both sorts, in the order of the document. What a YAML decoder objects to comes first.
+            # Unknown and duplicate fields in document order. The findings of the YAML decoder come first.
             if not yaml:
                 unknown = strict_fields(text, kind.type)
             else:
@@ -124,7 +127,7 @@ def _typed(
 
 
 def _type_meta(value: dict[str, Any]) -> dict[str, Any]:
-    """What a body says of its type: read apart from all else, and there Go takes a name in any case."""
+    """Return the type meta of a body. It is read separately from the object, and there Go matches field names case-insensitively."""
     out = {}
     for key, said in value.items():
         name = _TYPE_META.get(key.casefold()) if len(key) in _LENGTHS else None
@@ -134,8 +137,10 @@ def _type_meta(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def bound_parts(obj: dict[str, Any]) -> None:
-    """Raises 413 for an object of more than ``MOST_PARTS`` structs, which are two bytes each on the wire and a kilobyte with their defaults
-    and what is found wrong in them."""
+    """Raise 413 if an object has more than ``MOST_PARTS`` structs.
+
+    A struct can be two bytes in the request and a kilobyte once it has defaults and validation errors.
+    """
     left, waiting = MOST_PARTS, [iter((obj,))]
     while waiting:
         for item in waiting[-1]:
@@ -153,19 +158,19 @@ def bound_parts(obj: dict[str, Any]) -> None:
 
 
 def _complete(req: Request, kind, obj: dict[str, Any]) -> None:
-    """Defaults, and the audit event is told."""
+    """Apply defaults and pass the object to the audit event."""
     if len(req.body) >= LARGE:
         bound_parts(obj)
     try:
         apply_defaults(kind, obj)
-    except DecodeError as e:  # annotations that are fields in other versions may not convert
+    except DecodeError as e:  # annotations that hold fields of other versions may fail to convert
         raise _cannot(kind.kind, kind.version, kind.kind, str(e)) from None
     if req.audit is not None:
         req.audit.decoded(kind.type, kind.kind, kind.api_version, obj)
 
 
 def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool = False) -> tuple[str, str]:
-    """kind and apiVersion of a value, the expected ones where it names none. Raises 400 when they are others."""
+    """Return a body's kind and apiVersion; missing ones default to the expected. Raises 400 if they differ."""
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
     if given_kind == kind.kind and given_version == kind.api_version:
         return given_kind, given_version
@@ -180,10 +185,10 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool 
 
 
 def another_kind(given_kind: str, given_version: str, kind) -> str:
-    """Why an object that says it is ``given_kind`` cannot become one of ``kind``; "" when it is the kind, in any version."""
+    """Return why an object of ``given_kind`` cannot be converted to ``kind``, or "" if it is the same kind in any version."""
     group, _, version = given_version.rpartition("/")
-    options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
-    extensions = kind.group == "apiextensions.k8s.io"  # read with a scheme that knows no other group
+    options = kind.group == "meta.k8s.io"  # decoded with a scheme that has only options
+    extensions = kind.group == "apiextensions.k8s.io"  # decoded with a scheme that has only this group
     if options and (given_kind in _ANY_VERSION or (given_kind in _OTHER_OPTIONS and given_version == kind.api_version)):
         return f"converting (v1.{given_kind}) to (v1.{kind.kind}): unknown conversion"
     if options or find_builtin_kind(group, version, given_kind) is None or (extensions and group != kind.group):

@@ -1,8 +1,8 @@
-"""``/debug/``: profiles of the worker that answers, and the verbosity of all. Off unless ``--profiling``, or on the socket of
-``--debug-socket-path``.
+"""``/debug/``: profiles of the worker that responds, and the log verbosity of all workers.
 
-``/debug/pprof/profile?seconds=N`` samples the loop's thread and answers collapsed stacks (flamegraph.pl, speedscope read
-them); ``/debug/pprof/threads`` shows every thread, ``/debug/pprof/heap`` the store's and the interpreter's numbers.
+Served only with ``--profiling``, or on the socket of ``--debug-socket-path``. ``/debug/pprof/profile?seconds=N`` samples the event loop's
+thread and returns collapsed stacks (as read by flamegraph.pl and speedscope). ``/debug/pprof/threads`` shows every thread, and
+``/debug/pprof/heap`` the statistics of the store and the interpreter.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ INTERVAL_S = 0.005
 
 
 class Statistics(Protocol):
-    """What of the store is shown."""
+    """The part of the store that is shown."""
 
     def statistics(self) -> dict[str, Any]:
-        """Of the store (see ``kas.store``)."""
+        """Return the store's statistics (see ``kas.store``)."""
         ...
 
 
 class Debug:
-    """``worker`` is the number of this one; ``verbosity`` where workers tell each other of it."""
+    """Serves ``/debug/``. ``worker`` is this worker's number; ``verbosity`` is the file by which workers share the log verbosity."""
 
     def __init__(self, worker: int, watches: Watches, store: Statistics, verbosity: Path) -> None:
         self._worker, self._watches, self._store = worker, watches, store
         self.flags = DebugFlags(verbosity)
 
     def install(self, mux: Mux) -> None:
-        """Serve everything below /debug/."""
+        """Register everything below /debug/."""
         self.flags.install(mux)
         mux.exact("/debug/pprof", lambda req: moved(req, "/debug/pprof/"))
         mux.exact("/debug/pprof/", lambda req: text(200, "profile\nthreads\nheap\n"))
@@ -59,7 +59,7 @@ class Debug:
         mux.exact("/debug/pprof/heap", self.heap)
 
     def profile(self, req: Request) -> Response:
-        """Sample this worker's loop for ``seconds``, 5 when the query names none, and answer with stacks and how often each was seen."""
+        """Sample this worker's event loop for ``seconds`` (default 5). Returns stacks with the number of samples of each."""
         asked = req.params.get("seconds")
         seconds = min(MAX_SECONDS, (decimal(asked) if asked.isascii() and asked.isdigit() else 0) or DEFAULT_SECONDS)
 
@@ -75,7 +75,7 @@ class Debug:
         return Response(200, [(b"content-type", b"text/plain; charset=utf-8")], stream=stream)
 
     def heap(self, req: Request) -> Response:
-        """What this worker holds, as JSON: memory, garbage collector, watches, store."""
+        """Return this worker's memory, garbage collector, watches and store statistics, as JSON."""
         value = {
             "worker": self._worker, "maxrss_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "gc": gc.get_stats(),
             "objects": len(gc.get_objects()), "watches": len(self._watches.open), "store": self._store.statistics(),
@@ -84,21 +84,23 @@ class Debug:
 
 
 class DebugFlags:
-    """``/debug/flags/v``: what is PUT there is the verbosity from then on (apiserver's ``routes/flags.go``), of every worker. ``path`` is
-    where they tell each other: each looks there now and then (``follow``), and when it starts."""
+    """``/debug/flags/v``: a PUT sets the log verbosity of every worker (apiserver's ``routes/flags.go``).
+
+    The workers share it in the file ``path``, which each reads periodically (``follow``) and when it starts.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._seen = path, b""
 
     def install(self, mux: Mux) -> None:
-        """Serve everything below /debug/flags/."""
+        """Register everything below /debug/flags/."""
         for path in ("/debug/flags", "/debug/flags/"):
             mux.exact(path, lambda req: text(200, "v\n"))
         mux.exact("/debug/flags/v", self._v)
 
     def follow(self) -> None:
-        """Do as a worker was told; this one or another."""
-        with contextlib.suppress(FileNotFoundError):  # nobody was told anything
+        """Apply the verbosity that was set through this or another worker."""
+        with contextlib.suppress(FileNotFoundError):  # never set
             if (told := self._path.read_bytes()) != self._seen:
                 set_verbosity(int(told))
                 self._seen = told
@@ -112,7 +114,7 @@ class DebugFlags:
             return _plain(400, f"strconv.ParseUint: parsing {go_quote(value)}: invalid syntax")
         if int(value) >= 1 << 32:
             return _plain(400, f"strconv.ParseUint: parsing {go_quote(value)}: value out of range")
-        if int(value) >= 1 << 31:  # which is read twice
+        if int(value) >= 1 << 31:  # upstream parses the value a second time, as a signed integer
             why = f"strconv.ParseInt: parsing {go_quote(value)}: value out of range"
             return _plain(400, f"failed set klog.logging.verbosity {value}: {why}")
         new = self._path.with_suffix(".new")

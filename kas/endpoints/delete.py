@@ -15,7 +15,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.listpages import Listing, many, room
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
-from kas.endpoints.postfilter import LONG_QUERY, asked_of, sifted
+from kas.endpoints.postfilter import LONG_QUERY, parse_list_query, sifted
 from kas.endpoints.read import fresh, limit_of, no_such_revision, position
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, answer
@@ -32,23 +32,23 @@ from kas.store import PAGE_BYTES, Compacted, FutureRevision, Record
 from kas.types.scheme import builtin_kind
 
 OPTIONS = builtin_kind("meta.k8s.io", "v1", "DeleteOptions")
-PAGE = 500  # objects read at once by deletecollection
-# What was deleted is answered, and held until then: beyond a page only so many do that at once, by turns of clients. Beyond so many bytes
-# it is not held, but read again as it was, as any list at a revision.
+PAGE = 500  # objects that deletecollection reads at a time
+# deletecollection answers with the deleted objects and holds them until then. Only so many requests that delete more than one page run at a
+# time, with fair queueing between clients. Above HELD_BYTES the objects are not held; they are read again at the list's revision.
 EMPTIED_AT_ONCE, HELD_BYTES = 2, 8 << 20
 
 emptying = FairSemaphore(EMPTIED_AT_ONCE)
 
 
 def delete_options(req: Request) -> dict[str, Any]:
-    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415 and 422."""
+    """Return the DeleteOptions from the body, or from the query if there is no body. Raises 400, 415 and 422."""
     q = req.params
     if req.body:
         try:
-            # Clients send them under any group version they know.
+            # Clients send DeleteOptions under any group version that they know.
             options = decode_body(req, OPTIONS, field_validation="Ignore", any_version=True) or {}
         except BodyError as e:
-            raise errors.bad_request(e.why) from None  # what the decoder says, as it is
+            raise errors.bad_request(e.why) from None  # the decoder's message without a prefix
     else:
         options = {}
         if req.query:
@@ -61,7 +61,7 @@ def delete_options(req: Request) -> dict[str, Any]:
             if q.values("dryRun"):
                 options["dryRun"] = q.values("dryRun")
             preconditions = {key: value for key in ("uid", "resourceVersion") if (value := q.get(key))}
-            if preconditions:  # of a collection's objects, too, whose list has the same resourceVersion
+            if preconditions:  # they also apply to the objects of a collection, whose list takes the same resourceVersion parameter
                 options["preconditions"] = preconditions
             if unsafedelete.OPTION in q:
                 options[unsafedelete.OPTION] = q.flag(unsafedelete.OPTION)
@@ -74,23 +74,28 @@ def delete_options(req: Request) -> dict[str, Any]:
 
 
 class Deleter:
-    """Serves DELETE of objects and collections; of a collection ``at_once`` objects (1 for less) are deleted at a time
-    (``--delete-collection-workers``)."""
+    """Serves DELETE of objects and collections.
+
+    ``at_once`` is the number of objects of a collection that are deleted concurrently (``--delete-collection-workers``); values below 1
+    count as 1.
+    """
 
     def __init__(self, writer: Writer, at_once: int = 1) -> None:
         self.writer, self.at_once = writer, at_once
 
     @staticmethod
     async def options(req: Request, served: Served) -> dict[str, Any]:
-        """The DeleteOptions of body and query; what the kind warns about is added to the answer. Raises ApiError for wrong ones."""
+        """Return the DeleteOptions of body and query, and add the kind's warnings to the response. Raises ApiError for invalid options."""
         options = await step(respond.long_to_read(req), delete_options, req)
         for text in served.registry.strategy.warnings_on_delete(options):
             req.warn(text)
         return options
 
     async def delete(self, req: Request, served: Served, namespace: str, name: str) -> Response:
-        """Serve DELETE of one object: 200 with a Status, or with the object while it is not gone or where the kind says so; 202 where
-        orphanDependents is false and it is not gone.
+        """Serve DELETE of one object.
+
+        Answers 200 with a Status if the object is gone, and with the object if it still exists or if the kind always returns it. Answers
+        202 if orphanDependents is false and the object still exists.
         """
         respond.media(req)
         options = await self.options(req, served)
@@ -101,26 +106,29 @@ class Deleter:
         deletion = self.step(req, served, ctx, name, options, name)
         rec = await deletion.run()
         if not deletion.gone or served.record.delete_returns == "object":
-            # 202 only where the client said orphanDependents=false and the object is still there.
+            # 202 only if the client sent orphanDependents=false and the object still exists
             return await answer(req, served, deletion, rec, 202 if not deletion.gone and options.get("orphanDependents") is False else 200)
         details: dict[str, Any] = {"name": name}
         if served.group:
             details["group"] = served.group
         details["kind"] = served.resource
-        stored = not isinstance(rec, Decoded)  # of a dry run
+        stored = not isinstance(rec, Decoded)  # the result of a dry run is decoded already
         if uid := (await step(stored and len(rec.json) >= LARGE, served.object, rec))["metadata"].get("uid"):
             details["uid"] = uid
         return respond.success(req, details)
 
-    def step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], asked: str = "") -> Delete:
-        """``asked`` is the name in the URL, which is all that admission knows of names."""
-        return Delete(served.registry, ctx, name, options, served, self.writer.asked(req, served, DELETE, ctx, asked, options))
+    def step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], url_name: str = "") -> Delete:
+        """Return the delete step. ``url_name`` is the name in the URL, the only name that admission sees; "" for a collection."""
+        return Delete(served.registry, ctx, name, options, served, self.writer.admission_of(req, served, DELETE, ctx, url_name, options))
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
-        """Serve DELETE of what a list would show; what is gone already is no error. Answers with that list. After a refusal no other delete
-        is begun, and the refusal is answered once those under way have ended."""
+        """Serve DELETE of the objects that a list would return, and answer with that list.
+
+        Objects that are gone already are not an error. After an error no further delete starts; the error is answered once the deletes in
+        progress have ended.
+        """
         m = respond.media(req)
-        o, matcher, sieve = await step(len(req.query) >= LONG_QUERY, asked_of, req, served)
+        o, matcher, sieve = await step(len(req.query) >= LONG_QUERY, parse_list_query, req, served)
         options = await self.options(req, served)
         if options.get(unsafedelete.OPTION):
             raise unsafedelete.not_of_collections()
@@ -129,25 +137,26 @@ class Deleter:
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve, o.shards)
-        aside = many(registry.store, q.prefix, matcher)
+        in_thread = many(registry.store, q.prefix, matcher)
         counted.LISTS.inc((served.group, served.resource))
         left, size, named = q.limit, 0, revision
 
         async def read_at(at: int) -> Any:
             args: Any = (q.prefix, start, left or PAGE, at, q.matcher, bool(left))
-            if aside:
+            if in_thread:
                 return await asyncio.to_thread(registry.pages.range, *args, max_bytes=PAGE_BYTES)
             return registry.pages.range(*args, max_bytes=PAGE_BYTES)
 
         async def read() -> Any:
-            """A page."""
+            """Return the next page."""
             try:
                 try:
                     return await read_at(revision)
                 except Compacted:
                     if named or not revision:
                         raise
-                    # The first page was of now, and in a full store its deletes took the room of the history: the rest is of now, too.
+                    # The first page was read at the latest revision, and its deletes forced a full store to compact its history. The rest
+                    # is read at the latest revision, too.
                     return await read_at(0)
             except (Compacted, FutureRevision) as e:
                 raise no_such_revision(e, served, namespace, o, start) from None
@@ -156,7 +165,7 @@ class Deleter:
         async with contextlib.AsyncExitStack() as place:
             while True:
                 page = await (read() if sieve is None else sifted(q, sieve, start, revision))
-                # Before they go: what cannot be shown is not deleted.
+                # Before the deletes: objects that cannot be converted must not be deleted.
                 shown = await served.converted(page.records) if sieve is None else page.shown
                 before, size = size, size + sum(map(len, page.records))
                 left -= len(page.records) if q.limit else 0
@@ -173,22 +182,23 @@ class Deleter:
             if m.convert is not None and m.convert.kind == respond.PARTIAL:
                 raise respond.no_list_as_one(served)
             if size > HELD_BYTES and sieve is None:
-                await room.enter(req.user.name if req.user else "", 0)  # it is too late for a refusal
+                # the objects are deleted already: wait for memory instead of rejecting the request at once
+                await room.enter(req.user.name if req.user else "", 0)
                 try:
                     return await awaited(listing.answer(q._replace(revision=revision)))
-                except Compacted:  # as above: they are gone, and what they were is, too
+                except Compacted:  # as above: the deleted objects have been compacted
                     return respond.success(req)
             meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
             return await step(size >= LARGE or respond.long_to_write(m, size), listing.encode, q, meta, done)
 
     async def _each(self, req: Request, served: Served, records: Sequence[Record], options: dict[str, Any]) -> None:
-        """Deletes the objects, begun in their order. Several are under way at once: they share commits, and each waits for its own."""
+        """Delete the objects, started in order. Several run concurrently so that they share commits; each waits for its own."""
         todo, time_slice, refused = iter(records), TimeSlice(), False
 
         async def work() -> None:
             nonlocal refused
             for rec in todo:
-                if time_slice.over:  # a dry run waits for nothing
+                if time_slice.over:  # a dry run never waits, so it has to yield
                     await time_slice.pause()
                 if refused:
                     return

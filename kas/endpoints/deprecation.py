@@ -1,4 +1,4 @@
-"""What clients and the audit log are told of the use of a deprecated version (``metrics.MonitorRequest``, ``WithWarnings``)."""
+"""Warnings and audit annotations for the use of a deprecated API version (``metrics.MonitorRequest``, ``WithWarnings``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEPRECATED, REMOVED_RELEASE = "k8s.io/deprecated", "k8s.io/removed-release"
 
 
 class Deprecation:
-    """``warning`` is for the client; ``removed`` names the release without the version, "" where none is known."""
+    """A deprecated version. ``warning`` is for the client; ``removed`` is the release that removes it, or "" if unknown."""
 
     __slots__ = ("_removed", "warning")
 
@@ -17,7 +17,7 @@ class Deprecation:
         self.warning, self._removed = warning, removed
 
     def tell(self, req: Request) -> None:
-        """The client and the audit log."""
+        """Warn the client and annotate the audit event."""
         req.warn(self.warning)
         req.annotate(DEPRECATED, "true")
         if self._removed:
@@ -25,6 +25,6 @@ class Deprecation:
 
 
 def of_kind(group: str, version: str, kind: str) -> Deprecation | None:
-    """Of a built-in kind; None of one that is not deprecated."""
+    """Return the deprecation of a built-in kind, or None if it is not deprecated."""
     warning = deprecated.WARNINGS.get(key := (group, version, kind))
     return Deprecation(warning, deprecated.REMOVED.get(key, "")) if warning else None

@@ -1,8 +1,8 @@
-"""Discovery documents: which groups, versions and resources this server has.
+"""Discovery documents: the groups, versions and resources of this server.
 
-Pure functions over ``Version`` records; the caller collects them (built-in kinds, custom resources, API services), encodes
-the dicts and answers. Nothing here is cached: a server keeps the encoded answers until its set of versions changes.
-Source of the behaviour: apiserver ``endpoints/discovery`` and ``endpoints/discovery/aggregated``, KEP-3352.
+Pure functions over ``Version`` records. The caller collects the records (built-in kinds, custom resources, API services), encodes the
+dicts and responds. Nothing is cached here; the server caches the encoded documents until its versions change. Source of the behaviour:
+apiserver ``endpoints/discovery`` and ``endpoints/discovery/aggregated``, KEP-3352.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from kas.apiextensions.definition import Definition
     from kas.types.scheme import Group, Resource
 
-AGGREGATED = "v2"  # v2beta1 is served no longer
-# What upstream's controllers give a custom resource's group and versions.
+AGGREGATED = "v2"  # v2beta1 is no longer served
+# The priorities that upstream's controllers give to a custom resource's group and versions.
 CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
-_FIRST = 20001  # upstream allows group priorities up to one less
+_FIRST = 20001  # upstream's maximum group priority is one less
 
 
 class Version(NamedTuple):
-    """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
+    """One served group version. ``resources`` are APIResource dicts in display order, subresources included.
 
-    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``discovered``,
-    when it is not None, are the resources as APIGroupDiscoveryList has them, of a version that another server answers.
-    ``custom`` versions are those of definitions. Not ``answered`` are those in groups of Kubernetes' own: aggregated discovery shows them,
-    and their objects are not served.
+    - The priorities are those of an APIService; higher comes first.
+    - ``freshness`` is "Stale" while a version's resources are unknown.
+    - ``discovered``, if not None, are the resources in APIGroupDiscoveryList form, of a version that another server serves.
+    - ``custom`` versions are those of CustomResourceDefinitions.
+    - Versions that are not ``answered`` are custom ones in Kubernetes' own groups: aggregated discovery shows them, but their objects are
+      not served.
     """
 
     group: str
@@ -47,7 +49,7 @@ class Version(NamedTuple):
 
     @property
     def group_version(self) -> str:
-        """``group/version``; the version alone in the core group."""
+        """``group/version``, or only the version for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -63,7 +65,7 @@ def api_resource(
     categories: Sequence[str] = (),
     storage_version_hash: str | None = None,
 ) -> dict[str, Any]:
-    """A metav1.APIResource. ``group_version`` is given only when the kind lives in another one than the resource."""
+    """Return a metav1.APIResource. ``group_version`` is given only if the kind belongs to another one than the resource."""
     out: dict[str, Any] = {"name": name, "singularName": singular, "namespaced": namespaced}
     if group_version is not None:
         out["group"], out["version"] = group_version
@@ -78,7 +80,7 @@ def api_resource(
 
 
 def describe(resource: Resource) -> list[dict[str, Any]]:
-    """The APIResources of a built-in resource: itself, then its subresources."""
+    """Return the APIResources of a built-in resource: the resource, then its subresources."""
     out = [
         api_resource(
             resource.resource,
@@ -102,22 +104,22 @@ def describe(resource: Resource) -> list[dict[str, Any]]:
 
 
 def builtin_versions(resources: Iterable[Resource], groups: Mapping[str, Group]) -> list[Version]:
-    """The versions of ``resources`` (those that are enabled), with the priorities of ``groups`` (the scheme's)."""
+    """Return the versions of the enabled ``resources``, with the priorities from the scheme's ``groups``."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for resource in resources:
         found.setdefault((resource.group, resource.version), []).extend(describe(resource))
     out = []
     for (name, version), shown in found.items():
-        # apiregistration.k8s.io has no APIService of its own and always comes first.
+        # apiregistration.k8s.io has no APIService and always comes first.
         priority = groups[name].group_priority_minimum or _FIRST
         out.append(Version(name, version, tuple(shown), priority, groups[name].version_priority.get(version, 1)))
     return out
 
 
 def by_group(versions: Iterable[Version], by_service: bool = False) -> dict[str, list[Version]]:
-    """Versions of each group in the order clients shall see and prefer them; the core group is among them.
+    """Return the versions of each group in the order of preference, the core group included.
 
-    Among groups of one priority the name of the group decides; ``by_service`` that of the APIService which gave it the priority.
+    Groups of equal priority are sorted by group name, or with ``by_service`` by the name of the APIService that has the priority.
     """
     groups: dict[str, list[Version]] = {}
     for v in versions:
@@ -130,7 +132,7 @@ def by_group(versions: Iterable[Version], by_service: bool = False) -> dict[str,
 
 
 def api_versions(versions: Iterable[Version], server_address: str) -> dict[str, Any]:
-    """``/api``: the versions of the core group and where clients of any address reach the server."""
+    """Return the document of ``/api``: the core versions, and the server's address for clients of any address."""
     return {
         "kind": "APIVersions",
         "versions": [v.version for v in by_group(versions).get("", ())],
@@ -144,19 +146,19 @@ def _group(name: str, found: Sequence[Version]) -> dict[str, Any]:
 
 
 def group_list(versions: Iterable[Version]) -> dict[str, Any]:
-    """``/apis``: every group but the core one."""
+    """Return the document of ``/apis``: every group but the core one."""
     groups = [_group(name, found) for name, found in by_group(versions, by_service=True).items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def group(grouped: Mapping[str, Sequence[Version]], name: str) -> dict[str, Any] | None:
-    """``/apis/<name>``, None when no version of the group is among those that ``by_group`` gave."""
+    """Return the document of ``/apis/<name>``, or None if ``grouped`` (from ``by_group``) has no version of the group."""
     found = grouped.get(name)
     return {"kind": "APIGroup", "apiVersion": "v1"} | _group(name, found) if found and name else None
 
 
 def resource_list(version: Version) -> dict[str, Any]:
-    """``/api/<version>`` and ``/apis/<group>/<version>``; only the latter names its apiVersion, as upstream."""
+    """Return the document of ``/api/<version>`` or ``/apis/<group>/<version>``. As upstream, only the latter has an apiVersion."""
     head = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if version.group else {})
     return head | {"groupVersion": version.group_version, "resources": list(version.resources)}
 
@@ -166,8 +168,10 @@ def _response_kind(resource: dict[str, Any], home: tuple[str, str]) -> dict[str,
 
 
 def aggregated_resources(resources: Iterable[dict[str, Any]], home: tuple[str, str] = ("", "")) -> list[dict[str, Any]]:
-    """APIResources as aggregated discovery has them: each with its subresources. ``home`` is the group version that kinds are said to be
-    of when they do not say it; of its own kinds a built-in group does not say where they are."""
+    """Return APIResources in the form of aggregated discovery, each with its subresources.
+
+    ``home`` is the group version of kinds that do not name one. Built-in groups leave it empty for their own kinds.
+    """
     parents: dict[str, dict[str, Any]] = {}
     for r in resources:
         name, _, sub = r["name"].partition("/")
@@ -189,7 +193,7 @@ def aggregated_resources(resources: Iterable[dict[str, Any]], home: tuple[str, s
 
 
 def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
-    """All groups (``core`` False, ``/apis``) or the core group (``/api``) in one APIGroupDiscoveryList."""
+    """Return all groups (``core`` False, ``/apis``) or the core group (``/api``) as one APIGroupDiscoveryList."""
     items = []
     for name, found in by_group(versions).items():
         if bool(name) == core:
@@ -204,27 +208,29 @@ def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
 
 
 def etag(body: bytes) -> str:
-    """The strong entity tag of an encoded document, quotes included, as it stands in ``ETag`` and ``If-None-Match``."""
+    """Return the strong entity tag of an encoded document with its quotes, as in ``ETag`` and ``If-None-Match``."""
     return f'"{hashlib.sha512(body).hexdigest().upper()}"'
 
 
 def paths(versions: Iterable[Version]) -> list[str]:
-    """The discovery paths of these versions, for the index at ``/``."""
+    """Return the discovery paths of the versions, for the index at ``/``."""
     out = {"/apis", "/apis/"}
     for v in versions:
         out |= {f"/apis/{v.group}", f"/apis/{v.group}/{v.version}"} if v.group else {"/api", f"/api/{v.version}"}
     return sorted(out)
 
 
-# The order upstream's own handler for custom resources names them in.
+# In the order of upstream's handler for custom resources.
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-# A terminating definition still has objects changed whose finalizers go, but does not say so.
+# Objects of a terminating definition can still be updated, to remove their finalizers, but discovery does not show that.
 _TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 
 
 def custom_resources(d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The versions in which a definition is served, each with its resources, none unless it is established. Versions that have the same
-    subresources share them, as there may be thousands."""
+    """Return the served versions of a definition with their resources; none unless it is established.
+
+    Versions with the same subresources share the list, because there may be thousands.
+    """
     if not d.is_true("Established"):
         return []
     digest = hashlib.sha256(f"{d.group}/{d.stored.name}/{d.names['kind']}".encode()).digest()
@@ -257,14 +263,16 @@ def _custom_resources(d: Definition, digest: str, status: bool, scale: bool) -> 
     return out
 
 
-Told = Callable[["Definition"], list[tuple[str, list[dict[str, Any]]]]]
+Resources = Callable[["Definition"], list[tuple[str, list[dict[str, Any]]]]]
 
 
-def custom_versions(definitions: Iterable[Definition], answered: bool = True, told: Told = custom_resources) -> list[Version]:
-    """The group versions of established CustomResourceDefinitions, their resources sorted by name. ``told`` says of each what
-    ``custom_resources`` does."""
+def custom_versions(definitions: Iterable[Definition], answered: bool = True, resources_of: Resources = custom_resources) -> list[Version]:
+    """Return the group versions of established CustomResourceDefinitions, with resources sorted by name.
+
+    ``resources_of`` returns the ``custom_resources`` of a definition.
+    """
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for d in sorted(definitions, key=lambda d: d.name):
-        for version, shown in told(d):
+        for version, shown in resources_of(d):
             found.setdefault((d.group, version), []).extend(shown)
     return [Version(group, version, tuple(shown), custom=True, answered=answered) for (group, version), shown in found.items()]

@@ -1,6 +1,6 @@
-"""The documents beside the REST resources: discovery, OpenAPI, version, index, OIDC keys, Swagger UI.
+"""The documents besides REST resources: discovery, OpenAPI, version, index, OIDC keys and Swagger UI.
 
-Encoded once for a set of served versions and kept; ``Documents.refresh`` forgets them when the set changes.
+They are encoded once for a set of served versions and cached; ``Documents.refresh`` drops them when the set changes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
 DISCOVERY_KIND = f";g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList"
 BUILD_DATE = "1970-01-01T00:00:00Z"
 YEAR_S = 365 * 86400
-TOLD = ((b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff"))  # of Go's http.Error
-Shaped = tuple[respond.Headers, bytes]  # a body as it is sent, and the headers that say how
-MANY = 500  # names in a document, or versions in all there are: it is made beside the loop from there on, and kept as it is sent
-UNPACKED_BYTES, PACKED_BYTES = 256 << 10, 16 << 10  # of a document at a time, for who takes no gzip
+ERROR_HEADERS = ((b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff"))  # the headers of Go's http.Error
+Shaped = tuple[respond.Headers, bytes]  # an encoded body, and its headers about the encoding
+# Above this number of names in a document, or of versions in all, a document is built in a thread and cached in its encoded form.
+MANY = 500
+UNPACKED_BYTES, PACKED_BYTES = 256 << 10, 16 << 10  # bytes of a document to decompress at a time, for clients that do not accept gzip
 
 
 def version_info() -> dict[str, str]:
-    """``version.Info`` as ``/version`` and ``--version=raw`` show it."""
+    """Return ``version.Info`` as shown by ``/version`` and ``--version=raw``."""
     import platform
 
     major, minor, _ = KUBERNETES_VERSION.split(".")
@@ -52,32 +53,37 @@ def version_info() -> dict[str, str]:
 
 
 class Aggregation(Protocol):
-    """What other servers answer, as far as documents show it. The OpenAPI documents are asked for while something is (``active``)."""
+    """What other API servers serve, for the documents. The OpenAPI methods are called only while ``active``."""
 
     @property
     def active(self) -> bool:
-        """Whether anything is answered elsewhere."""
+        """Whether anything is served by other servers."""
 
     def listed(self, local: Sequence[Version]) -> Sequence[Version]:
-        """The versions that ``/apis`` names, given those that are served here."""
+        """Return the versions for ``/apis``, given those that are served here."""
 
     def discovered(self, local: Sequence[Version], with_peers: bool = True) -> Sequence[Version]:
-        """The versions that aggregated discovery shows."""
+        """Return the versions for aggregated discovery."""
 
     def openapi_v2(self, content_type: str) -> Awaitable[Any]:
-        """The one document of all."""
+        """Return the aggregated OpenAPI v2 document."""
 
     def openapi_v3_index(self) -> Awaitable[Any]:
-        """The index of all."""
+        """Return the aggregated OpenAPI v3 index."""
 
     def openapi_v3(self, path: str, req: Request) -> Result | None:
-        """The document of another server, None when this one has it or nobody."""
+        """Return the document of another server, or None if the path belongs to this server or to none."""
 
 
 class Documents:
-    """``versions()`` gives what is to be shown now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
-    ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve; ``builtin_groups`` are
-    Kubernetes' own, served or not."""
+    """The documents of one server.
+
+    - ``versions()`` returns the versions to show now.
+    - ``make_openapi(before)`` returns their OpenAPI, which may reuse parts of the previous one.
+    - ``oidc`` returns the two documents of the token issuer.
+    - ``aggregation`` adds what other servers serve.
+    - ``builtin_groups`` are Kubernetes' own groups, served or not.
+    """
 
     def __init__(
         self,
@@ -92,24 +98,25 @@ class Documents:
         self._aggregation, self._builtin_groups = aggregation, builtin_groups
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
-        self._building, self._shaping = asyncio.Semaphore(1), asyncio.Semaphore(1)  # of OpenAPI, and of discovery in other forms
+        # one build at a time, of OpenAPI and of other encodings of discovery
+        self._building, self._shaping = asyncio.Semaphore(1), asyncio.Semaphore(1)
         self._openapi_before: Any = None
         self.index_paths: Callable[[], list[str]] = list
-        # Where other API servers are asked what they serve: aggregated discovery of this one alone, or of all, and whether it was kept.
+        # With peer API servers: counts requests for aggregated discovery. Arguments: whether without peers, and whether it was cached.
         self.counts: Callable[[bool, bool], None] | None = None
 
     def refresh(self) -> None:
-        """Forget every document: what is served has changed."""
+        """Drop every cached document, because the served versions have changed."""
         self.refresh_discovery()
         if self._openapi is not None:
             self._openapi_before, self._openapi = self._openapi, None
 
     def refresh_discovery(self) -> None:
-        """Forget what discovery shows, and no more."""
-        self._cache = {}  # what is being made of the old one must not be found in the new one
+        """Drop only the cached discovery documents."""
+        self._cache = {}  # a new dict, so that a document that is still being built for the old versions is not found in it
 
     def install(self, mux: Mux, swagger: bool) -> None:
-        """Serve discovery, versions, OpenAPI, OIDC keys and the index, with ``swagger`` the page that shows it."""
+        """Register the paths of discovery, version, OpenAPI, OIDC keys, the index and, with ``swagger``, Swagger UI."""
         for path in ("/api", "/api/"):
             mux.exact(path, self.api)
         for path in ("/apis", "/apis/"):
@@ -134,41 +141,44 @@ class Documents:
     # --- discovery
 
     def _versions(self) -> Sequence[Version]:
-        found: Sequence[Version] = self._kept("versions", lambda: [v for v in self._shown() if v.answered])
+        found: Sequence[Version] = self._cached("versions", lambda: [v for v in self._discovered() if v.answered])
         return found
 
-    def _shown(self) -> Sequence[Version]:
-        """What aggregated discovery shows of this server: beside what is served, what is defined in groups of Kubernetes' own."""
-        found: Sequence[Version] = self._kept("shown", self._list_versions)
+    def _discovered(self) -> Sequence[Version]:
+        """Return this server's versions for aggregated discovery.
+
+        These are the served ones, and those of custom resources that are defined, but not served, in Kubernetes' own groups.
+        """
+        found: Sequence[Version] = self._cached("shown", self._list_versions)
         served = {(v.group, v.version) for v in found if v.answered}
         return [v for v in found if v.answered or (v.group, v.version) not in served]
 
     def serves(self, group: str, version: str, resource: str) -> bool:
-        """Whether a resource is among what is served here."""
-        known: set[tuple[str, str, str]] = self._kept(
+        """Return whether the resource is served here."""
+        known: set[tuple[str, str, str]] = self._cached(
             "resources", lambda: {(v.group, v.version, r["name"]) for v in self._versions() for r in v.resources}
         )
         return (group, version, resource) in known
 
-    def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
 
     def _dict(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._kept(key, make)
+        found: dict[str, Any] | None = self._cached(key, make)
         return found
 
     def api(self, req: Request) -> Result:
-        """Serve /api: the core versions, or aggregated discovery (KEP-3352) where the client takes it."""
+        """Serve /api: the core versions, or aggregated discovery (KEP-3352) if the client accepts it."""
         return self._root(req, True)
 
     def apis(self, req: Request) -> Result:
-        """Serve /apis: the groups, or aggregated discovery (KEP-3352) where the client takes it."""
+        """Serve /apis: the groups, or aggregated discovery (KEP-3352) if the client accepts it."""
         return self._root(req, False)
 
     def _root(self, req: Request, core: bool) -> Result:
-        if core:  # /apis and its groups are beside the router, and answer whatever the method
+        if core:  # /apis and its groups bypass upstream's router and answer any method
             _get_only(req)
             check_accept(req, READ_TYPES)
         form = _aggregated_form(req.header(b"accept"))
@@ -179,14 +189,14 @@ class Documents:
         return self._plain(req, "apis", self._dict("apis", lambda: discovery.group_list(self._aggregation.listed(self._versions()))))
 
     def _aggregated(self, req: Request, core: bool, form: str) -> Result:
-        """The APIGroupDiscoveryList in the media type ``form``; the entity tag of all its forms is that of its JSON."""
-        alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
+        """Return the APIGroupDiscoveryList in the media type ``form``. The ETag of every form is that of the JSON."""
+        alone = "profile=nopeer" in req.header(b"accept")  # sent by the cluster's other API servers
         key, cache = ("aggregated", core, alone), self._cache
         if self.counts is not None:
             self.counts(alone, key in cache)
         if key in cache:
-            return self._told(req, key, form, cache[key])
-        shown = self._aggregation.discovered(self._shown(), not alone)
+            return self._aggregated_response(req, key, form, cache[key])
+        shown = self._aggregation.discovered(self._discovered(), not alone)
 
         def made() -> tuple[bytes, bytes]:
             body = write_json(discovery.aggregated(shown, core=core)) + b"\n"
@@ -195,18 +205,18 @@ class Documents:
         if len(shown) <= MANY:
             counted.AGGREGATIONS.inc()
             cache[key] = made()
-            return self._told(req, key, form, cache[key])
-        return self._told_later(req, key, form, made)
+            return self._aggregated_response(req, key, form, cache[key])
+        return self._build_aggregated(req, key, form, made)
 
-    async def _told_later(self, req: Request, key: Any, form: str, make: Callable[[], tuple[bytes, bytes]]) -> Response:
+    async def _build_aggregated(self, req: Request, key: Any, form: str, make: Callable[[], tuple[bytes, bytes]]) -> Response:
         cache = self._cache
-        async with self._shaping:  # whoever came meanwhile finds it made
+        async with self._shaping:  # concurrent requests wait and then find it cached
             if key not in cache:
                 counted.AGGREGATIONS.inc()
                 cache[key] = await asyncio.to_thread(make)
-        return await awaited(self._told(req, key, form, cache[key]))
+        return await awaited(self._aggregated_response(req, key, form, cache[key]))
 
-    def _told(self, req: Request, key: Any, form: str, made: tuple[bytes, bytes]) -> Result:
+    def _aggregated_response(self, req: Request, key: Any, form: str, made: tuple[bytes, bytes]) -> Result:
         body, tag = made
         headers = [(b"content-type", (form + DISCOVERY_KIND).encode()), (b"etag", tag), (b"vary", b"Accept")]
         if req.header(b"if-none-match") == tag.decode():
@@ -215,19 +225,19 @@ class Documents:
         zips = respond.compresses(req)
         if form == respond.JSON and not pretty and not zips:
             return Response(200, headers, body)
-        return self._shaped(headers, (*key, form, pretty, zips), lambda: _zipped(_reformed(body, form, pretty), zips))
+        return self._cached_response(headers, (*key, form, pretty, zips), lambda: _compressed(_reencoded(body, form, pretty), zips))
 
-    def _shaped(self, headers: respond.Headers, key: Any, make: Callable[[], Shaped]) -> Result:
-        """An answer that is kept under ``key``, and made beside the loop: to write YAML takes a millisecond a kilobyte."""
+    def _cached_response(self, headers: respond.Headers, key: Any, make: Callable[[], Shaped]) -> Result:
+        """Return a response that is cached under ``key`` and built in a thread: encoding YAML takes a millisecond per kilobyte."""
         cache = self._cache
         if key in cache:
-            return _of_shape(headers, cache[key])
+            return _response_of(headers, cache[key])
 
         async def made() -> Response:
-            async with self._shaping:  # whoever came meanwhile finds it made
+            async with self._shaping:  # concurrent requests wait and then find it cached
                 if key not in cache:
                     cache[key] = await asyncio.to_thread(make)
-            return _of_shape(headers, cache[key])
+            return _response_of(headers, cache[key])
 
         return made()
 
@@ -242,27 +252,27 @@ class Documents:
                 return envelope("v1", kind, encode_protobuf(type_, value))
             if accepted == respond.YAML:
                 return respond.to_yaml(value)
-            body = encode_json(type_, value)  # not all of them say an apiVersion
+            body = encode_json(type_, value)  # not all of them have an apiVersion
             return respond.pretty_json(body) if pretty else body + b"\n"
 
-        if accepted != respond.YAML and not self._kept(("large", key), lambda: _names(value) > MANY):
+        if accepted != respond.YAML and not self._cached(("large", key), lambda: _names(value) > MANY):
             return respond.finish(req, 200, accepted, made())
         zips = respond.compresses(req)
         headers = respond.finish(req, 200, accepted, b"").headers
-        return self._shaped(headers, (accepted, pretty, key, zips), lambda: _zipped(made(), zips))
+        return self._cached_response(headers, (accepted, pretty, key, zips), lambda: _compressed(made(), zips))
 
     def group_or_version(self, req: Request) -> Result | None:
-        """``/apis/<group>``, ``/apis/<group>/<version>``, ``/api/<version>``; upstream answers a missing version with a Status."""
+        """Serve ``/apis/<group>``, ``/apis/<group>/<version>`` and ``/api/<version>``. As upstream, a missing version is a Status."""
         parts = req.path.strip("/").split("/")
         if parts[0] == "api" and len(parts) >= 2:
             return self._version(req, "", parts[1], len(parts) == 2)
         if parts[0] != "apis" or len(parts) < 2:
             return None
-        groups: dict[str, list[Version]] = self._kept(
+        groups: dict[str, list[Version]] = self._cached(
             "groups", lambda: discovery.by_group(self._aggregation.listed(self._versions()))
         )  # fmt: skip
         if parts[1] not in groups:
-            return None  # nothing is kept under names that clients made up
+            return None  # names invented by clients are not cached
         key = "group", parts[1]
         group = self._dict(key, lambda: discovery.group(groups, parts[1]))
         if group is None:
@@ -270,20 +280,20 @@ class Documents:
         if len(parts) == 2:
             return self._plain(req, key, group)
         if parts[1] not in self._builtin_groups and (parts[1], parts[2]) not in self._by_name():
-            return None  # an APIService names it, and nobody serves it
+            return None  # an APIService declares it, but no server serves it
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
     def _by_name(self) -> dict[tuple[str, str], Version]:
-        found: dict[tuple[str, str], Version] = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
+        found: dict[tuple[str, str], Version] = self._cached("by name", lambda: {(v.group, v.version): v for v in self._versions()})
         return found
 
     def _version(self, req: Request, group: str, version: str, whole: bool) -> Result:
         found = self._by_name().get((group, version)) if whole else None
         if found is None:
-            if group in self._kept("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
+            if group in self._cached("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
                 return not_found()
             raise generic_not_found()
-        if not found.custom:  # those of definitions have no router before them
+        if not found.custom:  # versions of custom resources bypass upstream's router
             _get_only(req)
             check_accept(req, READ_TYPES)
         key = "resources", group, version
@@ -293,31 +303,31 @@ class Documents:
 
     @property
     def openapi(self) -> Any:
-        """The OpenAPI documents of what is served now, made when they are first asked for."""
+        """The OpenAPI documents of the served versions, built on first use."""
         if self._openapi is None:
             self._openapi = self._make_openapi(self._openapi_before)
             self._openapi_before = None
         return self._openapi
 
     def openapi_v2(self, req: Request) -> Result:
-        """Serve /openapi/v2: one document of everything, definitions included, which is built beside the loop."""
+        """Serve /openapi/v2: one document of everything, custom resources included, built in a thread."""
         kind = _spec_type(req, "v2")
         if kind is None:
             return Response(406, [])
         if self._aggregation.active:
-            return _later(req, self._aggregation.openapi_v2(kind))
+            return _await_document(req, self._aggregation.openapi_v2(kind))
         found = self.openapi.known_v2(kind)
         return _document(req, found) if found is not None else self._built_v2(req, kind)
 
     async def _built_v2(self, req: Request, kind: str) -> Response:
         openapi = self.openapi
-        async with self._building:  # whoever came meanwhile finds it built
+        async with self._building:  # concurrent requests wait and then find it cached
             return _document(req, openapi.known_v2(kind) or await asyncio.to_thread(openapi.v2, kind))
 
     def openapi_v3_index(self, req: Request) -> Result:
         """Serve /openapi/v3: each group version with the address of its document."""
         if self._aggregation.active:
-            return _later(req, self._aggregation.openapi_v3_index())
+            return _await_document(req, self._aggregation.openapi_v3_index())
         found = self.openapi.known_v3_index()
         return _document(req, found) if found is not None else self._built_v3_index(req)
 
@@ -327,8 +337,10 @@ class Documents:
             return _document(req, openapi.known_v3_index() or await asyncio.to_thread(openapi.v3_index))
 
     def openapi_v3(self, req: Request) -> Result:
-        """Serve the document of one group version, built beside the loop; under its digest it may be cached forever, under another one 301
-        leads there."""
+        """Serve the document of one group version, built in a thread.
+
+        At the address with its current digest it may be cached forever; another digest is redirected there with 301.
+        """
         path = req.path[len("/openapi/v3/") :].strip("/")
         if not path:
             return self.openapi_v3_index(req)
@@ -360,7 +372,7 @@ class Documents:
         return Response(200, [(b"content-type", b"application/json")], orjson.dumps(version_info(), option=orjson.OPT_INDENT_2))
 
     def index(self, req: Request) -> Response:
-        """Serve the paths there are, as JSON."""
+        """Serve the list of paths, as JSON."""
         value = {"paths": self.index_paths()}
         return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
@@ -376,7 +388,7 @@ class Documents:
 
 
 def _aggregated_form(accept: str) -> str:
-    """The media type in which the client takes an APIGroupDiscoveryList before the plain document, "" where it does not."""
+    """Return the media type in which the client prefers an APIGroupDiscoveryList to the plain document, or ""."""
     if "APIGroupDiscoveryList" not in accept:
         return ""
     for clause in parse_accept(accept):
@@ -389,8 +401,8 @@ def _aggregated_form(accept: str) -> str:
     return ""
 
 
-def _reformed(body: bytes, form: str, pretty: bool) -> bytes:
-    """An APIGroupDiscoveryList in JSON as YAML or protobuf, or for people."""
+def _reencoded(body: bytes, form: str, pretty: bool) -> bytes:
+    """Convert an APIGroupDiscoveryList in JSON to YAML, protobuf or indented JSON."""
     if form == respond.JSON:
         return respond.pretty_json(body) if pretty else body
     value = orjson.loads(body)
@@ -402,21 +414,23 @@ def _reformed(body: bytes, form: str, pretty: bool) -> bytes:
 
 
 def _get_only(req: Request) -> None:
-    """What upstream's router serves knows no HEAD."""
+    """Raise 405 for any method but GET: upstream's router does not serve HEAD here."""
     if req.method != "GET":
         raise method_not_allowed()
 
 
 def _spec_type(req: Request, version: str) -> str | None:
-    """The content type to answer with, None for 406."""
+    """Return the content type of the response, or None for 406."""
     from kas.endpoints import openapi
 
     return openapi.negotiate(req.header(b"accept"), version)
 
 
 async def made_v3(req: Request, digest: str, address: str, build: Callable[[str], Any]) -> Response:
-    """A v3 document that ``build`` makes for a content type (None: it has no such form), at ``address``, which ends with its ``digest``:
-    301 leads there from another."""
+    """Serve a v3 document that ``build`` builds for a content type; it returns None for an unsupported one.
+
+    ``address`` ends with the document's ``digest``. A request with another digest is redirected there with 301.
+    """
     asked = req.params.get("hash")
     if asked and asked != digest:
         return moved(req, address)
@@ -427,15 +441,15 @@ async def made_v3(req: Request, digest: str, address: str, build: Callable[[str]
     return _addressed(req, found, asked) if found is not None else Response(406, [])
 
 
-async def _later(req: Request, document: Awaitable[Any]) -> Response:
+async def _await_document(req: Request, document: Awaitable[Any]) -> Response:
     return _document(req, await document)
 
 
 def _addressed(req: Request, d: Any, digest: str) -> Response:
     resp = _document(req, d)
     if digest and resp.status != 416:
-        # Addressed by its digest it never changes; the cache-control filter leaves a header that is set. What says "not modified" says so
-        # again: a cache takes these headers over.
+        # Addressed by its digest, the document never changes. The cache-control filter keeps a header that is set. A 304 repeats it,
+        # because caches take its headers over.
         until = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + YEAR_S))
         resp.headers += [(b"cache-control", b"public, immutable"), (b"expires", until.encode())]
     return resp
@@ -443,15 +457,15 @@ def _addressed(req: Request, d: Any, digest: str) -> Response:
 
 def _document(req: Request, d: Any) -> Response:
     headers = [(b"content-type", d.content_type.encode()), (b"etag", d.etag.encode()), (b"vary", b"Accept-Encoding"), (b"vary", b"Accept")]
-    if _known(req.header(b"if-none-match"), d.etag):
+    if _etag_matches(req.header(b"if-none-match"), d.etag):
         return Response(304, headers)
     headers.append((b"accept-ranges", b"bytes"))
     try:
-        part = ranges.asked(req.header(b"range"), req.header(b"if-range"), d.etag, d.size)
+        part = ranges.requested_part(req.header(b"range"), req.header(b"if-range"), d.etag, d.size)
     except ranges.RangeError as e:
         told = [] if e.overlaps else [(b"content-range", b"bytes */%d" % d.size)]
-        return Response(416, [*told, *TOLD], f"{e}\n".encode())
-    if part is not None:  # of what is not compressed, whatever the client takes
+        return Response(416, [*told, *ERROR_HEADERS], f"{e}\n".encode())
+    if part is not None:  # a range of the uncompressed document, whatever encodings the client accepts
         headers += [(b"content-range", part.content_range.encode()), (b"content-length", b"%d" % part.length)]
         return Response(206, headers, stream=partial(_unpacked_part, req, b"" if req.method == "HEAD" else d.gzipped, part))
     if takes_gzip(req.header(b"accept-encoding")):
@@ -467,8 +481,8 @@ async def _unpacked_part(req: Request, gzipped: bytes, part: ranges.Part, write:
 
 
 async def _unpacked(req: Request, gzipped: bytes, write: Write) -> None:
-    """Writes what was compressed as it is unpacked: nobody holds all of it, and unpacking holds up nobody."""
-    import zlib  # as for gzip
+    """Decompress ``gzipped`` while writing it, so that the document is never held whole and the event loop is not blocked."""
+    import zlib  # imported late, like gzip
 
     unpack, piece = zlib.decompressobj(31), b""
     try:
@@ -482,37 +496,40 @@ async def _unpacked(req: Request, gzipped: bytes, write: Write) -> None:
                     piece, packed = unpack.decompress(packed or unpack.unconsumed_tail, UNPACKED_BYTES), b""
             await taken(write, piece + unpack.flush())
     except TimeoutError:
-        # The head has left: the connection ends without the answer's end.
+        # The headers have been sent: abort the connection, so that the client sees a truncated response.
         raise timeout(f"{req.path}: the answer was not taken in time", 0) from None
 
 
 def _names(document: dict[str, Any]) -> int:
-    """How many groups, versions and resources it names."""
+    """Return the number of groups, versions and resources that a document names."""
     lists = [v for v in document.values() if isinstance(v, list)]
     return sum(len(v) + sum(len(one.get("versions") or ()) for one in v if isinstance(one, dict)) for v in lists)
 
 
-def _known(tags: str, tag: str) -> bool:
-    """Whether an If-None-Match names ``tag``, as RFC 9110 (13.1.2) and so Go's file server compare: among others, as ``*``, or weakened by
-    a proxy that compressed what it handed on."""
+def _etag_matches(tags: str, tag: str) -> bool:
+    """Return whether an If-None-Match header matches ``tag``.
+
+    Compares as RFC 9110 (13.1.2), and so Go's file server, does: in a list, as ``*``, or weakened by a proxy that compressed the
+    response.
+    """
     return any(each.strip().removeprefix("W/") in (tag, "*") for each in tags.split(","))
 
 
-def _zipped(body: bytes, zips: bool) -> Shaped:
+def _compressed(body: bytes, zips: bool) -> Shaped:
     if not zips or len(body) <= respond.GZIP_FROM_BYTES:
         return [], body
-    import gzip  # with what inflates; what is asked for most is kept as it is sent
+    import gzip  # this also loads the decompressor; the most requested documents are cached compressed
 
     return [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")], gzip.compress(body, 1)
 
 
-def _of_shape(headers: respond.Headers, shaped: Shaped) -> Response:
+def _response_of(headers: respond.Headers, shaped: Shaped) -> Response:
     more, body = shaped
     return Response(200, [*headers, *more], body)
 
 
 def swagger_ui(req: Request) -> Response:
-    """The packaged Swagger UI."""
+    """Serve the packaged Swagger UI."""
     _get_only(req)
     from kas.endpoints.openapi import ui
 

@@ -1,4 +1,4 @@
-"""Frames of a watch: one event in one encoding. Records come in the version of the request already."""
+"""Frames of a watch: one event in one encoding. Records are already in the version of the request."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ _EVENT = {k: b"\x0a" + bytes((len(k),)) + k.encode() for k in (ADDED, MODIFIED, 
 
 
 def wrap_json(kind: str, body: bytes) -> bytes:
-    """A watch event around an object in JSON, with a line end; ``kind`` is the type of the event."""
+    """Return a watch event of type ``kind`` around an object in JSON, with a newline."""
     return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
 
 
 def wrap_protobuf(kind: str, body: bytes) -> bytes:
-    """4-byte length and a bare WatchEvent {1: type, 2: RawExtension {1: the object in its envelope}}."""
+    """Return the 4-byte length and a bare WatchEvent {1: type, 2: RawExtension {1: the object in its envelope}}."""
     raw = b"\x0a" + varint(len(body))
     event = _EVENT[kind] + b"\x12" + varint(len(raw) + len(body)) + raw
     return b"".join(((len(event) + len(body)).to_bytes(4, "big"), event, body))
 
 
 class Encoder:
-    """Frames of JSON. ``key`` names the encoding, so that streams of the same one share frames where ``shared``."""
+    """Encodes frames in JSON. ``key`` names the encoding; streams with the same key share frames if ``shared`` is true."""
 
     shared = True
     protobuf = False
-    copies = False  # whether frames are stored bytes, and cost next to nothing
-    costly = False  # whether a frame may be long work, of a small object, too
+    copies = False  # whether frames copy stored bytes and so cost next to nothing
+    costly = False  # whether a frame may be expensive even for a small object
 
     def __init__(self, served: Served) -> None:
         self._served = served
         self.key = self._where("json")
 
     def _where(self, *form: object) -> str:
-        """A text, since thousands of streams look for the frame of each event by it."""
+        """Return the key as a string: thousands of streams look up each event's frame by it."""
         return " ".join(map(str, (*self._served.identity, *form, "")))
 
     def frame(self, kind: str, rec: Shown, revision: int) -> bytes:
-        """An event about ``rec``, shown under ``revision``."""
+        """Return the frame of an event about ``rec``, with ``revision`` as its resourceVersion."""
         return self._wrap(kind, self._body(rec, revision))
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None) -> bytes:
-        """A BOOKMARK event for the revision, with these annotations."""
+        """Return a BOOKMARK event for the revision, with these annotations."""
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
         if annotations:
             meta["annotations"] = annotations
         return self._wrap(BOOKMARK, self._object({"metadata": meta}))
 
     def error(self, e: ApiError) -> bytes:
-        """An ERROR event with the error's Status."""
+        """Return an ERROR event with the error's Status."""
         status = e.status()
         if self.protobuf:
             return self._wrap(ERROR, envelope("v1", "Status", encode_protobuf(_STATUS, status)))
@@ -73,24 +73,24 @@ class Encoder:
         return rec.json_at(revision)
 
     def _object(self, value: dict[str, Any]) -> bytes:
-        """An object of which only ``value`` is said, in the form of the others."""
+        """Encode an object that has only the fields of ``value``, in this encoding."""
         s = self._served
         return encode_json(s.type, {"kind": s.kind, "apiVersion": s.api_version, **value})
 
 
 class JsonNative(Encoder):
-    """Stored bytes as they are: no decoding."""
+    """Copies the stored bytes without decoding them."""
 
     copies = True
 
     def frame(self, kind: str, rec: Shown, revision: int) -> bytes:
-        """The event of a stored record, whose bytes are copied; ``revision`` is the one it shows."""
-        assert isinstance(rec, Record)  # nothing was converted
+        """Return the frame of a stored record, whose bytes are copied, with ``revision`` as its resourceVersion."""
+        assert isinstance(rec, Record)  # the resource is native, so nothing was converted
         return frame_record(kind, rec, revision)
 
 
 class Protobuf(Encoder):
-    """Events with whole objects, as protobuf."""
+    """Encodes events with whole objects in protobuf."""
 
     protobuf = True
 
@@ -108,7 +108,7 @@ class Protobuf(Encoder):
 
 
 class Partial(Encoder):
-    """PartialObjectMetadata in JSON or protobuf."""
+    """Encodes events with PartialObjectMetadata, in JSON or protobuf."""
 
     def __init__(self, served: Served, version: str, protobuf: bool) -> None:
         super().__init__(served)
@@ -129,7 +129,7 @@ class Partial(Encoder):
 
 
 class TableRows(Encoder):
-    """One-row Tables; the first frame of a stream carries the columns, so this encoder is one stream's own."""
+    """Encodes events with one-row Tables. The first frame of a stream has the columns, so each stream needs its own encoder."""
 
     shared = False
 
@@ -158,7 +158,7 @@ def _at(served: Served, rec: Shown, revision: int) -> dict[str, Any]:
 
 
 def encoder_for(served: Served, m: respond.Media, include: str) -> Encoder:
-    """The encoder of a negotiated media type."""
+    """Return the encoder for a negotiated media type."""
     protobuf = m.accepted == PROTOBUF
     if m.convert is not None:
         if m.convert.kind == respond.TABLE:

@@ -1,6 +1,6 @@
-"""``/healthz``, ``/livez``, ``/readyz``: named checks, each addressable (apiserver's ``server/healthz``).
+"""``/healthz``, ``/livez`` and ``/readyz``: named checks, each with its own path (apiserver's ``server/healthz``).
 
-``?verbose`` lists every check, ``?exclude=name`` leaves one out; a failed check answers 500 and says which. Every result is counted for
+``?verbose`` lists every check and ``?exclude=name`` skips one. A failed check answers 500 and names it. Every result is counted for
 ``/metrics/slis``.
 """
 
@@ -21,19 +21,19 @@ from kas.request.mux import Mux
 
 log = logging.getLogger("kas.health")
 
-# A check returns "" when all is well, else the reason.
+# A check returns "" if healthy, otherwise the reason.
 Check = Callable[[], str]
 
 
 def _group(name: str) -> str:
-    """Several clusters of etcd are left out together."""
+    """Return the name under which checks of several etcd clusters are excluded together."""
     if not name.startswith("etcd-override-"):
         return ""
     return "etcd-readiness" if name.startswith("etcd-override-readiness-") else "etcd"
 
 
 class Health:
-    """``checks`` are those of each path; ``slis`` holds what ``/metrics/slis`` shows."""
+    """Serves the health checks. ``checks`` are those of each path; ``slis`` is the registry of ``/metrics/slis``."""
 
     def __init__(self, checks: dict[str, dict[str, Check]], slis: Registry) -> None:
         self.checks, self._been_ready = checks, False
@@ -44,24 +44,24 @@ class Health:
         self._total = slis.counter(
             "kubernetes_healthchecks_total", "This metric records the results of all healthcheck.", ("name", "status", "type")
         )
-        slis.own_collectors.append(self._look)
+        slis.own_collectors.append(self._set_gauges)
 
     def install(self, mux: Mux) -> None:
-        """Serve each group of checks, and each check below it."""
+        """Register each group of checks, and each check below it."""
         for name in self.checks:
             mux.exact(f"/{name}", functools.partial(self._all, name))
             mux.prefix(f"/{name}/", functools.partial(self._one, name))
 
     def paths(self) -> list[str]:
-        """The paths of all groups and checks."""
+        """Return the paths of all groups and checks."""
         return [p for name, checks in self.checks.items() for p in (f"/{name}", *(f"/{name}/{c}" for c in checks))]
 
     def been_ready(self) -> bool:
-        """Whether /readyz has passed once."""
+        """Return whether /readyz has ever passed."""
         self._been_ready = self._been_ready or not any(check() for check in self.checks["readyz"].values())
         return self._been_ready
 
-    def _look(self) -> None:
+    def _set_gauges(self) -> None:
         for group, checks in self.checks.items():
             for name, check in checks.items():
                 self._now.set((name, group), 0 if check() else 1)
@@ -80,7 +80,7 @@ class Health:
 
     def _all(self, group: str, req: Request) -> Response:
         q = req.params
-        asked = set(q.values("exclude"))  # each as it is: upstream knows no lists
+        asked = set(q.values("exclude"))  # each value as it is: upstream does not split lists
         excluded = set(asked)
         lines, failed = [], list[str]()
         for name in self.checks[group]:
@@ -96,9 +96,10 @@ class Health:
             else:
                 lines.append(f"[+]{name} ok\n")
         unknown = ",".join(map(go_quote, sorted(excluded)))
-        if excluded and self._told.one(monotonic()):  # which most answers do not say; anybody may ask, and as much as a path has room for
+        # most responses do not say so; rate-limited and shortened, because any client can cause it with any text
+        if excluded and self._told.one(monotonic()):
             log.warning("cannot exclude some health checks, no health checks are installed matching %s", shortened(unknown))
-        if failed:  # the answer does not say why: anybody may have asked
+        if failed:  # the response withholds the reason, because it may be unauthenticated
             log.info("%s check failed: %s", group, "; ".join(failed))
         elif "verbose" not in q:
             return text(200, "ok")

@@ -1,6 +1,6 @@
-"""What the health checks of a worker look at.
+"""The health checks of a worker process.
 
-kube-apiserver has more names; one stands here when there is something behind it that can be unfinished or fail.
+kube-apiserver has more checks. A name is listed here only if something behind it can be incomplete or fail.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ INFORMERS = "poststarthook/generic-apiserver-start-informers"
 DEFINITIONS = "poststarthook/crd-informer-synced"
 STORAGE = "poststarthook/storage-readiness"
 AUTOREGISTRATION = "poststarthook/kube-apiserver-autoregistration"
-# Finished when the bootstrap objects are there.
+# Complete when the bootstrap objects exist.
 WRITTEN = (
     "poststarthook/rbac/bootstrap-roles", "poststarthook/scheduling/bootstrap-system-priority-classes",
     "poststarthook/priority-and-fairness-config-producer", AUTOREGISTRATION,
 )  # fmt: skip
-# Requests for aggregated servers find their way; what those serve is known, or that it cannot be known.
+# Complete when requests for aggregated servers are routed, and when what those serve is known or known to be unavailable.
 REGISTERED, DISCOVERED = "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller"
 STEPS = (INFORMERS, DEFINITIONS, *WRITTEN, STORAGE, REGISTERED, DISCOVERED)
-# The controllers of the worker that leads, and the hooks that start them.
+# The controllers of the leading worker, and the hooks that start them.
 LOOPS = {
     "bootstrap-controller": "poststarthook/bootstrap-controller",
     "priority-and-fairness-config-consumer": "poststarthook/priority-and-fairness-config-consumer",
@@ -42,19 +42,19 @@ LOOPS = {
     "crd-conditions-controller": "poststarthook/start-apiextensions-controllers",
     "crd-finalizer": "poststarthook/start-apiextensions-controllers",
 }
-# Of the gate CoordinatedLeaderElection; on etcd with --endpoint-reconciler-type=lease; where requests are passed on to other API servers.
+# With the gate CoordinatedLeaderElection; on etcd with --endpoint-reconciler-type=lease; and with requests forwarded to peer API servers.
 ELECTION_LOOPS = {"leader-election-controller": "poststarthook/start-kube-apiserver-coordinated-leader-election-controller"}
 LEASE_LOOPS = {"kubernetes-service-endpoint-lease": LOOPS["bootstrap-controller"]}
 PEER_LOOPS = {"peer-endpoint-lease": "poststarthook/peer-endpoint-reconciler-controller"}
-# Periodic work of every worker, by its name in ``Runner``, and the hook that starts it; the last two where the flags ask for it.
+# Periodic work of every worker, by its name in ``Runner``, and the hook that starts it. The last two depend on flags.
 UPKEEP = {"discovery of backends": DISCOVERED}
 FAIRNESS_UPKEEP = {"flow control": "poststarthook/priority-and-fairness-filter"}
 RELOADING_UPKEEP = {"encryption configuration": "poststarthook/start-encryption-provider-config-automatic-reload"}
 PROXY_CERTIFICATE = "poststarthook/aggregator-reload-proxy-client-cert"
-# And of the gate StorageVersionAPI.
+# With the gate StorageVersionAPI.
 STORAGE_VERSIONS = "poststarthook/built-in-resources-storage-version-updater"
 STORAGE_LOOPS = {"built-in-resources-storage-version-updater": STORAGE_VERSIONS}
-# Names that upstream gives to parts of what one step or one loop does here.
+# Upstream's names for parts of what a single step or loop does here.
 PARTS = {
     "poststarthook/start-apiserver-admission-initializer": INFORMERS,
     "poststarthook/start-apiextensions-informers": DEFINITIONS,
@@ -64,13 +64,13 @@ PARTS = {
     "poststarthook/start-system-namespaces-controller": LOOPS["bootstrap-controller"],
     "poststarthook/start-cluster-authentication-info-controller": LOOPS["bootstrap-controller"],
     "poststarthook/start-kubernetes-service-cidr-controller": LOOPS["bootstrap-controller"],
-    # The ConfigMap that says since when. That a Secret cannot be marked as used is no reason to start the server anew.
+    # Covers the ConfigMap with the start date. That a Secret cannot be marked as used is no reason to restart the server.
     "poststarthook/start-legacy-token-tracking-controller": LOOPS["bootstrap-controller"],
 }
 
 
 class Bound(Protocol):
-    """What the flags say about hooks."""
+    """The flags that determine hooks."""
 
     enable_priority_and_fairness: bool
     encryption_provider_config: str
@@ -78,8 +78,10 @@ class Bound(Protocol):
 
 
 def loops(own: Sequence[str], gates: Collection[str], leases: bool, peers: bool) -> dict[str, str]:
-    """The controllers that have a hook, of those that run as the worker's ``own`` and by ``gates``; with ``leases`` and ``peers`` those
-    that say where this server is."""
+    """Return the controllers that have a hook: of the worker's ``own`` controllers, and those enabled by ``gates``.
+
+    ``leases`` and ``peers`` add those that publish this server's address.
+    """
     out = {name: hook for name, hook in LOOPS.items() if name in own}
     if "CoordinatedLeaderElection" in gates:
         out |= ELECTION_LOOPS
@@ -89,48 +91,56 @@ def loops(own: Sequence[str], gates: Collection[str], leases: bool, peers: bool)
 
 
 def steps(gates: Collection[str]) -> tuple[str, ...]:
-    """The steps of a start that have a hook."""
+    """Return the steps of the start that have a hook."""
     had = STEPS if "WatchCacheInitializationPostStartHook" in gates else tuple(name for name in STEPS if name != STORAGE)
     return (*had, STORAGE_VERSIONS) if "StorageVersionAPI" in gates else had
 
 
 def upkeep(o: Bound) -> dict[str, str]:
-    """The periodic work that has a hook."""
+    """Return the periodic work that has a hook."""
     reloads = o.encryption_provider_config and o.encryption_provider_config_automatic_reload
     return {**UPKEEP, **(FAIRNESS_UPKEEP if o.enable_priority_and_fairness else {}), **(RELOADING_UPKEEP if reloads else {})}
 
 
 class Getter(Protocol):
-    """What of the store the checks use (see ``kas.store``). Raises StoreError when it does not answer."""
+    """The part of the store that the checks use (see ``kas.store``). Raises StoreError if it does not respond."""
 
     def get(self, key: str) -> Any:
-        """What is stored under the key; StoreError when the store cannot be read."""
+        """Return the value of a key. Raises StoreError if the store cannot be read."""
 
     def full(self) -> str:
-        """Why writes are refused for want of room, or ""."""
+        """Return why writes are rejected for lack of space, or ""."""
 
     def lost(self) -> str:
-        """Why what is written now would be lost, or ""."""
+        """Return why new writes would be lost, or ""."""
 
 
 class Sealed(Protocol):
-    """What of encryption at rest the checks use."""
+    """The part of encryption at rest that the checks use."""
 
     @property
     def unreadable(self) -> str:
         """What in the store cannot be decrypted, or ""."""
 
     def checks(self) -> dict[str, Check]:
-        """Those of KMS plug-ins, by name."""
+        """Return the checks of KMS plug-ins, by name."""
 
 
 class HealthChecks:
-    """``behind()`` is how many revisions the worker's followers are behind the store, ``failing()`` how many of them have missed
-    something and cannot read it; ``api_services`` are the keys of the APIServices of what is served here; ``stopping()`` whether the
-    server has been told to end; ``sealed`` is encryption at rest, where there is some. ``remote`` say (given a limit in seconds) why a
-    cluster behind the store does not answer: the one that keeps most, then those of ``--etcd-servers-overrides``; ``limits_s`` are those
-    of health and of readiness. ``certificate`` says why that for aggregated servers is not the one of its files, where there is one.
-    /livez says ok to what belongs to the start until ``grace_s`` after the checks were made."""
+    """The checks of all paths.
+
+    - ``behind()``: how many revisions the worker's followers are behind the store.
+    - ``failing()``: how many of them missed events and cannot read them again.
+    - ``api_services``: the keys of the APIServices of what is served here.
+    - ``stopping()``: whether the server has been told to stop.
+    - ``sealed``: encryption at rest, if configured.
+    - ``remote``: for each etcd cluster, why it does not respond, given a limit in seconds. The main one comes first, then those of
+      ``--etcd-servers-overrides``.
+    - ``limits_s``: the limits of health and of readiness.
+    - ``certificate``: why the client certificate for aggregated servers is not that of its files, if there is one.
+
+    /livez accepts incomplete start-up steps until ``grace_s`` after this object was created.
+    """
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], failing: Callable[[], int],
@@ -145,12 +155,12 @@ class HealthChecks:
         self._grace_until, self._certificate = time.monotonic() + grace_s, certificate
 
     def paths(self) -> dict[str, dict[str, Check]]:
-        """The checks of each path, in the order in which they are listed."""
+        """Return the checks of each path, in listing order."""
         whole = {name: name for name in self._hooks.names}
         parts = {name: hook for name, hook in PARTS.items() if hook in whole}
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, hook) for name, hook in {**whole, **parts}.items()}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
-        # A plug-in that is away, or a certificate that was not taken, is no reason to start the server anew.
+        # A plug-in that does not respond, or a certificate that could not be loaded, is no reason to restart the server.
         sealed = self._sealed.checks() if self._sealed is not None else {}
         shown: dict[str, Check] = {PROXY_CERTIFICATE: self._certificate} if self._certificate is not None else {}
         health_s, ready_s = self._limits_s
@@ -171,8 +181,10 @@ class HealthChecks:
         return check() if time.monotonic() > self._grace_until else ""
 
     def storage(self, limit_s: float | None = None) -> str:
-        """Whether the store can be read, and the cluster behind it answers within ``limit_s`` (else the limit of health): why not, or
-        ""."""
+        """Return why the store cannot be read, or why its main cluster does not respond within ``limit_s``, or "".
+
+        The default limit is that of health.
+        """
         try:
             self._store.get("/registry/health")
         except StoreError as e:
@@ -180,14 +192,14 @@ class HealthChecks:
         return self._remote[0](limit_s if limit_s is not None else self._limits_s[0]) if self._remote else ""
 
     def space(self) -> str:
-        """Whether the store takes writes: why not, or "". Deletes it takes always."""
+        """Return why the store rejects writes, or "". Deletes are always accepted."""
         try:
             return self._store.full()
         except StoreError as e:
             return str(e)
 
     def informers(self) -> str:
-        """Whether the informers have seen all of the store: why not, or ""."""
+        """Return why the informers have not seen all of the store, or ""."""
         behind = self._behind()
         if behind > 0:
             return f"{behind} revisions behind the store"
@@ -196,14 +208,14 @@ class HealthChecks:
         return self._hooks.why(INFORMERS) or (self._sealed.unreadable if self._sealed is not None else "")
 
     def registered(self) -> str:
-        """Every local APIService has been stored; what becomes of them later is no matter of start-up."""
+        """Return the name of a local APIService that has not been stored yet, or "". Later changes to them do not matter."""
         while self._unregistered:
             key = self._unregistered[-1]
             try:
                 if self._store.get(key) is None:
                     return f"missing APIService: {key.rpartition('/')[2]}"
             except TransformError as e:
-                if not e.revision:  # else it is there, though nobody can read it, and what it names is served
+                if not e.revision:  # otherwise it exists but cannot be decrypted, and what it names is served
                     return str(e)
             except StoreError as e:
                 return str(e)
@@ -211,5 +223,5 @@ class HealthChecks:
         return ""
 
     def shutdown(self) -> str:
-        """Whether the process keeps running: why not, or ""."""
+        """Return why the process does not keep running, or ""."""
         return "process is shutting down" if self._stopping() else ""

@@ -1,4 +1,4 @@
-"""How many watches, objects and bytes there are, for ``/metrics``."""
+"""Gauges for ``/metrics`` of watches, stored objects, sizes and caches."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from kas.registry.registries import Registries
 from kas.store import TransformError
 from kas.store.hub import LOST
 
-# The labels of kubernetes_build_info, and what /version calls them.
+# The labels of kubernetes_build_info, and their names in /version.
 BUILD_LABELS = {
     "build_date": "buildDate", "compiler": "compiler", "git_commit": "gitCommit", "git_tree_state": "gitTreeState",
     "git_version": "gitVersion", "go_version": "goVersion", "major": "major", "minor": "minor", "platform": "platform",
 }  # fmt: skip
 
-SOONER_S = 1.0  # it is looked whether counting is due each second, and when somebody asks
-SAMPLE, SAMPLE_BYTES = 16, 1 << 20  # objects by whose sizes those of all are estimated: fewer where they are large
+SOONER_S = 1.0  # tolerance of the count interval: it is checked once a second, and on each scrape
+SAMPLE, SAMPLE_BYTES = 16, 1 << 20  # The sample of objects from which the size of all is estimated; fewer objects if they are large.
 OF_LEASES = (10, 50, 100, 500, 1000, 2500, 5000)
 
 
 @runtime_checkable
 class Leasing(Protocol):
-    """A store whose keys share leases, and that tells how many keys a lease got."""
+    """A store whose keys share leases and that reports how many keys a lease had."""
 
     lease_used_up: Callable[[int], object]
 
 
 class Inventory:
-    """``collect`` sets the gauges to what is so now. ``first`` marks the one worker that tells what is the same for all, because gauges
-    of workers are added up. Objects are counted every ``count_s`` seconds, 0: never; of what was not written to there are as many as
-    before."""
+    """Sets the gauges to the current values in ``collect``.
+
+    ``first`` marks the one worker that reports what is the same for all, because gauges of workers are summed. Objects are counted every
+    ``count_s`` seconds, never for 0. A resource without writes since the last count keeps its number.
+    """
 
     def __init__(
         self, metrics: Metrics, registries: Registries, watches: Watches, others: LongRunning, first: bool, count_s: float = 1.0,
@@ -50,8 +52,8 @@ class Inventory:
         self._count_s, self._clock, self._due, self._written, self._lost = count_s, clock, 0.0, set[str](), False
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         self._others = others
-        self._told_of = 0  # how many metrics ``registered_metrics_total`` is about
-        self._counts: dict[Of, int] = {}  # the objects of a resource, when they were counted last
+        self._registered_count = 0  # number of metrics when ``registered_metrics_total`` was last set
+        self._counts: dict[Of, int] = {}  # the objects of each resource at the last count
         gauge = metrics.gauge
         self._long = gauge(
             "apiserver_longrunning_requests",
@@ -115,14 +117,13 @@ class Inventory:
         gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
     def collect(self) -> Iterator[None]:
-        """Set the gauges of what runs for long and of caches and, in the first worker, of the store's size in bytes and the objects by
-        resource."""
+        """Set the gauges of long-running requests and caches and, in the first worker, of the store's size and the objects by resource."""
         value = self._metrics.gauge_value
         self._count_long_running()
         self._disabled.values[()] = len(self._metrics.shown.disabled & self._metrics.metrics.keys())
         self._hidden.values[()] = 0 if self._metrics.shown.hidden else len(HIDDEN)
-        if self._told_of != len(self._metrics.metrics):  # they are only added to
-            self._told_of = len(self._metrics.metrics)
+        if self._registered_count != len(self._metrics.metrics):  # metrics are only ever added
+            self._registered_count = len(self._metrics.metrics)
             self._registered.values = dict(Tally((level, deprecated_since(m.help)) for m in self._metrics.metrics.values()
                                                    if (level := level_of(m.name))))  # fmt: skip
         for cache in caches.rows():
@@ -156,7 +157,7 @@ class Inventory:
                 counts[of] = store.count(registry.root)
                 self._sizes.set(of, self._size(registry.root, counts[of]))
                 yield
-        except BaseException:  # who has asked may have left; the next one counts anew
+        except BaseException:  # the scrape may have been cancelled; the next one counts again
             self._lost, self._due = True, 0.0
             raise
         self._counts = counts
@@ -165,7 +166,7 @@ class Inventory:
         self._objects_by_name.values = {(f"{resource}.{group}" if group else resource,): n for (group, resource), n in counts.items()}
 
     def _size(self, root: str, count: int) -> int:
-        """About how many bytes so many objects have; -1 where the first of them cannot be opened."""
+        """Return the estimated bytes of ``count`` objects, or -1 if the first ones cannot be decrypted."""
         try:
             first = self._registries.store.range(root, limit=SAMPLE, max_bytes=SAMPLE_BYTES).records if count else ()
         except TransformError:
@@ -173,20 +174,20 @@ class Inventory:
         return count * sum(map(len, first)) // len(first) if first else 0
 
     def _received(self) -> dict[str, int]:
-        """How many events came from the store since the last time, by the directory of their keys."""
+        """Return the number of events from the store since the last call, by the directory of their keys."""
         received: dict[str, int] = {}
-        for part in self._registries.store.parts():  # which have no keys in common
+        for part in self._registries.store.parts():  # parts have no keys in common
             received |= part.hub.received
             part.hub.received = {}
         return received
 
     def _count_events(self, received: dict[str, int]) -> None:
-        """Every worker is sent all events, and the first one counts."""
+        """Count the events. Every worker gets all of them, so only the first one counts."""
         if not received:
             return
         by_root = {registry.root.rstrip("/"): of for of, registry in reversed(self._registries.by_resource())}
         for directory, n in received.items():
-            of = by_root.get(directory) or by_root.get(directory.rpartition("/")[0])  # keys of a namespace lie one deeper
+            of = by_root.get(directory) or by_root.get(directory.rpartition("/")[0])  # keys of namespaced objects are one level deeper
             if of is not None:
                 self._events.inc(of, n)
 

@@ -1,4 +1,4 @@
-"""How kubelets are spoken to; apart from what speaks to them, which is loaded when somebody asks for it."""
+"""The configuration for connections to kubelets. Separate from the code that uses it, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 
 class KubeletAccess(NamedTuple):
-    """How kubelets are spoken to: the API server's own certificate, the CA theirs must be of ("" believes any), and which of
-    a node's addresses is tried. ``via`` is the way to them, and to pods; None is the direct one. ``bytes_per_second`` bounds what a stream
-    to them passes in each direction; 0 is no bound."""
+    """The configuration for connections to kubelets.
+
+    It has the API server's client certificate, the CA for the kubelets' certificates ("" accepts any), and the order of a node's address
+    types. ``via`` is the tunnel to kubelets and pods, None for direct connections. ``bytes_per_second`` limits a stream in each
+    direction; 0 means no limit.
+    """
 
     address_types: Sequence[str]
     certificate: str = ""

@@ -1,8 +1,8 @@
-"""Lists as bytes: in one piece when they are small, page by page at one revision when they are not.
+"""Lists as bytes: in one piece if they are small, otherwise page by page at one revision.
 
-A page is read in a transaction of its own, so a list of any length holds about one page in memory, never blocks the loop for longer
-than one page takes, and needs no thread: reading 150 pods takes 0.2 ms. Forms whose first bytes tell their length (protobuf) or
-that are encoded as a whole (YAML, indented JSON) are collected page by page.
+Each page is read in its own transaction. A list of any length therefore holds about one page in memory, blocks the event loop for at most
+the time of one page, and needs no thread: reading 150 pods takes 0.2 ms. Encodings that start with their length (protobuf) or that are
+encoded as a whole (YAML, indented JSON) are collected page by page.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _LIST_META = builtin_type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
-    """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
+    """Answer a list. Raises ``Compacted`` and ``FutureRevision`` for the first page; a failure in a later page aborts the connection."""
     registry = q.served.registry
     counted.LISTS.inc((q.served.group, q.served.resource))
     if many(registry.store, q.prefix, q.matcher):
-        return _aside(q._replace(aside=True))
+        return _answer_in_thread(q._replace(in_thread=True))
     past = q.revision and registry.pages.revision - q.revision > WRITES_BEFORE_REST
-    return _aside(q) if past else _answer(q)
+    return _answer_in_thread(q) if past else _answer(q)
 
 
-async def _aside(q: Listing) -> Response:
-    """``answer`` at a revision from which the store has to undo much, or among many, beside the loop."""
+async def _answer_in_thread(q: Listing) -> Response:
+    """Like ``answer``, in a thread: for old revisions, where the store has to undo many writes, and for selections among many keys."""
     async with collecting:
         found = await asyncio.to_thread(_answer, q)
     return await awaited(found)
@@ -84,7 +84,7 @@ def _answer(q: Listing) -> Response | Awaitable[Response]:
 
 
 def _whole(q: Listing) -> Response | Awaitable[Response]:
-    """The answer encoded in one piece: in forms that must be, and where a conversion may fail."""
+    """Answer in one piece: for encodings that require it, and for versions whose conversion may fail."""
     items = FIRST_ITEMS
     limit = min(items, q.limit or items)
     first = q.served.registry.pages.range(q.prefix, q.start, limit, q.revision, q.matcher, counts(q), max_bytes=underway.page_bytes)
@@ -94,27 +94,27 @@ def _whole(q: Listing) -> Response | Awaitable[Response]:
 
 
 async def _sifted(q: Listing, sieve: Sieve) -> Response:
-    """The answer with what is selected once it is converted."""
+    """Answer with the objects that are selected after their conversion."""
     async with q.served.converting or collecting:
         found = await sifted(q, sieve, q.start, q.revision)
         return encode(q, list_meta(q, found), found.shown)
 
 
 def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response | Awaitable[Response]:
-    """Stored records as a list, converted first; to be awaited when that waits."""
-    aside = respond.long_to_write(q.media, size_of(records)) or (not q.served.native and large(records, q.served.converts_from))
-    if aside or respond.prints_long(q.req, q.served):
-        return _encoded_aside(q, meta, records)
+    """Return the records as a list, converted first. The result is an awaitable if that has to wait."""
+    in_thread = respond.long_to_write(q.media, size_of(records)) or (not q.served.native and large(records, q.served.converts_from))
+    if in_thread or respond.prints_long(q.req, q.served):
+        return _encode_in_pool(q, meta, records)
     found = q.served.convert(records)
-    return encode(q, meta, found) if isinstance(found, Sequence) else _encoded_later(q, meta, found)
+    return encode(q, meta, found) if isinstance(found, Sequence) else _encode_when_converted(q, meta, found)
 
 
-async def _encoded_aside(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
+async def _encode_in_pool(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
     async with q.served.converting or collecting:
         return await POOL.run(encode, q, meta, await q.served.converted(records))
 
 
-async def _encoded_later(q: Listing, meta: dict[str, Any], pending: Awaitable[Sequence[Shown]]) -> Response:
+async def _encode_when_converted(q: Listing, meta: dict[str, Any], pending: Awaitable[Sequence[Shown]]) -> Response:
     return encode(q, meta, await pending)
 
 
@@ -122,54 +122,54 @@ async def _encoded_later(q: Listing, meta: dict[str, Any], pending: Awaitable[Se
 
 
 class _Place(NamedTuple):
-    """Where a page stands in the answer, which has this metadata."""
+    """The position of a page in the answer, and the answer's metadata."""
 
     meta: dict[str, Any]
     begins: bool
     ends: bool
 
 
-# Says it of a scan's result, before or after its bytes are made.
+# Returns the position of a scan's result; called before or after the page is encoded.
 _Placing = Callable[[Any], _Place]
-# What stands before and behind the items of a list with this metadata.
+# Returns the bytes before and after the items of a list with this metadata.
 _Frame = Callable[[dict[str, Any]], tuple[bytes, bytes]]
 
 
 def _around(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes]:
-    """What stands before and behind the items of a page."""
+    """Return the bytes before and after the items of a page."""
     before, after = frame(place.meta) if place.begins or place.ends else (b"", b"")
     return before if place.begins else b"," if count else b"", after if place.ends else b""
 
 
-def _apart(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes, int]:
-    """``_around``, and how many bytes of the page's end are to be made apart: of the last one that others came before."""
+def _around_with_end(frame: _Frame, place: _Place, count: int) -> tuple[bytes, bytes, int]:
+    """Like ``_around``, with the number of bytes at the page's end to encode separately; not 0 only for the last of several pages."""
     before, after = _around(frame, place, count)
     return before, after, END_BYTES if place.ends and not place.begins else 0
 
 
-# Of a page: the bytes, or for what is large the work that makes them, to be done beside the loop.
+# A page's bytes, or for a large page the function that encodes it, to be called in the thread pool.
 _Body = bytes | Callable[[], bytes]
 
 
-def _soon(q: Listing, result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
+def _deferred(q: Listing, result: Any, make: Callable[[], bytes]) -> tuple[Any, _Body]:
     return result, make if large(result.records, q.served.converts_from) or respond.prints_long(q.req, q.served) else make()
 
 
 def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
-    """A page of whole objects."""
+    """Read a page of whole objects."""
     store, frame = q.served.registry.pages, q.served.list_frame
     if q.served.native:
-        wrap = lambda r: _apart(frame, placing(r), r.count)  # noqa: E731
+        wrap = lambda r: _around_with_end(frame, placing(r), r.count)  # noqa: E731
         result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap, max_bytes=size)
-        assert result.body is not None  # there is always JSON
+        assert result.body is not None  # stored records always have JSON
         return result, result.body
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = _around(frame, placing(result), result.count)
-    return _soon(q, result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
+    return _deferred(q, result, lambda: b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after)))
 
 
 def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
-    """A page of PartialObjectMetadata: stored metadata, cut out."""
+    """Read a page of PartialObjectMetadata, whose metadata is cut out of the stored JSON."""
     assert q.media.convert is not None
     store, version = q.served.registry.pages, q.media.convert.version
     head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
@@ -179,16 +179,16 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
     def wrap(r: Any) -> tuple[bytes, bytes, int]:
         place = placing(r)
         if place.begins and place.ends and not r.count:
-            return head + orjson.dumps(place.meta) + b',"items":null}\n', b"", 0  # a list in Go that nothing was put into
-        return _apart(frame, place, r.count)
+            return head + orjson.dumps(place.meta) + b',"items":null}\n', b"", 0  # a nil slice in Go
+        return _around_with_end(frame, place, r.count)
 
-    if q.served.native:  # a conversion may keep things in annotations
+    if q.served.native:  # only for the stored version: a conversion may keep data in annotations
         result = store.range_json(
             q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap, max_bytes=size
         )
         if result.body is not None:
             return result, result.body
-        # A record's writer did not say where the metadata ends.
+        # A record was written without the position where its metadata ends.
         revision = revision or result.revision
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after, _ = wrap(result)
@@ -199,11 +199,11 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
         items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in shown(q, result.records)]
         return b"".join((before, b",".join(items), after))
 
-    return _soon(q, result, make)
+    return _deferred(q, result, make)
 
 
 def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, _Body]:
-    """A page of a Table: the first one as it is but for its end, of the others the rows."""
+    """Read a page of a Table: the first page starts the Table, later ones have only rows."""
     result = q.served.registry.pages.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     place = placing(result)
 
@@ -212,12 +212,12 @@ def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placin
         body = encode_json(builtin_kind("meta.k8s.io", _version(q), respond.TABLE).type, table)
         if place.begins and place.ends:
             return body + b"\n"
-        # Quotes inside of strings are escaped: this is the member itself, and the last one.
+        # Quotes within strings are escaped, so this finds the member itself, which is the last one.
         rows = body.index(b'"rows":[') + 8
         cut = body[:-2] if place.begins else (b"," if result.count else b"") + body[rows:-2]
         return cut + b"]}\n" if place.ends else cut
 
-    return _soon(q, result, make)
+    return _deferred(q, result, make)
 
 
 def _version(q: Listing) -> str:
@@ -233,16 +233,16 @@ def _table(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> dict[s
     )  # fmt: skip
 
 
-# (list, start, items at most, revision, whether to count, placing, stored bytes that end it)
+# (list, start, maximum items, revision, whether to count, placing, maximum stored bytes)
 _Page = Callable[[Listing, str, int, int, bool, _Placing, int], tuple[Any, _Body]]
 
 
-def _made(page: _Page, *args: Any) -> tuple[Any, bytes]:
+def _read_and_build(page: _Page, *args: Any) -> tuple[Any, bytes]:
     result, body = page(*args)
     return result, body if isinstance(body, bytes) else body()
 
 
-def _finished(q: Listing, body: _Body) -> Response | Awaitable[Response]:
+def _single_response(q: Listing, body: _Body) -> Response | Awaitable[Response]:
     if isinstance(body, bytes):
         return respond.finish(q.req, 200, JSON, body)
     return POOL.run(lambda: respond.finish(q.req, 200, JSON, body()))
@@ -260,37 +260,37 @@ def _streamed(q: Listing, page: _Page) -> Response | Awaitable[Response]:
     if q.limit <= items:
         result, body = page(q, q.start, q.limit or items, revision, counts(q), placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
-            return _finished(q, body)
+            return _single_response(q, body)
         revision = result.revision
     if q.limit:
-        # The metadata may stand before the items: where they end must be known before they are read.
+        # The metadata may be encoded before the items, so the end of the list must be known before they are read.
         last = _last_page(q, revision)
         meta, revision = list_meta(q, last), last.revision
         result, body = page(q, q.start, min(items, q.limit), revision, False, placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
-            return _finished(q, body)
+            return _single_response(q, body)
     ahead = Ahead()
     return stream(q, _pages(q, page, result, body, meta or plain_meta(q, result.revision), ahead), ahead=ahead)
 
 
 def _last_page(q: Listing, revision: int) -> Any:
-    """The scan that ends where ``limit`` ends, with nothing of the objects but their size."""
+    """Return the result of the scan that ends at ``limit``. It reads no objects, only their sizes."""
     store, start, left = q.served.registry.pages, q.start, q.limit
     while True:
         size = min(PAGE_ITEMS, left)
-        result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, wrap=_nothing)
+        result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, wrap=_no_body)
         left -= result.count
         if not result.more or not left:
             return result
         start, revision = result.next_key, result.revision
 
 
-def _nothing(result: Any) -> None:
-    """What a scan is asked for that only has to tell sizes."""
+def _no_body(result: Any) -> None:
+    """A ``wrap`` for scans that only report sizes."""
 
 
 async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[str, Any], ahead: Ahead) -> AsyncIterator[bytes]:
-    """The pieces of the body, each read when the one before has been taken."""
+    """Yield the pieces of the body. Each page is read after the previous one has been taken."""
     store, revision, sent = q.served.registry.pages, result.revision, result.count
 
     def placing(now: Any) -> _Place:
@@ -307,11 +307,11 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[s
         args = (q, result.next_key)
         if store.revision - revision > WRITES_BEFORE_REST:
             async with collecting:
-                result, body = await asyncio.to_thread(_made, page, *args, left, revision, False, placing, REST_BYTES)
+                result, body = await asyncio.to_thread(_read_and_build, page, *args, left, revision, False, placing, REST_BYTES)
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
             made = partial(page, *args, min(items, left or items), revision, False, placing, underway.page_bytes)
-            if q.aside:
+            if q.in_thread:
                 async with collecting:
                     result, body = await asyncio.to_thread(made)
             else:
@@ -321,11 +321,11 @@ async def _pages(q: Listing, page: _Page, result: Any, body: _Body, meta: dict[s
         sent += result.count
 
 
-# --- forms that must be whole
+# --- encodings that are built as a whole
 
 
 async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
-    """The results of every page; the loop runs in between."""
+    """Yield the result of every page, and let the event loop run in between."""
     store, revision, seen = q.served.registry.pages, result.revision, 0
     while True:
         seen += result.count
@@ -338,11 +338,11 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         count = counts(q) and left <= items
         args = (q.prefix, result.next_key, min(items, left), revision, q.matcher, count)
         read = partial(store.range, *args, max_bytes=underway.page_bytes)
-        result = await asyncio.to_thread(read) if q.aside else read()
+        result = await asyncio.to_thread(read) if q.in_thread else read()
 
 
 async def _collected(q: Listing, first: Any) -> Response:
-    """YAML, indented JSON, what is converted elsewhere: encoded at once, in a thread, because that takes long."""
+    """Answer in YAML, indented JSON or a version that is converted by a webhook. Encoded in the thread pool, because that takes long."""
     records: list[Shown] = []
     async with q.served.converting or collecting:
         async for result in _all_pages(q, first):
@@ -351,17 +351,17 @@ async def _collected(q: Listing, first: Any) -> Response:
 
 
 def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
-    """Records in the version of the request as a list in any media type and form."""
+    """Return records in the version of the request as a list, in any media type and conversion."""
     req, served, m = q.req, q.served, q.media
     if m.convert is None and m.accepted == JSON:
         before, after = served.list_frame(meta)
         body = b"".join((before, b",".join([served.item(x) for x in records]), after))
         return respond.finish(req, 200, JSON, pretty_json(body) if m.pretty else body)
-    if m.convert is None and m.accepted == YAML:  # object by object: one call for all would keep the interpreter's lock
+    if m.convert is None and m.accepted == YAML:  # object by object: a single call for all would hold the GIL throughout
         value = orjson.loads(b"".join(served.list_frame(meta)))
         return respond.finish(req, 200, YAML, respond.to_yaml({**value, "items": [orjson.loads(served.item(x)) for x in records]}))
     if m.convert is None:
-        assert served.list_type is not None  # what has no protobuf was refused
+        assert served.list_type is not None  # types without protobuf were rejected before
         message = encode_protobuf(served.list_type, {"metadata": meta}) + listmessages.messages_of(served, records)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, message))
     if m.accepted == PROTOBUF and m.convert.kind == respond.PARTIAL_LIST:

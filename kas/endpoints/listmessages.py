@@ -1,4 +1,4 @@
-"""Lists as protobuf: stored messages, copied."""
+"""Lists as protobuf, from copies of stored messages."""
 
 from __future__ import annotations
 
@@ -33,36 +33,39 @@ from kas.request.http import Response
 from kas.request.negotiation import PROTOBUF
 from kas.types.scheme import encode_protobuf, protobuf_list
 
-# What stands before and behind a page, of its result and the size of its items, and how much of its end is made apart.
+# Given a result and the size of its items, returns the bytes before and after a page, and how many bytes of its end to encode separately.
 _Around = Callable[[Any, int], tuple[bytes, bytes] | tuple[bytes, bytes, int]]
 
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
-    """Stored messages, copied. The envelope tells the length of what follows, so that is looked up before the first byte leaves."""
+    """Answer with copies of stored messages.
+
+    The envelope starts with the total length, so that is computed before the first byte is sent.
+    """
 
     def around(now: Any, size: int) -> tuple[bytes, bytes]:
         return (b"", b"") if now.more and now.count != q.limit else _list_ends(q, now, size)
 
     first = q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision
     if q.served.native:
-        return _begun(q, *_messages(q, *first, counts(q), around, underway.page_bytes))
+        return _respond_or_continue(q, *_messages(q, *first, counts(q), around, underway.page_bytes))
     result = q.served.registry.pages.range(q.prefix, *first, q.matcher, counts(q), max_bytes=underway.page_bytes)
-    aside = large(result.records, q.served.converts_from)
-    return _begun_aside(q, result, around) if aside else _begun(q, result, _joined(q, result, around))
+    in_thread = large(result.records, q.served.converts_from)
+    return _join_in_pool(q, result, around) if in_thread else _respond_or_continue(q, result, _joined(q, result, around))
 
 
-def _begun(q: Listing, result: Any, body: bytes) -> Response | Awaitable[Response]:
+def _respond_or_continue(q: Listing, result: Any, body: bytes) -> Response | Awaitable[Response]:
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, PROTOBUF, body)
     return _more_messages(q, result, body)
 
 
-async def _begun_aside(q: Listing, result: Any, around: _Around) -> Response:
-    return await awaited(_begun(q, result, await POOL.run(_joined, q, result, around)))
+async def _join_in_pool(q: Listing, result: Any, around: _Around) -> Response:
+    return await awaited(_respond_or_continue(q, result, await POOL.run(_joined, q, result, around)))
 
 
 async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
-    """The answer that begins with a page: streamed when every message is stored, collected otherwise."""
+    """Answer with a list that begins with the page ``body``: streamed if every message is stored, otherwise collected."""
     left = q.limit - first.count if q.limit else 0
     rest = await asyncio.to_thread(_sizes, q, first.next_key, left, first.revision) if q.served.native else None
     if rest is None or rest.size < 0:
@@ -89,7 +92,7 @@ async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
                 return
             yield page
         if sent != size:
-            # A state from the history, transcoded, is not what had been stored: by another kas, with other codecs.
+            # A state from the history was transcoded again, and another kas with other codecs had stored it.
             raise errors.internal(f"list {q.req.path}: {sent} bytes instead of {size}")
         yield after
 
@@ -97,7 +100,7 @@ async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
 
 
 def _sizes(q: Listing, start: str, limit: int, revision: int) -> Any:
-    """A scan that tells where ``limit`` ends and how many bytes the messages have up to there, from their heads."""
+    """Return a scan that reports where ``limit`` ends and the size of the messages up to there, reading only their headers."""
     return q.served.registry.pages.range_protobuf(q.prefix, start, limit, revision, q.matcher, counts(q), wrap=lambda r: None)
 
 
@@ -112,7 +115,7 @@ async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> t
             return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, around, REST_BYTES)
     items = next_items(1, item_bytes)
     args = (q, last.next_key, min(items, left or items), last.revision, False, around, underway.page_bytes)
-    if q.aside:
+    if q.in_thread:
         async with collecting:
             return await asyncio.to_thread(_messages, *args)
     return _messages(*args)
@@ -127,7 +130,7 @@ async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
             left = q.limit - seen if q.limit else items
             count = counts(q) and left <= items
             args = (q, result.next_key, min(items, left), revision, count, _bare, underway.page_bytes)
-            result, body = await step(q.aside or not q.served.native, _messages, *args)
+            result, body = await step(q.in_thread or not q.served.native, _messages, *args)
             seen += result.count
             chunks.append(body)
         before, after = _list_ends(q, result, sum(map(len, chunks)))
@@ -143,8 +146,8 @@ async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
 
 
 def _list_ends(q: Listing, result: Any, size: int) -> tuple[bytes, bytes]:
-    """What stands before and behind ``size`` bytes of items. A list message is {1: ListMeta, 2: items…}."""
-    assert q.served.list_type is not None  # what is listed has a list type
+    """Return the bytes before and after ``size`` bytes of items. A list message is {1: ListMeta, 2: items…}."""
+    assert q.served.list_type is not None  # every resource that can be listed has a list type
     meta = encode_protobuf(q.served.list_type, {"metadata": list_meta(q, result)})
     return envelope_head(q.served.api_version, q.served.list_kind, len(meta) + size) + meta, ENVELOPE_TAIL
 
@@ -154,8 +157,7 @@ def _bare(result: Any, size: int) -> tuple[bytes, bytes]:
 
 
 def _messages(q: Listing, start: str, limit: int, revision: int, count: bool, around: _Around, max_bytes: int) -> tuple[Any, bytes]:
-    """A page of items as field 2 of a list message, between what ``around`` says of the result and their size; it ends with
-    ``max_bytes``."""
+    """Return a page of items as field 2 of a list message, between the bytes that ``around`` returns; at most about ``max_bytes``."""
     store = q.served.registry.pages
     if q.served.native:
         result = store.range_protobuf(
@@ -163,7 +165,7 @@ def _messages(q: Listing, start: str, limit: int, revision: int, count: bool, ar
         )
         if result.body is not None:
             return result, result.body
-        # One is of a kas that did not store messages, or a state from the history.
+        # Some record was written by a kas that did not store messages, or comes from the history.
         revision = revision or result.revision
     result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=max_bytes)
     return result, _joined(q, result, around)
@@ -176,5 +178,5 @@ def _joined(q: Listing, result: Any, around: _Around) -> bytes:
 
 
 def messages_of(served: Served, records: Sequence[Shown]) -> bytes:
-    """Records as field 2 of a list message."""
-    return protobuf_list(b"", [served.protobuf(rec) for rec in records])[2:]  # without the empty metadata in front
+    """Return the records as field 2 of a list message."""
+    return protobuf_list(b"", [served.protobuf(rec) for rec in records])[2:]  # without the empty metadata at the start

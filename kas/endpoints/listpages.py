@@ -1,4 +1,4 @@
-"""What the pages of a list have in common, in whatever form they leave."""
+"""What the pages of a list share, whatever their encoding: page sizes, memory accounting, ListMeta and streaming."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from kas.store import Compacted, Store, continuetoken
 if TYPE_CHECKING:
     from kas.endpoints.sharding import Shards
 
-# A page is made, handed over and encrypted while it is in a processor's cache: lists of 13 MB take 4 % less than in pages of 1 MiB. Beside
-# more than FEW answers it is as large as what a connection is given at once (``write_bytes``).
+# A page is built, written and encrypted while it is in the processor's cache: lists of 13 MB take 4 % less time than in pages of 1 MiB.
+# With more than FEW concurrent answers a page is as large as one write to a connection (``write_bytes``).
 PAGE_BYTES, PIECE_BYTES, LEAST_BYTES = 512 << 10, 256 << 10, 64 << 10
-# What all answers that are under way may hold as pages: of many each gets smaller ones.
+# Bound on the pages that all answers in progress hold together; with many answers each gets smaller pages.
 PAGES_BYTES = 32 << 20
-# What large pieces of the watches of one user may hold, for how long, and what each counts for while nothing is known of it.
+# Large pieces of one user's watches: how many bytes they may hold, for how long, and what each counts for before its size is known.
 USER_BYTES, PATIENCE_S, FIRST_BYTES = 64 << 20, 60.0, 64 << 10
-ALL_BYTES = 256 << 20  # what they hold of all users
-# Of the last page, made apart from it: more than one piece of what the HTTP server may hold of an answer (``taken``).
+ALL_BYTES = 256 << 20  # the same bound for all users together
+# The end of the last page that is encoded separately: more than one piece of what the HTTP server may hold of a response (``taken``).
 END_BYTES = 64
-FEW = 4  # answers at once, which are given as they come
-SLACK_BYTES = 16 << 10  # that a page has more than it should, for which it is not cut
-FIRST_ITEMS = 128  # nothing is known of their size yet
+FEW = 4  # concurrent answers up to which pages are written without being cut
+SLACK_BYTES = 16 << 10  # excess over the write size for which a page is not cut
+FIRST_ITEMS = 128  # the size of an item is not known yet
 PAGE_ITEMS = 512  # up to here a scan keeps the GIL
-# A page at an old revision undoes what was written since; from here on more is read at once instead of that again and again. Not all
-# of it: whoever takes the answer slowly keeps it in memory meanwhile.
+# A page at an old revision undoes all later writes. After so many writes, larger pages are read so that this is not repeated for every
+# small one. They are still bounded, because a slow client keeps its page in memory.
 WRITES_BEFORE_REST, REST_BYTES = 5000, 8 << 20
-SELECTED_FROM = 5000  # keys, from which on what is selected among them is looked for beside the loop: half a microsecond each
-COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
+SELECTED_FROM = 5000  # number of keys from which a selection among them runs in a thread; half a microsecond per key
+COLLECTED_AT_ONCE = 4  # large answers that must be complete before they can be sent
 
 collecting = FairSemaphore(COLLECTED_AT_ONCE)
 
 
 class Underway:
-    """A context manager around each answer that is sent page by page, those of lists and the first states of watches."""
+    """Counts the answers in progress that are sent page by page: lists and the initial states of watches. Used as a context manager."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -61,7 +61,7 @@ class Underway:
 
     @property
     def page_bytes(self) -> int:
-        """How much the next page may be."""
+        """The maximum size of the next page, in bytes."""
         answers = self.answers
         if answers <= FEW:
             return PAGE_BYTES
@@ -69,25 +69,28 @@ class Underway:
 
     @property
     def write_bytes(self) -> int:
-        """How much is given to a connection at once: the HTTP server below keeps some pieces of each that nobody takes, whatever their size
-        (60 lists of 20 MB: 430 MB in pieces of 1 MB, 180 in such of 256 KiB)."""
+        """The maximum size of one write to a connection, in bytes.
+
+        The HTTP server below buffers a few pieces per connection whatever their size: 60 lists of 20 MB hold 430 MB in pieces of 1 MB,
+        and 180 MB in pieces of 256 KiB.
+        """
         return (4 if self.answers <= FEW else 1) * self.page_bytes + SLACK_BYTES
 
 
 underway = Underway()
 
 
-# Where pages pass that are made on the loop, which for a Table takes some milliseconds: all of a turn together are as long as one
-# ``TimeSlice``, whoever's answers they are in.
+# Admits pages that are built on the event loop, which takes some milliseconds for a Table. All that are built in one iteration of the loop,
+# for whatever answers, share the length of one ``TimeSlice``.
 making = LoopThrottle()
 
 
 class NotTakenError(Exception):
-    """A client has not taken what it was sent."""
+    """A client did not read what was sent to it in time."""
 
 
 def _namespace(user: str) -> str:
-    """Of a service account, "" for others."""
+    """Return the namespace of a service account, "" for other users."""
     return user[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")[0] if user.startswith(SERVICE_ACCOUNT_PREFIX) else ""
 
 
@@ -100,11 +103,15 @@ def _add(counts: dict[str, int], key: str, size: int) -> None:
 
 
 class Room:
-    """What pieces of lists and large ones of watches may hold until their clients have taken them: so much of each user, who waits beyond
-    it, one stream after another, before anything is read for it. Somebody who takes nothing makes room for his own others in the end.
+    """Bounds the memory of pieces of lists and large pieces of watches until their clients have read them.
 
-    Of what all may hold nobody gets more than is left free, so that whoever comes last finds as much as each of those before him has:
-    half of it of one, a third each of two. The service accounts of a namespace count together, too, as who may make one makes hundreds."""
+    Each user has a limit. Above it, the user's streams wait in order of arrival, before anything is read from the store for them. Streams
+    of a stalled client are ended after a while, which makes room for the user's other streams.
+
+    Of the total, no user may hold more than is left free. The last user to arrive thus finds as much as each earlier one holds: half of the
+    total with one user, a third with two. The service accounts of a namespace are also counted together, because a user who can create one
+    can create hundreds.
+    """
 
     def __init__(self, most_bytes: int = USER_BYTES, patience_s: float | None = None, all_bytes: int = ALL_BYTES) -> None:
         self._most, self._own_patience_s = most_bytes, patience_s
@@ -124,22 +131,25 @@ class Room:
         return not namespace or self._by_namespace.get(namespace, 0) < self._free
 
     async def enter(self, user: str, size: int) -> None:
-        """Holds ``size`` bytes once the user holds less than he may. Raises ApiError 429 where that takes too long."""
+        """Account ``size`` bytes to the user, after waiting until the user is below the limit.
+
+        Raises ApiError 429 if that takes too long.
+        """
         if self._has_room(user):
             self.add(user, size)
             return
-        line = self._waiting.setdefault(user, OrderedDict())
-        mine = asyncio.get_running_loop().create_future()
-        line[mine] = None
+        queue = self._waiting.setdefault(user, OrderedDict())
+        waiter = asyncio.get_running_loop().create_future()
+        queue[waiter] = None
         try:
             async with asyncio.timeout(self._patience_s):
-                await mine  # as much as FIRST_BYTES is held by then
+                await waiter  # FIRST_BYTES are accounted when it is set
         except BaseException as e:
-            if mine.done() and not mine.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.add(user, -FIRST_BYTES)
             else:
-                line.pop(mine, None)
-                if not line and self._waiting.get(user) is line:
+                queue.pop(waiter, None)
+                if not queue and self._waiting.get(user) is queue:
                     del self._waiting[user]
             if isinstance(e, TimeoutError):
                 raise errors.too_many_requests("Too many requests, please try again later.", 1) from None
@@ -147,15 +157,15 @@ class Room:
         self.add(user, size - FIRST_BYTES)
 
     def check(self, user: str) -> None:
-        """Raises ApiError 429 where the user has no room, for who cannot wait."""
+        """Raise ApiError 429 if the user is at the limit; for callers that cannot wait."""
         if not self._has_room(user):
             raise errors.too_many_requests("Too many requests, please try again later.", 1)
 
     def add(self, user: str, size: int) -> None:
-        """So much more, or less, is held; who waits goes on while there is room."""
+        """Change the user's bytes by ``size``. Waiting streams continue while there is room."""
         self._count(user, size)
         if size < 0 and self._waiting:
-            self._go_on()
+            self._wake_waiting()
 
     def _count(self, user: str, size: int) -> None:
         self._free -= size
@@ -164,21 +174,21 @@ class Room:
         if namespace:
             _add(self._by_namespace, namespace, size)
 
-    def _go_on(self) -> None:
-        """Lets those go on who have room now, one of each user in turns."""
-        going = True
-        while going and self._free > 0:
-            going = False
+    def _wake_waiting(self) -> None:
+        """Wake the waiting streams that now have room, one per user in turn."""
+        woken = True
+        while woken and self._free > 0:
+            woken = False
             for user in list(self._waiting):
-                going |= self._let_in(user)
+                woken |= self._wake_first(user)
 
-    def _let_in(self, user: str) -> bool:
-        """Whether the first of this user's could go on."""
-        line = self._waiting[user]
+    def _wake_first(self, user: str) -> bool:
+        """Wake the user's first waiting stream if it has room. Returns whether it had."""
+        queue = self._waiting[user]
         found = self._has_room(user)
         if found:
-            first, _ = line.popitem(last=False)
-            if not line:
+            first, _ = queue.popitem(last=False)
+            if not queue:
                 del self._waiting[user]
             if not first.done():
                 first.set_result(None)
@@ -186,7 +196,7 @@ class Room:
         return found
 
     async def taken(self, write: Write, piece: bytes) -> None:
-        """As ``kas.request.http.taken``. Raises NotTakenError where that takes too long."""
+        """Like ``kas.request.http.taken``, but raises NotTakenError if it takes too long."""
         try:
             async with asyncio.timeout(self._patience_s):
                 await taken(write, piece)
@@ -198,7 +208,7 @@ room = Room()
 
 
 class Listing(NamedTuple):
-    """One list request: what to scan and how to answer. ``limit`` 0 is all, ``revision`` 0 is now."""
+    """One list request: what to scan and how to answer. ``limit`` 0 means all objects, ``revision`` 0 the latest."""
 
     req: Request
     served: Served
@@ -208,18 +218,18 @@ class Listing(NamedTuple):
     start: str
     limit: int
     revision: int
-    sieve: Callable[[dict[str, Any]], bool] | None = None  # what objects are selected by once they are converted
-    shards: Shards | None = None  # the shards that are asked for, which the answer repeats
-    aside: bool = False  # whether all of it is read beside the loop
+    sieve: Callable[[dict[str, Any]], bool] | None = None  # selects objects after they have been converted
+    shards: Shards | None = None  # the requested shards, which the answer repeats
+    in_thread: bool = False  # whether all pages are read in a thread
 
 
 def many(store: Store, prefix: str, matcher: Any) -> bool:
-    """Whether there is so much under a prefix that what is selected may be far apart."""
+    """Return whether a selection under the prefix may have to scan many keys."""
     return matcher is not None and store.count(prefix, SELECTED_FROM) >= SELECTED_FROM
 
 
 def plain_meta(q: Listing, revision: int) -> dict[str, Any]:
-    """ListMeta of a whole list."""
+    """Return the ListMeta of a complete list."""
     return _with_shards(q, _meta(q, revision))
 
 
@@ -234,10 +244,10 @@ def _with_shards(q: Listing, meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_meta(q: Listing, result: Any) -> dict[str, Any]:
-    """ListMeta of a scan's result, in the order of its fields."""
+    """Return the ListMeta of a scan's result, with the fields in upstream's order."""
     meta = _meta(q, result.revision)
     if result.more:
-        # As upstream's cache writes it: what follows the prefix begins with a slash.
+        # As upstream's cache writes it: the rest after the prefix begins with a slash.
         meta["continue"] = continuetoken.encode(result.next_key, q.prefix.removesuffix("/"), result.revision)
         if q.matcher is None and result.remaining > 0:
             meta["remainingItemCount"] = result.remaining
@@ -245,35 +255,40 @@ def list_meta(q: Listing, result: Any) -> dict[str, Any]:
 
 
 def counts(q: Listing) -> bool:
-    """Whether a page can say how many items remain: it has a limit, and nothing is selected."""
+    """Return whether a page reports remainingItemCount: it has a limit, and there is no selector."""
     return bool(q.limit) and q.matcher is None
 
 
 def next_items(count: int, size: int) -> int:
-    """How many items make the next page when ``count`` of them had ``size`` bytes."""
+    """Return the number of items of the next page, given that ``count`` of them had ``size`` bytes."""
     return max(1, min(PAGE_ITEMS, underway.page_bytes * count // max(1, size)))
 
 
 def large(records: Sequence[Any], least: int = LARGE) -> bool:
-    """Whether stored records, ``least`` bytes of them, are worked on beside the loop, in forms that are not just copied."""
+    """Return whether stored records have at least ``least`` bytes.
+
+    If so, encoding them other than by copying belongs in the thread pool.
+    """
     return size_of(records) >= least
 
 
 def size_of(records: Sequence[Any]) -> int:
-    """Bytes of what is stored."""
+    """Return the number of stored bytes."""
     return sum(map(len, records))
 
 
 def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:
-    """Records of a page that is sent while others are still to be read, converted at once (``Version.streams``)."""
+    """Return the records of a page converted to the version of the request. Only for conversions that never wait (``Version.streams``)."""
     found = q.served.convert(records)
     assert isinstance(found, Sequence)
     return found
 
 
 class Ahead:
-    """What the pieces of an answer tell of themselves: whether the one that was given last certainly is not the last of all, and what
-    follows the last where its end was made apart from it."""
+    """What a source of pieces knows about the piece it gave last.
+
+    ``more`` says that it certainly is not the last one. ``end`` follows the last piece where it was encoded separately.
+    """
 
     __slots__ = ("end", "more")
 
@@ -282,8 +297,11 @@ class Ahead:
 
 
 def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ahead | None = None) -> Response:
-    """A body in pieces, compressed on the way when the client takes it, off the loop. Ends at the request's deadline. With ``ahead`` what
-    is followed by more, or by its own end, is given on as it is, where otherwise each piece is cut and so copied."""
+    """Return a response whose body is sent in pieces, compressed in the thread pool if the client accepts gzip.
+
+    The response ends at the request's deadline. With ``ahead``, a piece that is followed by another, or by a separate end, is written
+    without being copied; otherwise every piece is cut.
+    """
     headers: Headers = [(b"content-type", respond.CONTENT_TYPES[kind])]
     packed = respond.compresses(q.req)
     if packed:
@@ -294,7 +312,7 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
     size = 0
 
     def hold(now: int) -> None:
-        """Holds as much, or a little more: pages are mostly of one size."""
+        """Account for the current piece. Pages are mostly of one size, so a slightly larger reservation is kept."""
         nonlocal size
         if not now <= size <= now + LEAST_BYTES:
             room.add(user, now - size)
@@ -307,7 +325,7 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
                 async with asyncio.timeout(left):
                     await send(write)
         except (Compacted, TimeoutError) as e:
-            # The head has left: the connection ends without the answer's end.
+            # The headers have been sent: abort the connection, so that the client sees a truncated response.
             raise errors.timeout(f"list {q.req.path}: {e or 'the request has run out of time'}", 0) from None
         finally:
             room.add(user, -size)
@@ -323,7 +341,7 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
                 small = await POOL.run(packer.compress, piece)
                 if small:
                     await write(small)
-                if time_slice.over:  # threads tell of many pieces in one turn of the loop, behind each of which the next one is made
+                if time_slice.over:  # threads may complete many pieces in one loop iteration, and each one starts the next
                     await time_slice.pause()
             await write(packer.compress(ahead.end if ahead is not None else b"") + packer.flush())
             return
@@ -331,14 +349,14 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
             hold(len(piece))
             if end:
                 await write(end)
-            apart, most = ahead.end if ahead is not None else b"", underway.write_bytes
-            follows = apart or (ahead is not None and ahead.more)
-            if follows and len(piece) <= most:
-                end = apart
+            separate_end, max_write = ahead.end if ahead is not None else b"", underway.write_bytes
+            follows = separate_end or (ahead is not None and ahead.more)
+            if follows and len(piece) <= max_write:
+                end = separate_end
                 await write(piece)
             else:
-                end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES) or apart
-            if time_slice.over:  # a client may take whatever comes
+                end = await _all_but_the_end(write, piece, 0 if follows else LEAST_BYTES) or separate_end
+            if time_slice.over:  # a client may take every write at once, so the loop has to yield
                 await time_slice.pause()
         await taken(write, end)
 
@@ -346,8 +364,10 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON, ahead: Ah
 
 
 async def _all_but_the_end(write: Write, piece: bytes, kept: int) -> bytes:
-    """Writes a piece that is large, or may be the last one; what is left of it has ``kept`` bytes: an answer is under way until its end is
-    taken."""
+    """Write a piece that is large or may be the last, except for its last ``kept`` bytes, which are returned.
+
+    The response counts as in progress until its end is taken.
+    """
     at, rest = 0, len(piece) - kept
     while at < rest:
         upto = min(rest, at + underway.write_bytes)

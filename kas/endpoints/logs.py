@@ -1,4 +1,4 @@
-"""``/logs/``: the files of a directory, as kube-apiserver shows /var/log (``http.ServeFile``). Off unless ``--enable-logs-handler``."""
+"""``/logs/``: the files of a directory, as kube-apiserver serves /var/log (``http.ServeFile``). Off unless ``--enable-logs-handler``."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ CHUNK = 256 * 1024
 
 
 def logs_handler(root: Path) -> Handler:
-    """Serve files and directories below ``root`` under /logs/; what links lead out of it does not exist."""
+    """Return a handler for files and directories below ``root``. A path that links lead out of it is answered with 404."""
     base = root.resolve()
 
     def handle(req: Request) -> Response:
         if req.method != "GET":
             raise method_not_allowed()
         try:
-            # resolve() follows links; whatever does not end up below the directory does not exist.
+            # resolve() follows links, so a target outside the directory is recognized.
             target = (base / req.path.removeprefix("/logs/")).resolve()
             return _served(req, base, target) if target.is_relative_to(base) else not_found()
         except PermissionError:
             return text(403, "403 Forbidden\n")
-        except (OSError, RuntimeError, ValueError):  # no such name, one that is too long, links in a circle, a zero byte
+        except (OSError, RuntimeError, ValueError):  # no such file, a name that is too long, a loop of links, a null byte
             return not_found()
 
     return handle
 
 
 def _served(req: Request, base: Path, target: Path) -> Response:
-    # Without anything logged yet there may be no directory.
+    # The directory may not exist before anything is logged.
     kind = target.stat().st_mode if target != base or target.exists() else stat.S_IFDIR
     if stat.S_ISDIR(kind):
         return _directory(target) if req.path.endswith("/") else moved(req, f"{_link(target.name)}/")
@@ -53,7 +53,7 @@ def _served(req: Request, base: Path, target: Path) -> Response:
     changed = formatdate(os.fstat(file.fileno()).st_mtime, usegmt=True)
     headers.append((b"last-modified", changed.encode()))
     try:
-        part = ranges.asked(req.header(b"range"), req.header(b"if-range"), changed, size)
+        part = ranges.requested_part(req.header(b"range"), req.header(b"if-range"), changed, size)
     except ranges.RangeError as e:
         file.close()
         return text(416, f"{e}\n", [] if e.overlaps else [(b"content-range", f"bytes */{size}".encode())])
@@ -64,7 +64,7 @@ def _served(req: Request, base: Path, target: Path) -> Response:
 
 
 async def _stream(file: BinaryIO, first: int, length: int, write: Write) -> None:
-    """What the file had when it was asked for, however fast it grows."""
+    """Write the part as of the request, even if the file grows meanwhile."""
     with file:
         file.seek(first)
         while length and (chunk := file.read(min(CHUNK, length))):
@@ -80,6 +80,6 @@ def _directory(target: Path) -> Response:
 
 
 def _link(name: str) -> str:
-    """The name as the relative address of a page: one with a colon would be taken for an absolute one."""
+    """Return the name as a relative URL; with a colon it would be read as an absolute one."""
     quoted = quote(os.fsencode(name), safe="/:+=@,")
     return f"./{quoted}" if ":" in quoted else quoted

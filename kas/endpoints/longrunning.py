@@ -1,4 +1,4 @@
-"""What is under way for as long as it likes beside watches: conversations with pods, services and nodes, and logs."""
+"""Counts long-running requests other than watches: connections to pods, services and nodes, and logs."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Place = tuple[str, str, str, str, str]  # group, resource, scope, subresource an
 
 
 class LongRunning:
-    """``open`` says how many there are of each place: from when bytes pass until they no longer do."""
+    """``open`` counts the requests of each place while bytes may pass."""
 
     def __init__(self) -> None:
         self.open: Counter[Place] = Counter()
 
     def following(self, handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
-        """The same handler, whose answers are counted while they are under way."""
+        """Wrap a handler so that its responses are counted while they are in progress."""
 
         async def handle(req: Request, *args: Any) -> Response:
-            return self._followed(req, await handler(req, *args))
+            return self._counted(req, await handler(req, *args))
 
         return handle
 
-    def _followed(self, req: Request, resp: Response) -> Response:
+    def _counted(self, req: Request, resp: Response) -> Response:
         info = req.info
         place = (info.api_group, info.resource, "resource", info.subresource, info.api_version)
         if isinstance(resp, Upgrade):
             conversation = resp.talk
 
             async def talk(client: Socket) -> int:
-                with self._one(place):
+                with self._count(place):
                     return await conversation(client)
 
             resp.talk = talk
@@ -42,14 +42,14 @@ class LongRunning:
             pieces = resp.stream
 
             async def stream(write: Write) -> None:
-                with self._one(place):
+                with self._count(place):
                     await pieces(write)
 
             resp.stream = stream
         return resp
 
     @contextmanager
-    def _one(self, place: Place) -> Iterator[None]:
+    def _count(self, place: Place) -> Iterator[None]:
         self.open[place] += 1
         try:
             yield

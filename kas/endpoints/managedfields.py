@@ -1,4 +1,4 @@
-"""Managed fields on the writing verbs: which manager, which schema, and the entries put on the object."""
+"""Managed fields in the writing verbs: the field manager, the merge schema, and the entries set on the object."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from kas.request.http import Request
 
 
 def manager_name(given: str, req: Request) -> str:
-    """The field manager: the one ``given``, else from the User-Agent."""
+    """Return the field manager: ``given``, or else one derived from the User-Agent."""
     return given or _manager_name("", req.header(b"user-agent"))
 
 
 def schema(served: Served, ctx: Context) -> Schema:
-    """The merge schema of the resource's kind, looked up once; for versions that are converted by waiting it keeps answers in ``ctx``."""
+    """Return the merge schema of the resource's kind, cached on ``served``.
+
+    For versions whose conversion waits, the schema stores the conversions in ``ctx``.
+    """
     found: Schema | None = served.schema
     if found is None:
         found = served.schema = served.merge_schema()
@@ -28,7 +31,7 @@ def schema(served: Served, ctx: Context) -> Schema:
     return served.answered(ctx.answers)
 
 
-# Endpoints that can change little else: upstream's GetResetFieldsFilter.
+# Endpoints that can change only a few fields: upstream's GetResetFieldsFilter.
 _CONTAINERS = ("spec.containers.*", "spec.initContainers.*")
 _ONLY = {
     ("", "pods", "resize"): tuple(f"{c}.{part}" for c in _CONTAINERS for part in ("resources", "resizePolicy")),
@@ -37,7 +40,7 @@ _ONLY = {
 
 
 def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only | InVersions:
-    """What a write through this endpoint cannot change as a field set, or the only fields that it can."""
+    """Return the fields that a write through this endpoint cannot change as a field set, or the only fields that it can change."""
     sets: dict[str, Any] = served.reset_sets
     found = sets.get(subresource)
     if found is None:
@@ -56,7 +59,7 @@ def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only | In
 
 
 def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
-    """Write into a new object who manages its fields, in place; ``ctx`` says when and for which subresource."""
+    """Set the managed fields of a new object in place. ``ctx`` has the time and the subresource."""
     reset = served.reset_sets.get(ctx.subresource)
     if reset is None:
         reset = reset_fields(served, ctx.subresource)
@@ -67,7 +70,7 @@ def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
 
 
 def on_update(served: Served, live: Obj, obj: Obj, manager: str, ctx: Context) -> None:
-    """``live`` and ``obj`` are in the served version; ``live`` is not changed."""
+    """Set the managed fields of ``obj`` in place. ``live`` and ``obj`` are in the served version; ``live`` is not changed."""
     entries = update(
         schema(served, ctx),
         live,

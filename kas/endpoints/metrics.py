@@ -1,4 +1,4 @@
-"""``/metrics`` of all workers and ``/metrics/slis``."""
+"""``/metrics``, summed over all worker processes, and ``/metrics/slis``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ log = logging.getLogger("kas.metrics")
 
 TEXT, MESSAGES = "text/plain; version=0.0.4; charset=utf-8", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily"
 DELIMITED = f"{MESSAGES}; encoding=delimited"
-# What may be asked of names that are no plain words: here are none. Dots would write all others anew.
+# Escaping schemes a client may ask for. No name here needs escaping. The scheme "dots", which would rewrite every name, is not supported.
 ESCAPING = ("allow-utf-8", "underscores", "values")
 
 
 def negotiated(accept: str) -> tuple[str, str]:
-    """The form that an Accept header asks for, TEXT or DELIMITED, and how names are escaped in it (``prometheus/common``'s
-    ``expfmt.Negotiate``). Messages written as text, which are for eyes, are not offered."""
+    """Return the format that an Accept header asks for, TEXT or DELIMITED, and the escaping of names.
+
+    As ``expfmt.Negotiate`` of ``prometheus/common``. Protobuf messages in text form, meant for people, are not offered.
+    """
     escaping = "underscores"
     for clause in parse_accept(accept):
         media, params = f"{clause.type}/{clause.sub}", clause.params
@@ -42,37 +44,43 @@ def negotiated(accept: str) -> tuple[str, str]:
 
 
 class _Page:
-    """One form of the page, made once for all who ask while the one before is made: it tells of all that was before any of them asked.
-    Made to its end, whoever leaves."""
+    """One format of the page.
+
+    While a page is built, all requests that arrive share the next one, which covers everything before they arrived.
+
+    A build runs to its end even if its clients disconnect.
+    """
 
     def __init__(self, make: Callable[[], Awaitable[bytes]]) -> None:
         self._make = make
-        self._one = asyncio.Lock()
-        self._next: asyncio.Task[bytes] | None = None  # not begun yet
+        self._building = asyncio.Lock()
+        self._next: asyncio.Task[bytes] | None = None  # not started yet
 
     async def next(self) -> bytes:
-        """What is made from now on."""
+        """Return a page whose build starts after this call."""
         made = self._next
         if made is None or made.get_loop() is not asyncio.get_running_loop():
             made = self._next = asyncio.create_task(self._begin())
-            made.add_done_callback(_heard)
+            made.add_done_callback(_retrieve_exception)
         return await asyncio.shield(made)
 
     async def _begin(self) -> bytes:
-        async with self._one:
+        async with self._building:
             self._next = None
             return await self._make()
 
 
-def _heard(made: asyncio.Task[bytes]) -> None:
-    """Who asked may have left: of an error nobody is told then, nor is it a bug that nobody looks."""
+def _retrieve_exception(made: asyncio.Task[bytes]) -> None:
+    """Retrieve the exception of an abandoned build, so that asyncio does not report it as never retrieved."""
     if not made.cancelled():
         made.exception()
 
 
 class MetricsEndpoint:
-    """Workers leave their numbers in ``run_dir``; whoever is asked adds them up. With ``resets`` a DELETE lets what has labels begin
-    anew, as it is upstream beside profiling: numbers of before are subtracted from then on."""
+    """Serves the metrics of all workers. Each worker writes its values to ``run_dir``; the one that is scraped sums them.
+
+    With ``resets``, a DELETE resets labelled metrics, as upstream allows with profiling: the earlier values are subtracted from then on.
+    """
 
     def __init__(
         self, registry: Registry, slis: Registry, run_dir: Path, index: int, collect: Collect, resets: bool = False,
@@ -83,10 +91,10 @@ class MetricsEndpoint:
         self._written: dict[str, bytes] = {}
         self._said: dict[str, Said] = {name: {} for name in DUMPED}
         self._writing = asyncio.Lock()
-        self._pages: dict[tuple[str, str, bool], _Page] = {}  # by registry, form, and whether it is gzip: eight at most
+        self._pages: dict[tuple[str, str, bool], _Page] = {}  # by registry, format and gzip: eight at most
         self._began = str(int(time.time() - age_s())).encode()
         for name, each in self._registries():
-            with contextlib.suppress(FileNotFoundError):  # of the worker that was in this one's place and died
+            with contextlib.suppress(FileNotFoundError):  # from the previous worker with this index, which died
                 each.resume(self._path(name).read_bytes())
 
     def _registries(self) -> tuple[tuple[str, Registry], ...]:
@@ -96,20 +104,19 @@ class MetricsEndpoint:
         return dump_path(self.run_dir, name, self.index)
 
     def install(self, mux: Mux) -> None:
-        """Serve /metrics and /metrics/slis."""
+        """Register /metrics and /metrics/slis."""
         mux.exact("/metrics", lambda req: self._answer(req, "metrics", self.registry))
         mux.exact("/metrics/slis", lambda req: self._answer(req, "slis", self.slis))
 
     async def dump(self) -> None:
-        """Writes this worker's numbers where the others find them; beside the loop, since they may be many, and a busy disk may take a
-        second."""
+        """Write this worker's values for the other workers. Done in a thread: they may be many, and a busy disk may take a second."""
         async with self._writing:
             for name, registry in self._registries():
                 await asyncio.to_thread(self._write, name, await registry.paced())
 
     def _write(self, name: str, read: Read) -> None:
         data = dumped(read, self._said[name])
-        if data != self._written.get(name):  # health is seldom asked for
+        if data != self._written.get(name):  # the health metrics rarely change
             _write(self._path(name), data)
             self._written[name] = data
 
@@ -122,18 +129,18 @@ class MetricsEndpoint:
         form, escaping = negotiated(req.header(b"accept"))
         page = self._pages.get((name, form, gzip))
         if page is None:
-            page = self._pages[name, form, gzip] = _Page(partial(self._made, name, registry, form, gzip))
+            page = self._pages[name, form, gzip] = _Page(partial(self._build, name, registry, form, gzip))
         body = await page.next()
         headers = [(b"content-type", f"{form}; escaping={escaping}".encode()), (b"process-start-time-unix", self._began)]
-        if gzip:  # as promhttp, whatever the size and whether or not answers of the API are compressed
+        if gzip:  # as promhttp does, whatever the size and whether or not API responses are compressed
             headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
         return Response(200, headers, body)
 
-    async def _made(self, name: str, registry: Registry, form: str, gzip: bool) -> bytes:
+    async def _build(self, name: str, registry: Registry, form: str, gzip: bool) -> bytes:
         written = True
         try:
-            await self.dump()  # what is shown outlives this worker
-        except OSError as e:  # a full disk, of which the numbers tell
+            await self.dump()  # values that were shown must survive this worker
+        except OSError as e:  # such as a full disk, which the metrics themselves report
             written = False
             log.warning("the metrics for other workers were not written: %s", e)
         read = await registry.paced(collected=written, own=True)
@@ -141,11 +148,11 @@ class MetricsEndpoint:
 
     def _body(self, name: str, read: Read, shown: Shown, form: str, gzip: bool) -> bytes:
         since = b""
-        with contextlib.suppress(FileNotFoundError):  # nobody reset anything
+        with contextlib.suppress(FileNotFoundError):  # nothing was reset
             since = reset_path(self.run_dir, name).read_bytes()
         families = told(read, self._others(name), shown, since)
         if form == DELIMITED:
-            from kas.observe.metricmessages import delimited  # which few ask for
+            from kas.observe.metricmessages import delimited  # rarely requested
 
             body = delimited(families)
         else:

@@ -1,4 +1,4 @@
-"""The two documents by which others check service-account tokens: OpenID discovery and the key set (KEP-1393)."""
+"""The two documents for verifying service account tokens: OpenID discovery and the key set (KEP-1393)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import orjson
 if TYPE_CHECKING:
     from kas.auth.tokens import Verifier
 
-# Where the two are; upstream has neither for an issuer that nobody could check.
+# The paths of the two. Upstream serves neither for an issuer that cannot be verified.
 PATHS = ("/.well-known/openid-configuration", "/openid/v1/jwks")
 
 
 def verifiable(issuer: str) -> bool:
-    """Whether OpenID Connect Discovery allows the issuer: nobody could check one that is no https URL, or has a query or a fragment."""
+    """Return whether OpenID Connect Discovery allows the issuer: an https URL without query and fragment."""
     from kas.meta import gourl
 
     try:
@@ -25,10 +25,13 @@ def verifiable(issuer: str) -> bool:
 
 
 def documents(verifier: Verifier, issuer: str, jwks_uri: str) -> tuple[bytes, bytes] | None:
-    """(discovery document, key set) of a token issuer; ``jwks_uri`` is where the key set is found. None where it is not ``verifiable``."""
+    """Return (discovery document, key set) of a token issuer, or None if it is not ``verifiable``.
+
+    ``jwks_uri`` is the address of the key set.
+    """
     if not verifiable(issuer):
         return None
-    from kas.auth.tokens import discovery_document  # few servers are ever asked for them
+    from kas.auth.tokens import discovery_document  # rarely requested
 
     keys = verifier.jwks()
     algorithms = sorted({k["alg"] for k in keys["keys"]})

@@ -1,7 +1,7 @@
-"""Query parameters of the verbs: metav1 ListOptions, and the options of writes.
+"""Query parameters of the verbs: metav1 ListOptions and the options of writes.
 
-The conversion from strings is Go's: for a flag anything but "0" and "false" is true; numbers are ParseInt's.
-Validation and its texts are apimachinery's ``meta/v1/validation`` and ``internalversion/validation``.
+Strings are converted as in Go: a flag is true unless it is "0" or "false", and numbers are read by ParseInt. Validation and its messages
+follow apimachinery's ``meta/v1/validation`` and ``internalversion/validation``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ META = "meta.k8s.io"
 
 
 class ListOptions(NamedTuple):
-    """metav1.ListOptions as a request gave them."""
+    """metav1.ListOptions as given by a request."""
 
-    label_selector: Any  # Selector or None when everything matches
+    label_selector: Any  # Selector, or None if everything matches
     field_selector: Any
     watch: bool
     allow_bookmarks: bool
@@ -39,31 +39,31 @@ class ListOptions(NamedTuple):
     limit: int
     continue_token: str
     send_initial_events: bool | None
-    shards: Shards | None = None  # what a shardSelector asks for, while that counts
+    shards: Shards | None = None  # the parsed shardSelector, if the feature is enabled
 
 
 EVERYTHING = ListOptions(None, None, False, False, "", "", None, 0, "", None)
 
 
 def number(text: str) -> int:
-    """``scalars.int64``. Raises 400."""
+    """Parse like ``scalars.int64``. Raises 400."""
     try:
         return int64(text)
     except DecodeError as e:
         raise bad_request(str(e)) from None
 
 
-# Who looks at the same things again asks in the same words. What they mean depends on the gates that are on.
+# Clients repeat their queries verbatim. The meaning depends on the enabled feature gates, so these are part of the key.
 _lists: Cache[tuple[frozenset[str], bytes], ListOptions] = Cache(
     "list_options", "queries of lists and watches and what they ask for", 1 << 20, 2000
 )
-_PART = 150  # characters that a requirement of a selector, or one of its values, is worth
+_PART = 150  # estimated size in characters of a selector's requirement, or of one of its values
 
 
 def list_options(q: Query, force_watch: bool = False) -> ListOptions:
-    """The options of a list or watch. Raises 400 and 422.
+    """Return the options of a list or watch. Raises 400 and 422.
 
-    A path below ``/watch/`` forces the watch, but its options are read and checked as a list's unless they say ``watch`` too.
+    A path below ``/watch/`` forces a watch, but its options are decoded and validated as those of a list unless they also set ``watch``.
     """
     if not q.raw:
         found = EVERYTHING
@@ -78,8 +78,8 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
 
 
 def _read_list_options(q: Query) -> ListOptions:
-    first = {key: values[0] for key, values in q.pairs.items()}  # once: a dozen are asked for
-    # Numbers are read with the query, selectors only when all of it is read.
+    first = {key: values[0] for key, values in q.pairs.items()}  # looked up once: a dozen parameters are read from it
+    # Upstream converts numbers while it decodes the query, and parses selectors after that.
     timeout = number(first["timeoutSeconds"]) if "timeoutSeconds" in first else None
     limit = number(first["limit"]) if "limit" in first else 0
     labels = fields = None
@@ -101,7 +101,7 @@ def _read_list_options(q: Query) -> ListOptions:
     )  # fmt: skip
     watch_list = features.DEFAULT.enabled("WatchList")
     if o.watch and watch_list and o.resource_version in ("", "0") and o.send_initial_events is None and not o.match:
-        # The old way to ask for the current state first (SetListOptionsDefaults with WatchList on).
+        # The legacy way to ask for the current state first (SetListOptionsDefaults with WatchList on).
         o = o._replace(send_initial_events=True, match="NotOlderThan")
     if o.match or o.send_initial_events is not None:
         found = validation.validate_list_options(
@@ -119,7 +119,7 @@ def _read_list_options(q: Query) -> ListOptions:
 
 
 def _shards(text: str) -> Shards:
-    from kas.endpoints.sharding import ShardError, parse  # CEL's grammar is large, and rarely asked for
+    from kas.endpoints.sharding import ShardError, parse  # CEL's grammar is large and rarely needed
 
     try:
         return parse(text)
@@ -128,7 +128,7 @@ def _shards(text: str) -> Shards:
 
 
 def resource_version(text: str) -> int:
-    """A resource version of a get or watch ("" and "0" are 0). Raises 500, without a reason, as the storage's complaint is answered."""
+    """Parse the resource version of a get or watch ("" and "0" are 0). Raises 500 without a reason, like an error of upstream's storage."""
     try:
         return _resource_version(text)
     except ValueError as e:
@@ -136,7 +136,7 @@ def resource_version(text: str) -> int:
 
 
 def list_resource_version(text: str) -> int:
-    """A resource version of a list ("" and "0" are 0). Raises 400."""
+    """Parse the resource version of a list ("" and "0" are 0). Raises 400."""
     try:
         return _resource_version(text)
     except ValueError as e:
@@ -153,7 +153,7 @@ def _resource_version(text: str) -> int:
 
 
 class WriteOptions(NamedTuple):
-    """``dry_run``, ``field_manager``, ``field_validation`` ("" is Warn), ``force`` (None when not given)."""
+    """The options of a write. ``field_validation`` "" means Warn; ``force`` is None if not given."""
 
     dry_run: bool
     field_manager: str
@@ -168,8 +168,10 @@ _memo: Cache[tuple[str, str, bytes], WriteOptions] = Cache("write_options", "que
 
 
 def write_options(q: Query, kind: str, patch_type: str = "") -> WriteOptions:
-    """Options of create, update and patch; ``kind`` names them in errors (CreateOptions, …), ``patch_type`` is a patch's media type.
-    Raises 422."""
+    """Return the options of create, update and patch.
+
+    ``kind`` names them in errors (CreateOptions, …); ``patch_type`` is the media type of a patch. Raises 422.
+    """
     if not q.raw and patch_type != APPLY_PATCH:
         return NO_WRITE_OPTIONS
     key = (kind, patch_type, q.raw)

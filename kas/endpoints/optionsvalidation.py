@@ -1,6 +1,6 @@
-"""Options of requests: apimachinery's ``meta/v1/validation`` and ``meta/internalversion/validation``.
+"""Validation of request options: apimachinery's ``meta/v1/validation`` and ``meta/internalversion/validation``.
 
-Options are the plain dicts of their metav1 kinds. The caller makes the findings a 422 of that kind.
+Options are plain dicts of their metav1 kinds. The caller turns the errors into a 422 of that kind.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ NOT_OLDER_THAN = "NotOlderThan"
 
 
 def _unsupported(path: str, value: Any, supported: Sequence[str]) -> FieldError:
-    """NotSupported with the values in the order upstream lists them here, which is not the alphabet's."""
+    """Return NotSupported with the values in upstream's order for this field, which is not alphabetical."""
     return FieldError(NOT_SUPPORTED, path, value, "supported values: " + ", ".join(map(go_quote, supported)))
 
 
 def validate_dry_run(values: Sequence[str] | None) -> list[FieldError]:
-    """``ValidateDryRun``: "All" or nothing."""
+    """``ValidateDryRun``: only "All" is allowed."""
     if values and any(v != "All" for v in values):
         return [_unsupported("dryRun", list(values), ("All",))]
     return []
 
 
 def validate_field_validation(value: str) -> list[FieldError]:
-    """``ValidateFieldValidation``: one of the known words, or ""."""
+    """``ValidateFieldValidation``: one of the known values, or ""."""
     return [] if value in FIELD_VALIDATION else [_unsupported("fieldValidation", value, FIELD_VALIDATION)]
 
 
@@ -47,12 +47,12 @@ def validate_create_options(options: Options) -> list[FieldError]:
     ]
 
 
-# The two kinds have the same fields and rules.
+# Both kinds have the same fields and rules.
 validate_update_options = validate_create_options
 
 
 def validate_patch_options(options: Options, patch_type: str) -> list[FieldError]:
-    """``patch_type`` is the media type of the patch; apply needs a manager, the others know no force."""
+    """Validate PatchOptions. ``patch_type`` is the media type of the patch: apply requires a field manager, the others forbid force."""
     errs: list[FieldError] = []
     if patch_type == APPLY_PATCH:
         if not options.get("fieldManager"):
@@ -63,7 +63,7 @@ def validate_patch_options(options: Options, patch_type: str) -> list[FieldError
 
 
 def validate_delete_options(options: Options) -> list[FieldError]:
-    """``ValidateDeleteOptions``: propagation, dry run, and what cannot go with ignoring read errors."""
+    """``ValidateDeleteOptions``: propagation, dry run, and the options that cannot be combined with ignoring read errors."""
     errs: list[FieldError] = []
     policy = options.get("propagationPolicy")
     if policy is not None:
@@ -87,7 +87,7 @@ def validate_delete_options(options: Options) -> list[FieldError]:
 
 
 def validate_list_options(options: Options, watch_list: bool = True) -> list[FieldError]:
-    """The rules on resourceVersionMatch and sendInitialEvents; ``watch_list`` is the gate WatchList."""
+    """Validate resourceVersionMatch and sendInitialEvents. ``watch_list`` says whether the WatchList feature is enabled."""
     match, initial = options.get("resourceVersionMatch") or "", options.get("sendInitialEvents")
     if options.get("watch"):
         return _validate_watch(options, match, initial, watch_list)

@@ -1,6 +1,7 @@
 """JSON, merge and strategic merge patches of the current object (apiserver's ``handlers/patch.go``).
 
-Patches work on the object in the version of the URL. The result is decoded and defaulted like a body. Apply is in ``applying.py``.
+A patch is applied to the object in the version of the URL. The result is decoded and defaulted like a request body. Server-side apply is
+in ``applying.py``.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ STATUS = "status"
 
 
 def patch_type(req: Request) -> str:
-    """The patch's type from Content-Type. Raises 415, as upstream's router does where no part of the header is a type of patches."""
+    """Return the patch type from Content-Type. Like upstream's router, raises 415 if no part of the header is a patch type."""
     content_type = req.header(b"content-type")
     if content_type not in PATCH_TYPES and not any(t.partition(";")[0].strip() in PATCH_TYPES for t in content_type.split(",")):
         length = req.header(b"content-length")
-        if length == "0":  # it goes on to look for what can be answered
+        if length == "0":  # upstream's router accepts an empty body here and fails at Accept instead
             raise ApiError(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: ", {})
         more = "" if length else "\n\nAvailable representations: "
         raise ApiError(415, "UnsupportedMediaType", f"415: Unsupported Media Type{more}", {})
@@ -48,8 +49,12 @@ def patch_type(req: Request) -> str:
 
 
 class Patch(NamedTuple):
-    """A parsed patch: ``apply`` gives the document it makes of one. ``findings`` is what strict decoding has against the patch itself,
-    ``shown`` gives the patch as the errors about its outcome show it; None where they show the outcome, which ``text`` writes."""
+    """A parsed patch.
+
+    - ``apply`` returns the patched document.
+    - ``findings`` are the errors of strict decoding in the patch itself.
+    - ``shown`` returns the patch as error messages about its result quote it. If None, they quote the result, encoded by ``text``.
+    """
 
     apply: Callable[[Obj], Any]
     findings: list[str]
@@ -58,20 +63,20 @@ class Patch(NamedTuple):
 
 
 class Patcher:
-    """The verb, with all four types of patches."""
+    """The patch verb, for all four patch types."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
     async def patch(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
-        """Serve PATCH in each of its types: 200, or 201 for an apply that created; 415 for another type."""
+        """Serve PATCH of every type: 200, or 201 for an apply that created the object. Raises 415 for another type."""
         kind = patch_type(req)
         respond.media(req)
         if req.audit is not None:
             req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, subresource)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
+        admission = self.writer.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         write: Update
         if kind == APPLY_PATCH:
             what = req, served, ctx, name, admission, o
@@ -83,7 +88,7 @@ class Patcher:
 
 
 class PatchUpdate(Update):
-    """A JSON, merge or strategic merge patch of the current object. What is wrong with the patch is said when there is an object."""
+    """A JSON, merge or strategic merge patch of the current object. Errors in the patch are reported after a missing object."""
 
     def __init__(
         self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, kind: str, o: WriteOptions
@@ -94,36 +99,39 @@ class PatchUpdate(Update):
         self._patch: Patch | None = None
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The live object patched and decoded; ApiError when the patch does not fit."""
-        assert live is not None  # it creates nothing
+        """Return the live object patched and decoded. Raises ApiError if the patch cannot be applied."""
+        assert live is not None  # a patch of these types creates nothing
         served = self.served
         patch = self._patch
         if patch is None:
             patch = self._patch = parse(served, self.kind, self.req.body, self.options)
-        # A few copies make something large of what is small.
+        # A few copy operations can turn a small object into a large one.
         patched = TURN.within(patch.apply, live) if self.kind == JSON_PATCH and not self.large else patch.apply(live)
-        kept = _kept(live, patched) if self.subresource == STATUS else None
+        kept = _unchanged_members(live, patched) if self.subresource == STATUS else None
         obj = decode_patched(self.req, served, patched, self.options, patch, kept)
         check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)
         return obj
 
     def managed(self, live: Obj | None, obj: Obj) -> Obj:
-        """The patched object, its managed fields brought up to date."""
+        """Return the patched object with its managed fields updated."""
         assert live is not None
         managedfields.on_update(self.served, live, obj, self.manager, self.ctx)
         return obj
 
 
-def _kept(live: Obj, patched: Any) -> Obj:
-    """What a patch of the status left as it is stored: typed and defaulted already, and no write of a status changes it, so that
-    both objects may hold the same. Metadata gets managed fields."""
+def _unchanged_members(live: Obj, patched: Any) -> Obj:
+    """Return the members that a status patch left as stored.
+
+    They are typed and defaulted already, and no status write changes them, so both objects may share them. Metadata is excluded because
+    managed fields are added to it.
+    """
     if not isinstance(patched, dict):
         return {}
     return {k: v for k, v in patched.items() if k != "metadata" and isinstance(v, dict) and v is live.get(k)}
 
 
 def parse(served: Any, kind: str, body: bytes, o: WriteOptions) -> Patch:
-    """Raises 400 for what is no patch, 413 for too many operations."""
+    """Parse a patch. Raises 400 if it is malformed and 413 if it has too many operations."""
     strict = o.field_validation != "Ignore"
     if kind == JSON_PATCH:
         return _json_patch(served, body, strict)
@@ -140,7 +148,7 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except jsonpatch.DecodeError as e:
         raise errors.bad_request(str(e)) from None
 
-    texts = _Texts(served, operations)
+    texts = _TextEncoder(served, operations)
 
     def run(doc: Obj) -> Any:
         texts.document = doc
@@ -150,12 +158,12 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
             except jsonpatch.ApplyError as e:
                 if served.type.custom or isinstance(e, jsonpatch.TooMuchCopiedError):
                     raise
-                # The served text says null where a list or map that Go always writes is unset, and operations find that.
+                # The JSON form has null for an unset list or map that Go always writes, and operations can address it.
                 texts.document = largejson.parse(encode_json(served.type, doc))
                 patched = jsonpatch.apply(texts.document, operations)
         except jsonpatch.ApplyError:
             raise unprocessable() from None
-        return _still(served, patched, texts)
+        return _check_kind(served, patched, texts)
 
     return Patch(run, json_patch_errors(body) if strict else [], text=texts)
 
@@ -168,12 +176,12 @@ def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except mergepatch.MergePatchError as e:
         raise errors.bad_request(str(e)) from None
 
-    texts = _Texts(served)
+    texts = _TextEncoder(served)
 
     def merge(doc: Obj) -> Any:
         texts.document = doc
         try:
-            return _still(served, mergepatch.merged(doc, patch), texts)
+            return _check_kind(served, mergepatch.merged(doc, patch), texts)
         except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 
@@ -204,7 +212,7 @@ def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
 
 
 def _map(body: bytes) -> Obj | None:
-    """A JSON object or null, as Go reads a map. Raises JSONError."""
+    """Parse a JSON object or null, as Go reads a map. Raises JSONError."""
     value = gojson.loads(body)
     if value is not None and not isinstance(value, dict):
         raise gojson.JSONError(gojson.cannot_unmarshal(value, "map[string]interface {}"))
@@ -212,14 +220,14 @@ def _map(body: bytes) -> Obj | None:
 
 
 def unprocessable() -> ApiError:
-    """``NewGenericServerResponse(422)``: what a patch that cannot be applied is answered with."""
+    """Return ``NewGenericServerResponse(422)``, the answer to a patch that cannot be applied."""
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
 def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, patch: Patch, kept: Obj | None = None) -> Obj:
-    """The patched document as an object of the kind, defaulted. Raises 422, with the text of the patch's kind.
+    """Decode the patched document as an object of the kind and apply defaults.
 
-    ``kept`` are members that need no decoding; the result shares them.
+    ``kept`` are members that need no decoding; the result shares them. Raises 422 with the text for the patch's type.
     """
     strategic = patch.shown is not None
     if served.type.custom:
@@ -233,7 +241,7 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
         return errors.invalid("", "", "", [field.invalid("patch", text, why)])
 
     if patched is None:
-        patched = {}  # read as Go reads a null: nothing is set
+        patched = {}  # like Go, which leaves every field unset for null
     if not isinstance(patched, dict):
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")
@@ -249,13 +257,13 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
         except DecodeError:
             if strategic:
                 obj, unknown = decode(served.type, go_numbers(served.type, new), keyless=True)
-            else:  # the first error is that of the text
+            else:  # the first error in the text's order
                 obj, unknown = decode(served.type, gojson.loads(written(patched)), written(patched))
     except DecodeError as e:
         raise invalid(conversion_error(served.type, e) if strategic else str(e)) from None
     if o.field_validation != "Ignore":
         if unknown:
-            # In the order in which Go reads the document, or sorts what it found.
+            # In the order in which Go reads the document, or sorted for a strategic merge patch.
             unknown = sorted(unknown) if strategic else strict_fields(written(patched), served.type)
         found = patch.findings + unknown
         if found and o.field_validation == "Strict":
@@ -268,7 +276,7 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     try:
         apply_defaults(served.kind_record, obj, kept)
     except DecodeError as e:
-        # Upstream converts the outcome of a strategic merge patch by itself, that of the others while it decodes them.
+        # Upstream converts the result of a strategic merge patch in a separate step, and that of the other types while decoding it.
         raise (ApiError(500, "", str(e)) if strategic else invalid(str(e))) from None
     return obj
 
@@ -280,44 +288,48 @@ def _text(patched: Any, as_it_is: bool = False) -> bytes:
         raise errors.bad_request("exceeded max depth") from None
 
 
-class _Texts:
-    """A patched document as upstream's patch library prints it: what it did not enter stands as it was written, by the server or by the
-    client in an operation; the rest has sorted keys."""
+class _TextEncoder:
+    """Encodes a patched document as upstream's patch library does.
+
+    Values that the patch did not descend into keep their original text, from the server or from an operation's value. All others are
+    written with sorted keys.
+    """
 
     def __init__(self, served: Served, operations: Sequence[jsonpatch.Operation] = ()) -> None:
         self.served, self.operations = served, operations
         self.document: Obj = {}
-        self._told: tuple[Any, bytes] = (None, b"")  # a document and its text: who refuses it shows what was looked at
+        # the last document and its text: an error message quotes the text that was just decoded
+        self._last: tuple[Any, bytes] = (None, b"")
 
     def __call__(self, patched: Any) -> bytes:
-        if self._told[0] is not patched or patched is None:
-            self._told = (patched, self._written(patched))
-        return self._told[1]
+        if self._last[0] is not patched or patched is None:
+            self._last = (patched, self._written(patched))
+        return self._last[1]
 
     def _written(self, patched: Any) -> bytes:
         as_is: dict[int, Any] = {}
         try:
             for operation in self.operations:
-                _same(operation.get("value"), operation.get("value"), as_is)
-            _same(self.document, largejson.parse(encode_json(self.served.type, self.document)), as_is)
-            as_is.pop(id(patched), None)  # the document itself is always entered
+                _map_originals(operation.get("value"), operation.get("value"), as_is)
+            _map_originals(self.document, largejson.parse(encode_json(self.served.type, self.document)), as_is)
+            as_is.pop(id(patched), None)  # the document itself is always descended into
             return _text(_in_order(patched, as_is), as_it_is=True)
         except RecursionError:
             raise errors.bad_request("exceeded max depth") from None
 
 
-def _same(value: Any, written: Any, out: dict[int, Any]) -> None:
-    """How each map and list below ``value`` is written, by its id."""
+def _map_originals(value: Any, written: Any, out: dict[int, Any]) -> None:
+    """Map the id of each map and list below ``value`` to its counterpart in ``written``."""
     if isinstance(value, dict) and isinstance(written, dict):
         out[id(value)] = written
         for key, one in value.items():
             if isinstance(one, (dict, list)) and key in written:
-                _same(one, written[key], out)
+                _map_originals(one, written[key], out)
     elif isinstance(value, list) and isinstance(written, list):
         out[id(value)] = written
         for one, other in zip(value, written, strict=False):
             if isinstance(one, (dict, list)):
-                _same(one, other, out)
+                _map_originals(one, other, out)
 
 
 def _in_order(value: Any, as_is: dict[int, Any]) -> Any:
@@ -331,14 +343,16 @@ def _in_order(value: Any, as_is: dict[int, Any]) -> Any:
     return [_in_order(v, as_is) for v in value]
 
 
-def _still(served: Served, patched: Any, texts: _Texts) -> Any:
-    """A patched document that is still of the kind; without kind or apiVersion it is. Raises 422. A strategic merge patch works on
-    the typed object, where both say nothing."""
+def _check_kind(served: Served, patched: Any, texts: _TextEncoder) -> Any:
+    """Return the patched document if it is still of the kind; a missing kind or apiVersion is accepted. Raises 422.
+
+    A strategic merge patch works on the typed object, where the two fields have no effect.
+    """
     if not isinstance(patched, dict) or served.type.custom:
-        return patched  # of custom resources the strategy says it
+        return patched  # for custom resources the strategy checks it
     kind, version = patched.get("kind") or served.kind, patched.get("apiVersion") or served.api_version
     if (kind == served.kind and version == served.api_version) or not isinstance(kind, str) or not isinstance(version, str):
-        return patched  # what is no string is the decoder's to refuse
+        return patched  # values that are not strings are rejected by the decoder
     why = another_kind(kind, version, served.kind_record)
     if why:
         text = texts(patched).decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Selecting by what the store does not know of records: objects are converted first and looked at then. So it is with shards, and with
-fields and labels of custom resources.
+"""Selection of objects after their conversion, by what the store does not know about its records.
 
-Records carry their labels and selectable fields as they were when they were written. Older ones are without a field that came later, and a
-version that a webhook converts may have it under another name, and other labels.
+Used for shard selectors and for fields and labels of custom resources. Records are indexed by their labels and selectable fields as of
+their last write. Records older than a selectable field lack it, and a version that a webhook converts may have the field under another
+name, and other labels.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from kas.types.fieldlabels import custom_selectable_fields
 Sieve = Callable[[Obj], bool]
 
 
-# A query from here on is read beside the loop: 250 kB of selectors take some 200 ms.
+# Length of a query from which it is parsed in the thread pool: 250 kB of selectors take some 200 ms.
 LONG_QUERY = 16 << 10
 
 
-class Asked(NamedTuple):
-    """What a list or watch asks for: its options, the matcher of records, and what is to be asked of objects besides."""
+class ListQuery(NamedTuple):
+    """The parsed query of a list or watch: its options, the matcher of records, and the predicate for converted objects, if any."""
 
     options: ListOptions
     matcher: Any
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class PostFilter(NamedTuple):
-    """A page as a scan would give it, of records that were selected after they were converted: stored, and as they are shown."""
+    """A page like that of a scan, with records that were selected after their conversion: as stored and as shown."""
 
     records: list[Any]
     shown: list[Shown]
@@ -49,7 +49,7 @@ class PostFilter(NamedTuple):
 
 
 def selection_of(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
-    """The matcher of records, and what is to be asked of objects in the version of the request besides; None when nothing is."""
+    """Return the matcher of records, and the predicate for objects in the version of the request or None."""
     sieves: list[Sieve] = []
     if o.shards is not None:
         sieves.append(o.shards.matches)
@@ -76,20 +76,20 @@ def _with_fields(custom: Sequence[FieldTerm]) -> Sieve:
     return lambda obj: wanted.matches(custom_selectable_fields(obj, False, paths))
 
 
-def asked_of(req: Request, served: Served, force_watch: bool = False) -> Asked:
-    """What a request asks for, its selectors checked and compiled. Raises 400 and 422. Of a ``LONG_QUERY`` to be called beside the loop."""
+def parse_list_query(req: Request, served: Served, force_watch: bool = False) -> ListQuery:
+    """Parse, check and compile a request's options. Raises 400 and 422. To be called in the thread pool for a ``LONG_QUERY``."""
     o = with_served_fields(served, list_options(req.params, force_watch))
-    return Asked(o, *selection_of(served, o))
+    return ListQuery(o, *selection_of(served, o))
 
 
 async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Sequence[Shown | None]:
-    """The records in the version of the request; None for those that are not selected."""
+    """Return the records in the version of the request, with None in place of those that are not selected."""
     shown = await served.converted(records)
     return await step(large(records), lambda: [s if sieve(served.object(s)) else None for s in shown])
 
 
 async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> PostFilter:
-    """The selected ones from ``start`` on, ``q.limit`` at most; read and converted page by page at one revision."""
+    """Return the selected records from ``start`` on, at most ``q.limit``; read and converted page by page at one revision."""
     store, records, shown = q.served.registry.pages, list[Any](), list[Shown]()
     while True:
         page = store.range_to_sift(q.prefix, start, PAGE_ITEMS, revision, q.matcher, max_bytes=PAGE_BYTES)
@@ -101,7 +101,7 @@ async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> PostFil
             shown.append(s)
             if len(shown) == q.limit:
                 store.sifted(q.limit)
-                more = page.more or i + 1 < page.count  # of the rest nobody knows whether it is selected
+                more = page.more or i + 1 < page.count  # the rest may or may not be selected
                 return PostFilter(records, shown, revision, more, page.records[i].key + "\0" if more else "")
         if not page.more:
             store.sifted(len(shown))

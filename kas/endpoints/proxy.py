@@ -1,8 +1,8 @@
-"""Passing requests on to a backend: nodes/proxy, pods/proxy, services/proxy (apimachinery's ``util/proxy``).
+"""Forwards requests to a backend: nodes/proxy, pods/proxy and services/proxy (apimachinery's ``util/proxy``).
 
-The answer streams: a piece is read from the backend when the client has taken the one before. Hop-by-hop and identity headers
-stay here in both directions, CORS headers of the backend are dropped, redirects are given to the client (rewritten below the
-proxy's own path, as are links in pages) and never followed.
+The response is streamed: a piece is read from the backend after the client has taken the previous one. Hop-by-hop and identity headers
+are not forwarded in either direction, and the backend's CORS headers are dropped. Redirects are never followed; they are returned to the
+client, rewritten below the proxy's own path like the links in HTML pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOP_BY_HOP = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
     b"transfer-encoding", b"upgrade",
 ))  # fmt: skip
-# Written anew for the request that is sent.
+# Set again for the forwarded request.
 OWN = frozenset((b"host", b"content-length", b"expect", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-uri"))
 IDENTITY = frozenset((b"authorization",))
 IDENTITY_PREFIXES = (b"impersonate-", b"x-remote-")
@@ -36,7 +36,7 @@ MAX_REFUSAL = 64 << 10
 
 
 def joined(base: str, path: str) -> str:
-    """Go's ``path.Join`` that keeps a trailing slash; "" when there is nothing to join."""
+    """Return Go's ``path.Join``, but keep a trailing slash; "" if both parts are empty."""
     if not base and not path:
         return ""
     out = posixpath.normpath("/" + f"{base}/{path}".lstrip("/"))
@@ -46,13 +46,13 @@ def joined(base: str, path: str) -> str:
 
 
 async def forward(req: Request, target: Target, path: str) -> Response:
-    """Sends the request to ``target`` at ``path`` and answers what comes back. Raises 503 when the backend cannot be reached."""
+    """Forward the request to ``target`` at ``path`` and return the response. Raises 503 if the backend cannot be reached."""
     target = target._replace(path=joined(target.path, path), query=req.query)
     host = req.header(b"host")
     if isinstance(req, WebSocketRequest):
         return await _upgrade(req, target, request_headers(req), host)
     if not target.path:
-        # Relative links in the answer would lead astray without the slash (kubernetes#4958).
+        # Without the slash, relative links in the response would be resolved wrongly (kubernetes#4958).
         location = req.path + "/" + (f"?{req.query}" if req.query else "")
         return Response(301, [(b"location", quote(location, safe=PATH_SAFE + "?%=&").encode())])
     try:
@@ -69,7 +69,7 @@ async def forward(req: Request, target: Target, path: str) -> Response:
         connection.close()
         raise
     if connection.status == 101:
-        # Nobody asked for another protocol: handed on, what follows would be a tunnel around every check.
+        # No upgrade was requested. If it were forwarded, the connection would become a tunnel that bypasses every check.
         connection.close()
         raise _unreachable(BackendError("unexpected protocol"))
     prepend = req.path.removesuffix(target.path)
@@ -81,7 +81,7 @@ async def forward(req: Request, target: Target, path: str) -> Response:
     page = connection.header(b"content-type").partition(b";")[0].strip() == b"text/html"
     if not page or connection.header(b"location"):
         return Response(connection.status, headers, stream=piped(connection))
-    from kas.endpoints.proxy_html import ENCODINGS, relinked  # with the entities of HTML, a third of a MiB; few clients ask for pages
+    from kas.endpoints.proxy_html import ENCODINGS, relinked  # loads the HTML entities, a third of a MiB, and few clients request pages
 
     if encoding not in ENCODINGS:
         return Response(connection.status, headers, stream=piped(connection))
@@ -90,7 +90,10 @@ async def forward(req: Request, target: Target, path: str) -> Response:
 
 
 def piped(connection: Connection, through: Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]] = lambda pieces: pieces) -> Stream:
-    """The backend's body, as ``through`` leaves it, as a response stream; the connection ends with it, or with the client."""
+    """Return the backend's body, passed through ``through``, as a response stream.
+
+    The connection is closed when the body or the client ends.
+    """
 
     async def stream(write: Write) -> None:
         try:
@@ -98,7 +101,7 @@ def piped(connection: Connection, through: Callable[[AsyncIterator[bytes]], Asyn
                 if piece:
                     await write(piece)
         except (BackendError, ValueError) as e:
-            raise _unreachable(e) from None  # too late for an answer of its own: the client sees a body that breaks off
+            raise _unreachable(e) from None  # too late for an error response: the client sees a truncated body
         finally:
             connection.close()
 
@@ -106,7 +109,7 @@ def piped(connection: Connection, through: Callable[[AsyncIterator[bytes]], Asyn
 
 
 def request_headers(req: Request) -> Headers:
-    """The client's headers as the backend may see them."""
+    """Return the client's headers to forward to the backend."""
     named = {h.strip().lower().encode("latin-1", "replace") for h in req.header(b"connection").split(",")}
     out: Headers = []
     for name, value in req.headers:
@@ -123,7 +126,7 @@ def request_headers(req: Request) -> Headers:
 
 
 def answer_headers(connection: Connection, relocate=None) -> Headers:
-    """The backend's headers as the client may see them."""
+    """Return the backend's headers to forward to the client."""
     named = {h.strip().lower() for h in connection.header(b"connection").split(b",")}
     out: Headers = []
     for name, value in connection.headers:
@@ -136,7 +139,7 @@ def answer_headers(connection: Connection, relocate=None) -> Headers:
 
 
 def _relocated(location: str, prepend: str, target: Target, host: str) -> str:
-    """A redirect or a link within the backend leads back through the proxy; any other stays as it is."""
+    """Rewrite a redirect or link within the backend so that it leads through the proxy; others are returned unchanged."""
     try:
         url = urlsplit(location)
     except ValueError:
@@ -160,7 +163,7 @@ async def _upgrade(req: WebSocketRequest, target: Target, headers: Headers, host
 
 
 def upgraded(chosen: str, connection: Connection, backend: WebSocket) -> Upgrade:
-    """The answer that hands the client's WebSocket on to the backend's, in both directions until one side ends."""
+    """Return a response that relays the client's WebSocket to the backend's in both directions until one side ends."""
     async def talk(client: Socket) -> int:
         try:
             return await relay(client, backend)
@@ -171,7 +174,7 @@ def upgraded(chosen: str, connection: Connection, backend: WebSocket) -> Upgrade
 
 
 async def refused(req: Request, connection: Connection) -> Response:
-    """The backend's own answer to a handshake it does not want."""
+    """Return the backend's response to a rejected handshake."""
     handed_on(req)
     try:
         body = await connection.read(MAX_REFUSAL)
@@ -185,13 +188,13 @@ async def refused(req: Request, connection: Connection) -> Response:
 
 
 def handed_on(req: Request) -> None:
-    """What is answered is not this server's: nothing of it goes into the audit log, whose lines it could be made to look like."""
+    """Mark the response as foreign: it is kept out of the audit log, whose lines it could imitate."""
     if req.audit is not None:
         req.audit.handed_on = True
 
 
 def dialling(e: BackendError) -> ApiError:
-    """500: what upstream answers when the backend of an upgrade is not there."""
+    """Return upstream's 500 for an upgrade whose backend cannot be reached."""
     return ApiError(500, "", f"error dialing backend: {e}")
 
 

@@ -1,5 +1,8 @@
-"""Links in pages that come through a proxy: they lead back through it (apimachinery's ``util/proxy/transport.go``, which reads pages with
-golang.org/x/net/html). Pages pass piece by piece; what is held is at most one tag."""
+"""Rewrites links in HTML pages from a proxied backend so that they lead through the proxy.
+
+Upstream is apimachinery's ``util/proxy/transport.go``, which parses pages with golang.org/x/net/html. Pages are processed piece by piece;
+at most one tag is held.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from html import escape, unescape
 
 from kas.meta.waiting import TimeSlice
 
-MAX_TAG = 4 << 10  # a longer one passes as it is
-PIECE = 8 << 10  # is read at once: some 4 ms
+MAX_TAG = 4 << 10  # a longer tag is passed through unchanged
+PIECE = 8 << 10  # bytes processed at a time: some 4 ms
 Rewrite = Callable[[str], str]
 
 # Attributes that are URLs (HTML 4.01 and 5).
@@ -22,31 +25,31 @@ _URLS = {
     "img": ("longdesc", "src", "usemap"), "input": ("src", "usemap", "formaction"), "ins": ("cite",), "link": ("href",),
     "object": ("classid", "codebase", "data", "usemap"), "q": ("cite",), "script": ("src",), "source": ("src",), "video": ("poster", "src"),
 }  # fmt: skip
-# What follows these tags is no markup until they end.
+# Elements whose content is not markup.
 _RAW = {
     name: re.compile(rf"</{name}[\s/>]".encode(), re.IGNORECASE)
     for name in ("iframe", "noembed", "noframes", "script", "style", "textarea", "title", "xmp")
 }
 _OPEN, _NAME, _BLANK = re.compile(rb"<[a-zA-Z!?/]"), re.compile(rb"[^\s/>]*"), re.compile(rb"[\s/]*")
 _KEY, _EQUALS, _PLAIN = re.compile(rb"=?[^\s/=>]*"), re.compile(rb"\s*=\s*"), re.compile(rb"[^\s>]*")
-# How zlib is told of the encodings of HTTP.
+# zlib's window bits for the encodings of HTTP.
 _WINDOWS = {"gzip": 31, "deflate": -15}
 ENCODINGS = frozenset(("", *_WINDOWS))
-_Step = tuple[int, bytes] | None  # where to go on, and what is given for what was passed; None when more has to come
+_Step = tuple[int, bytes] | None  # the next position and the output up to it, or None if more input is needed
 
 
 class Links:
-    """Rewrites the URLs of a page that comes in pieces."""
+    """Rewrites the URLs of a page that arrives in pieces."""
 
     def __init__(self, rewrite: Rewrite) -> None:
         self._rewrite, self._held = rewrite, b""
-        self._end: re.Pattern[bytes] | None = None  # of what is no markup
+        self._end: re.Pattern[bytes] | None = None  # ends content that is not markup
 
     def feed(self, piece: bytes, last: bool = False) -> bytes:
-        """What of the page can be given now; with ``last`` all of it."""
+        """Process a piece and return what can be sent now; with ``last``, everything."""
         data, out, at = self._held + piece, [], 0
         if self._end is None and b">" not in piece and not last and data[:1] == b"<" and len(data) <= MAX_TAG:
-            self._held = data  # what was held is no whole tag yet
+            self._held = data  # still no complete tag
             return b""
         while at < len(data):
             step = self._markup(data, at) if self._end is None else self._raw(data, at, self._end)
@@ -54,7 +57,7 @@ class Links:
                 if not last and len(data) - at <= MAX_TAG:
                     break
                 end = len(data) if last else at + MAX_TAG
-                step = end, data[at:end]  # whatever this is, it does not end
+                step = end, data[at:end]  # too long, or cut off by the end of the page
             at, done = step
             out.append(done)
         self._held = data[at:]
@@ -83,7 +86,7 @@ class Links:
         return (end, data[at:end]) if end >= len(close) else None
 
     def _tag(self, data: bytes, at: int) -> _Step:
-        """A start tag, written as golang.org/x/net/html writes one."""
+        """Process a start tag; the output is formatted as golang.org/x/net/html does."""
         pos = _end(_NAME, data, at + 1)
         name = _text(data[at + 1 : pos]).lower()
         urls, out = _URLS.get(name, ()), ["<", name]
@@ -124,13 +127,13 @@ def _text(data: bytes) -> str:
 
 
 async def relinked(pieces: AsyncIterator[bytes], encoding: str, rewrite: Rewrite) -> AsyncIterator[bytes]:
-    """The page with its links rewritten, in the same encoding, one of ``ENCODINGS``. Raises ValueError for what is not in it."""
+    """Yield the page with its links rewritten, in the same encoding, one of ``ENCODINGS``. Raises ValueError for invalid data."""
     links, window, time_slice = Links(rewrite), _WINDOWS.get(encoding), TimeSlice()
     unpacked, packed = (zlib.decompressobj(window), zlib.compressobj(wbits=window)) if window is not None else (None, None)
     try:
         async for piece in pieces:
             while piece:
-                await time_slice.pause()  # a page may be all links, and never end
+                await time_slice.pause()  # a page may consist of links only, and be endless
                 if unpacked is None:
                     page, piece = piece[:PIECE], piece[PIECE:]
                 else:

@@ -1,8 +1,7 @@
-"""Where the API server reaches a kubelet, a pod or a service (upstream's ``ResourceLocation`` functions and ``NodeConnectionInfoGetter``).
+"""Addresses of kubelets, pods and services (upstream's ``ResourceLocation`` functions and ``NodeConnectionInfoGetter``).
 
-Everything a target is made of comes from stored objects, which users write in part: addresses that point back at this host or
-link are refused where upstream refuses them (``proxyutil.IsProxyableIP``), and a service leads only to pods that really have the
-address. Nothing is dialled here.
+A target is built from stored objects, which users write in part. So addresses of this host or its link are rejected where upstream
+rejects them (``proxyutil.IsProxyableIP``), and a service leads only to pods that really have the address. Nothing is dialled here.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from kas.meta.stored import Stored, object_of
 from kas.meta.waiting import TimeSlice
 from kas.registry.strategy import Obj
 
-# An address, its port, and the object it says it is.
+# An address, its port, and the object it claims to belong to.
 Candidate = tuple[str, int, Obj]
 
 KUBELET_PORT = "10250"
@@ -37,14 +36,14 @@ NOT_ALLOWED = "address not allowed"
 
 
 class Locations:
-    """Refusals are ``ApiError``."""
+    """Finds the addresses of kubelets, pods and services. Failures are ``ApiError``."""
 
     def __init__(self, objects: Objects, kubelet: KubeletAccess) -> None:
         self._get, self._labelled, self._access = objects.get, objects.labelled, kubelet
         self._contexts: dict[str, ReloadingTLS] = {}
 
     def kubelet(self, node: str, asked: tuple[str, str] = ("", "nodes"), verify: bool = True) -> Target:
-        """A node's kubelet. ``asked`` is the group and resource of the request, which a 404 names as upstream does."""
+        """Return a node's kubelet. ``asked`` is the group and resource of the request, which upstream's 404 names."""
         obj = self._get("", "nodes", "", node)
         if obj is None:
             raise errors.not_found(*asked, node)
@@ -59,12 +58,12 @@ class Locations:
         return Target("https", host, str(port) if port > 0 else KUBELET_PORT, tls=tls, via=self._access.via)
 
     def declares(self, node: str, feature: str) -> bool:
-        """Whether a node's kubelet says that it has a feature."""
+        """Return whether a node's kubelet declares a feature."""
         obj = self._get("", "nodes", "", node) or {}
         return feature in ((obj.get("status") or {}).get("declaredFeatures") or ())
 
     async def node(self, ident: str) -> Target:
-        """``nodes/[scheme:]name[:port]/proxy``: the kubelet, or another port of the node."""
+        """Resolve ``nodes/[scheme:]name[:port]/proxy``: the kubelet, or another port of the node."""
         scheme, name, port = _split(ident, "node")
         kubelet = self.kubelet(name)
         await _check_host(kubelet.host)
@@ -73,7 +72,7 @@ class Locations:
         return self._target(scheme, kubelet.host, port)
 
     def pod(self, namespace: str, ident: str) -> Target:
-        """``pods/[scheme:]name[:port]/proxy``: the pod's address, at its first declared port unless one is named."""
+        """Resolve ``pods/[scheme:]name[:port]/proxy``: the pod's address, at its first declared port unless one is named."""
         scheme, name, port = _split(ident, "pod")
         pod = self._get("", "pods", namespace, name)
         if pod is None:
@@ -88,7 +87,7 @@ class Locations:
         return self._target(scheme, ip, port)
 
     async def service(self, namespace: str, ident: str) -> Target:
-        """``services/[scheme:]name[:port]/proxy``: a ready endpoint that is a pod of the namespace."""
+        """Resolve ``services/[scheme:]name[:port]/proxy``: a ready endpoint that is a pod of the namespace."""
         scheme, name, port = _split(ident, "service")
         service = self._get("", "services", namespace, name)
         if service is None:
@@ -99,7 +98,7 @@ class Locations:
                 raise errors.service_unavailable(f"no service port {port} found for service {go_quote(name)}")
             port = declared.get("name") or ""
         records = self._labelled("discovery.k8s.io", "endpointslices", namespace, SERVICE_NAME_LABEL, name)
-        # A service may have thousands, of which none is a pod.
+        # A service may have thousands of endpoints, none of which is a pod.
         candidates = await step(sum(len(r.json) for r in records) >= LARGE, self._candidates, namespace, name, port, records)
         time_slice = TimeSlice()
         for ip, number, ref in candidates:
@@ -111,7 +110,7 @@ class Locations:
         raise errors.service_unavailable(f"no endpoints available for service {go_quote(name)}")
 
     def _candidates(self, namespace: str, name: str, port: str, records: Iterable[Stored]) -> list[Candidate]:
-        """What a service may lead to, shuffled; ``records`` are its slices."""
+        """Return the candidates for a service, shuffled; ``records`` are its EndpointSlices."""
         out = self._endpoints(namespace, name, port)
         for s in map(object_of, records):
             number = next((p.get("port") for p in s.get("ports") or () if (p.get("name") or "") == port), None)
@@ -133,7 +132,7 @@ class Locations:
         return out
 
     def _is_pod(self, namespace: str, ip: str, ref: Obj) -> bool:
-        """Whether an endpoint is what it says: a pod of the namespace that has the address."""
+        """Return whether an endpoint is a pod of the namespace that has the address."""
         if not ref.get("name") or ref.get("namespace") != namespace:
             return False
         status = (self._get("", "pods", namespace, ref["name"]) or {}).get("status") or {}
@@ -158,20 +157,20 @@ class Locations:
 
 
 def _following(ca: str, *pair: str) -> ReloadingTLS:
-    """A context that wants a certificate of ``ca`` (or takes any, without one) and shows that of ``pair``, as the files are now."""
+    """Return a TLS context that follows the files. It requires a certificate of ``ca`` (any if ""), and presents that of ``pair``."""
     files = [path for path in (ca, *pair) if path]
 
     def made(*_: bytes) -> ssl.SSLContext:
         try:
             return verified_tls(ca, *pair) if ca else insecure_tls(*pair)
-        except ssl.SSLError as e:  # a certificate without its key, while both are being replaced
+        except ssl.SSLError as e:  # a certificate and key that do not match, while both are being replaced
             raise ValueError(e.reason or str(e)) from None
 
     return ReloadingTLS(files, [Path(path).read_bytes() for path in files], made(), made)
 
 
 def _split(ident: str, what: str) -> tuple[str, str, str]:
-    """(scheme, name, port) of ``[scheme:]name[:port]`` (``utilnet.SplitSchemeNamePort``)."""
+    """Split ``[scheme:]name[:port]`` into (scheme, name, port) (``utilnet.SplitSchemeNamePort``)."""
     parts = ident.split(":")
     scheme, name, port = {1: ("", ident, ""), 2: ("", parts[0], parts[-1]), 3: tuple(parts)}.get(len(parts), ("", "", ""))
     if not name or scheme not in ("", "http", "https"):
@@ -180,15 +179,17 @@ def _split(ident: str, what: str) -> tuple[str, str, str]:
 
 
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
-# Where the last 32 bits are an IPv4 address.
+# Networks whose last 32 bits are an IPv4 address.
 _LAST_32 = [ipaddress.IPv6Network(text) for text in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")]
-# What a cloud tells its machines about themselves, credentials among it, at addresses that look like others.
+# Cloud metadata services, which serve credentials at addresses that are not link-local.
 _METADATA = frozenset(ipaddress.IPv6Address(text) for text in ("fd00:ec2::254", "fd20:ce::254"))
 
 
 def _check_ip(text: str) -> None:
-    """Global unicast as Go has it: private ranges pass, this host, this link, groups and nobody do not, in whatever form; nor do the
-    metadata services of clouds. Raises 400."""
+    """Raise 400 unless the address is global unicast in Go's sense and not a cloud metadata service.
+
+    Private ranges are allowed. Loopback, link-local, multicast, broadcast and unspecified addresses are not, in any notation.
+    """
     try:
         ip = ipaddress.ip_address(text)
     except ValueError:
@@ -199,8 +200,11 @@ def _check_ip(text: str) -> None:
 
 
 def _ipv4_of(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """The IPv4 addresses that an IPv6 one leads to where a host or its network translates: mapped and compatible ones (RFC 4291),
-    NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380) and ISATAP (RFC 5214)."""
+    """Return the IPv4 addresses that an IPv6 address may lead to if a host or its network translates it.
+
+    These are mapped and compatible addresses (RFC 4291), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380) and ISATAP (RFC
+    5214).
+    """
     if isinstance(ip, ipaddress.IPv4Address):
         return []
     out = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
@@ -211,7 +215,7 @@ def _ipv4_of(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddres
 
 
 async def _check_host(host: str) -> None:
-    """As ``_check_ip`` for every address a name has."""
+    """Call ``_check_ip`` for every address that a host name resolves to."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

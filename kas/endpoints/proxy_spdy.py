@@ -1,9 +1,10 @@
-"""The client side of exec and attach over SPDY/3.1, for kubelets that know no v5 of the WebSocket protocol (upstream's
-``util/proxy/streamtranslator.go``).
+"""The client side of exec and attach over SPDY/3.1, for kubelets without v5 of the WebSocket protocol.
 
-A client's WebSocket has one channel for each stream; here each is a stream of SPDY. What v4 cannot say over a WebSocket, SPDY does: that a
-stream of the client's has ended. Header blocks are written without the dictionary of SPDY's, which Go's reader takes, and not read: what
-the kubelet says of a stream is that it is there. There is no flow control, as in the library that kubelets use.
+Upstream: ``util/proxy/streamtranslator.go``.
+
+Each channel of the client's WebSocket becomes a SPDY stream. SPDY can signal the end of a client's stream, which v4 over a WebSocket
+cannot. Header blocks are written without SPDY's dictionary, which Go's reader accepts, and received ones are skipped: a kubelet's reply
+only confirms a stream. There is no flow control, as in the library that kubelets use.
 """
 
 from __future__ import annotations
@@ -18,36 +19,37 @@ from kas.endpoints.proxy_websocket import encoded, first_of, passed_on, pieces
 from kas.meta.waiting import TimeSlice
 from kas.request.websocket import CLOSE_NORMAL, Socket
 
-CONTROL = 0x8003  # the first bits of a control frame, and the version
+CONTROL = 0x8003  # the control bit and the protocol version
 SYN_STREAM, SYN_REPLY, RST_STREAM, PING = 1, 2, 3, 6
 FIN = 1
 MAX_DATA = (1 << 24) - 1
-# By their channels in the client's messages.
+# By their channel numbers in the client's messages.
 STDIN, STDOUT, STDERR, ERROR, RESIZE = range(5)
 NAMES = {STDIN: "stdin", STDOUT: "stdout", STDERR: "stderr", ERROR: "error", RESIZE: "resize"}
 CLOSE_SIGNAL = 255
-ANSWER_S = 30.0  # for streams, as upstream; while it runs nobody hears whether the client has gone
+ANSWER_S = 30.0  # limit for the replies to streams, as upstream; meanwhile a disconnect of the client goes unnoticed
 
 
 def channels(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> list[int]:
-    """The streams that there are, in the order in which kubectl opens them; a terminal has no stderr, and a size."""
+    """Return the channels in the order in which kubectl opens them. A terminal has no stderr but a size."""
     wanted = ((ERROR, True), (STDIN, stdin), (STDOUT, stdout), (STDERR, stderr and not tty), (RESIZE, tty))
     return [channel for channel, there in wanted if there]
 
 
 class Streams:
-    """Frames on a connection that was upgraded. Streams are known by their channels."""
+    """Frames on an upgraded connection. Streams are identified by their channels."""
 
     def __init__(self, connection: Connection, opened: Sequence[int]) -> None:
         self._connection = connection
         self._numbers = {channel: 2 * n + 1 for n, channel in enumerate(opened)}
         self._channels = {number: channel for channel, number in self._numbers.items()}
-        self._unanswered = set(self._channels)  # a kubelet drops what comes on a stream that it has not yet said yes to
+        self._unanswered = set(self._channels)  # a kubelet drops data on a stream that it has not confirmed yet
         self._answered = asyncio.Event()
-        self._open = {number for number, channel in self._channels.items() if channel in (STDOUT, STDERR, ERROR)}  # the kubelet's to end
+        # streams that the kubelet ends
+        self._open = {number for number, channel in self._channels.items() if channel in (STDOUT, STDERR, ERROR)}
 
     async def open(self) -> None:
-        """Opens all of them. Raises BackendError."""
+        """Open all streams. Raises BackendError."""
         deflate = zlib.compressobj()
         for number, channel in self._channels.items():
             block = struct.pack("!I", 1) + b"".join(struct.pack("!I", len(t)) + t for t in (b"streamtype", NAMES[channel].encode()))
@@ -55,8 +57,10 @@ class Streams:
             await self._control(SYN_STREAM, struct.pack("!IIH", number, 0, 0) + headers)
 
     async def send(self, message: bytes) -> None:
-        """Pass on what the client says of one of its streams, a piece or the end; what is about no stream of its is dropped. Raises
-        BackendError."""
+        """Forward a client's message for one of its streams: data, or its end.
+
+        Messages for other streams are dropped. Raises BackendError.
+        """
         channel, data, flags = message[0] if message else ERROR, message[1:], 0
         if channel == CLOSE_SIGNAL:
             channel, data, flags = data[0] if data else ERROR, b"", FIN
@@ -69,17 +73,17 @@ class Streams:
             raise BackendError("spdy: timed out waiting for streams") from None
         number = self._numbers.pop(channel) if flags else self._numbers[channel]
         time_slice = TimeSlice()
-        for piece in [b""] if flags else pieces(data):  # a frame has less than 16 MiB, a client's message up to 64
+        for piece in [b""] if flags else pieces(data):  # a frame holds less than 16 MiB, a client's message up to 64
             await self._write(struct.pack("!II", number, flags << 24 | len(piece)) + piece)
             if time_slice.over:
                 await time_slice.pause()
 
     async def receive(self) -> AsyncIterator[bytes]:
-        """What the kubelet says, as messages, until all of its streams have ended. Raises BackendError."""
+        """Yield the kubelet's data as messages, until all of its streams have ended. Raises BackendError."""
         time_slice = TimeSlice()
         while self._open:
             if time_slice.over:
-                await time_slice.pause()  # frames may be of nothing
+                await time_slice.pause()  # frames may be empty
             head = await self._exactly(8, at_end=True)
             if not head:
                 return
@@ -100,9 +104,9 @@ class Streams:
     async def _control_frame(self, kind: int, size: int) -> None:
         payload = await self._exactly(min(size, 4))
         while left := size - len(payload):
-            size -= len(await self._exactly(min(left, CHUNK)))  # of headers, which tell nothing
+            size -= len(await self._exactly(min(left, CHUNK)))  # headers, which are not needed
         number = int.from_bytes(payload, "big")
-        if kind == PING and not number % 2:  # none of ours
+        if kind == PING and not number % 2:  # not a reply to a ping of ours
             await self._control(PING, payload)
         elif kind in (SYN_REPLY, RST_STREAM):
             self._unanswered.discard(number)
@@ -112,7 +116,7 @@ class Streams:
                 self._answered.set()
 
     async def _exactly(self, size: int, at_end: bool = False) -> bytes:
-        """So many bytes; b"" where there are none any more, if that may be."""
+        """Read ``size`` bytes; b"" at the end of the connection if ``at_end`` allows it."""
         try:
             return await self._connection.reader.readexactly(size) if size else b""
         except asyncio.IncompleteReadError as e:
@@ -135,7 +139,8 @@ class Streams:
 
 
 async def translated(client: Socket, connection: Connection, opened: Sequence[int]) -> int:
-    """Passes what both sides say until the kubelet's streams have ended, or the client has gone. The code to close the client with."""
+    """Relay data in both directions until the kubelet's streams have ended or the client has gone. Returns the close code for the client.
+    """
     streams = Streams(connection, opened)
 
     async def give(message: bytes | str) -> None:

@@ -1,7 +1,7 @@
-"""The client side of a WebSocket (RFC 6455) on a ``http_client.Connection``: handshake, frames, and relaying to a socket of ours.
+"""The client side of a WebSocket (RFC 6455) on a ``kas.client.http.Connection``: handshake, frames, and relaying to a client's socket.
 
-Enough for what a kubelet or a pod speaks: text and binary messages, fragments, ping, pong and close. No extensions. A message
-is bounded; both directions wait for the other side to take what was sent.
+Supports what kubelets and pods use: text and binary messages, fragments, ping, pong and close; no extensions. Messages have a size limit.
+Both directions apply back-pressure.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kas.request.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 MAX_MESSAGE = 16 << 20
-# Of all backends' messages together, beyond which one that is larger than what any kubelet sends ends its connection.
+# Limits on the messages of all backends together. Above MAX_HELD, a message larger than any kubelet sends ends its connection.
 MAX_HELD, FREE_MESSAGE = 32 << 20, 256 << 10
 MAX_CONTROL = 125
-PIECE = 256 << 10  # that is masked, encoded or encrypted in one go; a client's message may have 64 MiB
-# Of all clients' messages that backends have not taken yet, beyond which one that is larger than what any client sends ends its connection.
+PIECE = 256 << 10  # bytes to mask, encode or encrypt at a time; a client's message may have 64 MiB
+# The same limit for clients' messages that backends have not taken yet.
 MAX_PASSING = 64 << 20
 
 
 class _Held:
-    """Bytes of the messages that backends have begun, or that clients have not taken yet, in this worker."""
+    """Bytes of backends' messages that are incomplete or that clients have not taken yet, in this worker."""
 
     total = 0
 
@@ -44,25 +44,27 @@ class _Passing:
 
 
 class WebSocket:
-    """An open WebSocket towards a backend."""
+    """An open WebSocket to a backend."""
 
     __slots__ = ("_connection", "_held", "_sending", "_time_slice", "_whole", "code")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._held, self._time_slice = 0, TimeSlice()
-        self._sending, self._whole = asyncio.Lock(), True  # a pong must not come into the middle of a message
+        self._sending, self._whole = asyncio.Lock(), True  # a pong must not be sent in the middle of a message
         self.code = CLOSE_NORMAL
 
     async def receive(self) -> bytes | str | None:
-        """The next message, None once the backend closed (``code`` is then why). It counts as held until the next one is asked for,
-        ``release`` or ``close``. Raises BackendError."""
+        """Return the next message, or None once the backend has closed (``code`` then has the reason).
+
+        The message counts as held until the next ``receive``, ``release`` or ``close``. Raises BackendError.
+        """
         self.release()
         kind, message, text = 0, bytearray(), list[str]()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             if self._time_slice.over:
-                await self._time_slice.pause()  # frames may be of two bytes
+                await self._time_slice.pause()  # frames may be as small as two bytes
             opcode, final, length = await self._frame()
             if opcode >= CLOSE:
                 payload = await self._exactly(length)
@@ -95,7 +97,7 @@ class WebSocket:
             raise BackendError("websocket: message too large")
 
     def release(self) -> None:
-        """What was received is held no more."""
+        """Stop counting the received message as held."""
         _Held.total -= self._held
         self._held = 0
 
@@ -108,7 +110,7 @@ class WebSocket:
             raise BackendError(f"websocket: {e.strerror or e}") from e
 
     async def _frame(self) -> tuple[int, bool, int]:
-        """The head of the next frame: what it is, whether it is the last of a message, and how many bytes follow."""
+        """Read the header of the next frame: opcode, whether it ends a message, and the payload's length."""
         first, second = await self._exactly(2)
         length = second & 0x7F
         if length == 126:
@@ -123,18 +125,18 @@ class WebSocket:
         return opcode, bool(first & 0x80), length
 
     async def send(self, message: bytes | str) -> None:
-        """Returns when the backend has taken enough. Raises BackendError."""
+        """Send a message; returns when the backend has taken enough. Raises BackendError."""
         await self._send(TEXT if isinstance(message, str) else BINARY, await encoded(message))
 
     async def close(self, code: int = CLOSE_NORMAL) -> None:
-        """Says goodbye and closes the connection, whether or not the backend takes it; what was received is held no more."""
+        """Send a close frame and close the connection, without waiting for the backend. Received data is no longer held."""
         self.release()
         try:
-            if self._whole:  # and not waited for: a backend that reads nothing would keep all of this for ever
+            if self._whole:  # not awaited: a backend that does not read would keep this alive forever
                 key = os.urandom(4)
                 self._connection.writer.write(_head(CLOSE, 2) + key + _masked(struct.pack("!H", code), key))
         except OSError:
-            pass  # it is gone already, which is what was wanted
+            pass  # the connection is gone already
         finally:
             self._connection.close()
 
@@ -162,7 +164,7 @@ class WebSocket:
 
 
 def _head(opcode: int, size: int) -> bytes:
-    """The head of a masked frame, before its key."""
+    """Return the header of a masked frame, without its key."""
     if size < 126:
         return struct.pack("!BB", 0x80 | opcode, 0x80 | size)
     if size < 1 << 16:
@@ -171,12 +173,12 @@ def _head(opcode: int, size: int) -> bytes:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """All of it, a little at a time."""
+    """Split data into pieces of at most PIECE bytes."""
     return (data[at : at + PIECE] for at in range(0, len(data), PIECE))
 
 
 async def encoded(message: bytes | str) -> bytes:
-    """A client's message as it goes on."""
+    """Return a client's message as bytes."""
     if isinstance(message, bytes):
         return message
     if len(message) <= PIECE:
@@ -198,10 +200,11 @@ def _masked(payload: bytes, key: bytes) -> bytes:
 async def open_websocket(
     target: Target, headers: Headers, subprotocols: list[str], host: str = "", client: Hashable = None
 ) -> tuple[Connection, WebSocket | None]:
-    """Dials, for a ``client``, and shakes hands. The socket is None when the backend answered something else: its answer is in the
-    connection.
+    """Connect on behalf of ``client`` and do the handshake.
 
-    The subprotocol chosen is the connection's ``sec-websocket-protocol`` header. Raises BackendError.
+    The socket is None if the backend refused; the connection then has its response.
+
+    The selected subprotocol is in the connection's ``sec-websocket-protocol`` header. Raises BackendError.
     """
     key = base64.b64encode(os.urandom(16))
     asked = [*headers, (b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
@@ -224,8 +227,10 @@ async def open_websocket(
 
 
 async def passed_on(client: Socket, give: Callable[[bytes | str], Awaitable[None]]) -> int:
-    """Gives a backend what a client says, one message after another, until it has closed; the code to close with. Raises BackendError, also
-    for a message for which there is no room, as backends take nothing of others."""
+    """Pass a client's messages to a backend, one by one, until the client closes; returns the close code.
+
+    Raises BackendError, also for a message that does not fit in the memory limit because backends are not reading.
+    """
     time_slice = TimeSlice()
     while (message := await client.receive()) is not None:
         size = len(message)
@@ -236,19 +241,19 @@ async def passed_on(client: Socket, give: Callable[[bytes | str], Awaitable[None
             await give(message)
         finally:
             _Passing.total -= size
-        del message  # not for as long as nothing more comes
+        del message  # do not keep it while waiting for the next one
         if time_slice.over:
             await time_slice.pause()
     return CLOSE_NORMAL
 
 
 async def relay(client: Socket, backend: WebSocket) -> int:
-    """Passes messages both ways until one side closes; returns the code to close the client with."""
+    """Relay messages in both directions until one side closes; returns the close code for the client."""
 
     async def down() -> int:
         while (message := await backend.receive()) is not None:
             await client.send(message)
-        # 1004 to 1006 and 1015 say what happened to a connection and must never be sent.
+        # 1004 to 1006 and 1015 describe a connection and must never be sent.
         return backend.code if 1000 <= backend.code < 5000 and backend.code not in (1004, 1005, 1006, 1015) else CLOSE_NORMAL
 
     try:
@@ -258,7 +263,7 @@ async def relay(client: Socket, backend: WebSocket) -> int:
 
 
 async def tunnel(client: Socket, connection: Connection) -> int:
-    """A raw byte stream over a WebSocket: every message is a piece of it (KEP-4006's port forwarding)."""
+    """Relay a raw byte stream over a WebSocket, each message a piece of it (KEP-4006's port forwarding)."""
 
     async def give(message: bytes | str) -> None:
         time_slice = TimeSlice()
@@ -289,7 +294,7 @@ async def tunnel(client: Socket, connection: Connection) -> int:
 
 
 async def first_of(*sides) -> int:
-    """Runs both directions until one is done; a broken backend closes the client with an error."""
+    """Run both directions until one is done. A failed backend closes the client with an error."""
     tasks = [asyncio.ensure_future(s) for s in sides]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -298,12 +303,13 @@ async def first_of(*sides) -> int:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # What was raised in a side holds this frame, and the frames of both with all that they received: nothing here may hold the sides.
+        # An exception raised in a side refers to this frame and to those of both sides with all that they received, so nothing here may
+        # refer to the sides.
         tasks.clear()
 
 
 def _code(tasks: list[asyncio.Future[int]]) -> int:
-    """What the side that is done came to."""
+    """Return the result of the side that is done."""
     broken = next(task.exception() for task in tasks if task.done())
     if isinstance(broken, BackendError):
         return CLOSE_INTERNAL

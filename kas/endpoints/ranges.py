@@ -1,4 +1,4 @@
-"""Parts of a document, as Go's ``http.ServeContent`` gives them: ``Range`` and ``If-Range`` (RFC 9110, 14)."""
+"""Byte ranges of a document, as Go's ``http.ServeContent`` serves them: ``Range`` and ``If-Range`` (RFC 9110, 14)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"\+?[0-9]{1,18}", re.ASCII)
 
 
 class RangeError(ValueError):
-    """What was asked for cannot be given: 416. ``overlaps``: it is not because nothing is there."""
+    """A range that cannot be served (416). ``overlaps`` is false if it lies outside the document."""
 
     def __init__(self, overlaps: bool) -> None:
         super().__init__(INVALID if overlaps else NO_OVERLAP)
@@ -20,7 +20,7 @@ class RangeError(ValueError):
 
 
 class Part(NamedTuple):
-    """The bytes from ``first`` to ``last``, both among them, of ``size``."""
+    """The bytes from ``first`` to ``last``, inclusive, of a document of ``size`` bytes."""
 
     first: int
     last: int
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many these are."""
+        """The number of bytes."""
         return self.last - self.first + 1
 
     @property
@@ -37,9 +37,12 @@ class Part(NamedTuple):
         return f"bytes {self.first}-{self.last}/{self.size}"
 
 
-def asked(text: str, if_range: str, etag: str, size: int) -> Part | None:
-    """The part that a Range header asks for of what has the strong tag ``etag`` and so many bytes; None for all of it: where none is asked
-    for, where the client knows another document, and where several are, which is all that a server need do. Raises RangeError."""
+def requested_part(text: str, if_range: str, etag: str, size: int) -> Part | None:
+    """Return the part that a Range header asks for, given the document's strong tag and size, or None for the whole document.
+
+    None is returned without a Range header, if If-Range names another document, and for several ranges, which a server need not support.
+    Raises RangeError.
+    """
     if not text or (if_range and if_range.strip() != etag):
         return None
     parts = _parts(text, size)
@@ -74,13 +77,13 @@ def _parts(text: str, size: int) -> list[Part]:
 
 
 class Window:
-    """Hands on what belongs to a part of all that it is given, piece by piece."""
+    """Forwards the bytes of a part from all the pieces that it is given."""
 
     def __init__(self, write: Write, part: Part) -> None:
         self._write, self._part, self._at = write, part, 0
 
     async def __call__(self, piece: bytes) -> None:
-        """The next piece of the whole."""
+        """Take the next piece of the whole document."""
         begin, end = max(self._part.first - self._at, 0), max(self._part.last + 1 - self._at, 0)
         self._at += len(piece)
         if within := piece[begin:end]:

@@ -1,7 +1,7 @@
-"""Answers in the media type the client asked for: objects, lists, Statuses, Tables and metadata-only forms.
+"""Responses in the media type the client accepts: objects, lists, Statuses, Tables and PartialObjectMetadata.
 
-The common cases, stored JSON and protobuf served as such, copy bytes; everything else decodes. Large answers are compressed when the
-client takes gzip, as upstream does, at level 1.
+The common cases, JSON and protobuf as stored, copy bytes; all others decode the object. Responses above 128 KiB are compressed with gzip
+at level 1, as upstream does, if the client accepts gzip.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONTENT_TYPES = {JSON: b"application/json", YAML: b"application/yaml", PROTOBUF:
 
 
 class Media(NamedTuple):
-    """How to answer: the media type, the transformation asked for, and whether it is JSON as stored."""
+    """The negotiated form of a response: the media type, the conversion asked for, and whether it is JSON exactly as stored."""
 
     accepted: str
     convert: Convert | None
@@ -58,7 +58,7 @@ RAW_JSON = Media(JSON, None, True, False)
 
 
 def media(req: Request, watch: bool = False, table: bool = True) -> Media:
-    """What the client accepts; without ``table`` no Table. Raises 406."""
+    """Negotiate the media type. A Table is not offered if ``table`` is false. Raises 406."""
     found: Media | None = known_form(req, _memo.entries, watch, table)
     if found is not None:
         return found
@@ -74,7 +74,7 @@ def media(req: Request, watch: bool = False, table: bool = True) -> Media:
 
 
 def media_of_list(req: Request, served) -> Media:
-    """``media`` for a list, which cannot be answered as one PartialObjectMetadata (406)."""
+    """Negotiate the media type of a list, which cannot be converted to a single PartialObjectMetadata. Raises 406."""
     m = media(req)
     if m.convert is not None and m.convert.kind == PARTIAL:
         raise no_list_as_one(served)
@@ -82,12 +82,12 @@ def media_of_list(req: Request, served) -> Media:
 
 
 def no_list_as_one(served) -> ApiError:
-    """406: a list was asked for as one PartialObjectMetadata."""
+    """Return the 406 for a list that was asked for as a single PartialObjectMetadata."""
     return ApiError(406, "NotAcceptable", f"you requested {PARTIAL}, but the requested object is a list ({served.go_list_type})")
 
 
 def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
-    """An object that is in the version of the request already (``Version.convert``)."""
+    """Return a response with an object that is already in the version of the request (``Version.convert``)."""
     m = media(req)
     if m.plain_json:
         return finish(req, status, JSON, rec.json_line)
@@ -97,38 +97,38 @@ def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
 
 
 def plain_gets(root: str, namespaced: bool) -> PlainGet:
-    """What answers a GET of an object below ``root``, where its stored bytes are the answer and too few to compress."""
+    """Return the fast path for a GET of an object below ``root``, used if the stored bytes are the answer and too few to compress."""
     return PlainGet(root, namespaced, _memo.entries, GZIP_FROM_BYTES)
 
 
 def large(req: Request) -> bool:
-    """Whether what a request brings, and gets back, is worked on beside the loop."""
+    """Return whether the request body, and the response to it, are processed in the thread pool."""
     return long_to_read(req) or (len(req.body) >= LARGE_YAML and media(req).accepted == YAML)
 
 
 def long_to_read(req: Request) -> bool:
-    """Whether what a request brings is decoded beside the loop."""
+    """Return whether the request body is decoded in the thread pool."""
     body, size = req.body, len(req.body)
-    if size < LARGE_YAML:  # some 200 bytes with aliases stand for 100,000 nodes
+    if size < LARGE_YAML:  # with YAML aliases, some 200 bytes can expand to 100,000 nodes
         return b"*" in body and b"&" in body and _brings_yaml(req)
     return size >= LARGE or _brings_yaml(req)
 
 
 def _brings_yaml(req: Request) -> bool:
-    """Whether a body is read as YAML: that of an apply mostly is JSON."""
+    """Return whether a body has to be parsed as YAML. Most apply patches are sent as YAML but contain JSON."""
     if b"yaml" not in req.raw_header(b"content-type").lower():
         return False
-    # What YAML alone understands, in flow style, takes longest: up to 3 ms a KiB where items are short.
+    # YAML in flow style that is not JSON is the slowest to parse: up to 3 ms per KiB if the items are short.
     return not (req.body.startswith(b"{") and is_json(req.body))
 
 
 def long_to_write(m: Media, size: int) -> bool:
-    """Whether what has so many bytes as it is stored is written in this form beside the loop."""
+    """Return whether an object of ``size`` stored bytes is encoded in this form in the thread pool."""
     return size >= LARGE_YAML and not m.plain_json and (size >= LARGE or m.accepted == YAML)
 
 
 def prints_long(req: Request, served) -> bool:
-    """Whether the answer is a Table whose rows may be long work, of small objects, too."""
+    """Return whether the response is a Table whose rows may be expensive to print, even for small objects."""
     if served.columns is None or not served.columns.costly:
         return False
     convert = media(req).convert
@@ -136,7 +136,7 @@ def prints_long(req: Request, served) -> bool:
 
 
 def transformed(req: Request, m: Media, served, value: dict[str, Any], status: int) -> Response:
-    """An object dict of a served kind in any media type and form."""
+    """Return a response with an object dict of a served kind, in any media type and conversion."""
     if m.convert is None:
         return typed(req, m, served.type, served.api_version, served.kind, value, status)
     if m.convert.kind == TABLE:
@@ -155,19 +155,19 @@ def transformed(req: Request, m: Media, served, value: dict[str, Any], status: i
 
 
 def partial(value: dict[str, Any], version: str = "v1") -> dict[str, Any]:
-    """A PartialObjectMetadata, in a version of meta.k8s.io, with the object's metadata."""
+    """Return a PartialObjectMetadata, in a version of meta.k8s.io, with the object's metadata."""
     return {"kind": PARTIAL, "apiVersion": f"meta.k8s.io/{version}", "metadata": value.get("metadata") or {}}
 
 
 def generic(req: Request, m: Media, value: dict[str, Any], status: int = 200) -> Response:
-    """Any object that names its own kind: Status, Table, discovery documents."""
+    """Return a response with an object that names its own kind: a Status, a Table or a discovery document."""
     group, _, version = value["apiVersion"].rpartition("/")
     kind = builtin_kind(group, version, value["kind"])
     return typed(req, m, kind.type, value["apiVersion"], value["kind"], value, status)
 
 
 def typed(req: Request, m: Media, type_, api_version: str, kind: str, value: dict[str, Any], status: int) -> Response:
-    """The value in the media type the client takes, as an object of ``type_``; protobuf in its envelope."""
+    """Return a response with ``value`` encoded as an object of ``type_`` in the accepted media type; protobuf gets its envelope."""
     if m.accepted == PROTOBUF:
         return finish(req, status, PROTOBUF, envelope(api_version, kind, encode_protobuf(type_, value)))
     body = encode_json(type_, {"kind": kind, "apiVersion": api_version, **value})
@@ -180,15 +180,15 @@ def typed(req: Request, m: Media, type_, api_version: str, kind: str, value: dic
 
 
 def to_yaml(value: Any) -> bytes:
-    """The value as YAML, as sigs.k8s.io/yaml writes it."""
+    """Encode the value as YAML in the format of sigs.k8s.io/yaml."""
     from kas.types import yaml_codec  # PyYAML is large and few clients ask for YAML
 
     return yaml_codec.encode(value)
 
 
 def status(req: Request, e: ApiError) -> Response:
-    """An error as a Status in the client's media type; indented JSON when it accepts none of ours."""
-    # A Status that says more than these four is encoded as any object.
+    """Return an error as a Status in the accepted media type, or as indented JSON if the client accepts no supported one."""
+    # A Status with more fields than these four is encoded like any other object.
     plain = type(e).status is ApiError.status
     resp = plain_failure(req, _memo.entries, e.code, e.reason, e.message, e.details) if plain else None
     if resp is None:
@@ -201,13 +201,16 @@ def status(req: Request, e: ApiError) -> Response:
 
 
 def late(e: ApiError) -> Response:
-    """The answer to whoever waited too long, as upstream's timeout handler writes it: no kind, no media type, whatever was asked for."""
+    """Return the response to a request that timed out, as upstream's timeout handler writes it.
+
+    It is a Status without kind and apiVersion, in plain text whatever media type was asked for.
+    """
     body = {k: v for k, v in e.status().items() if k not in ("kind", "apiVersion")}
     return plain(e.code, orjson.dumps(body).decode() + "\n")
 
 
 def _status_media(req: Request) -> Media:
-    """For a Status of failure, which no conversion is asked for."""
+    """Negotiate the media type of a failure Status, for which requested conversions are ignored."""
     try:
         m = media(req)
         if m.convert is None:
@@ -221,7 +224,7 @@ def _status_media(req: Request) -> Media:
 
 
 def success(req: Request, details: dict[str, Any] | None = None, status_code: int = 200) -> Response:
-    """A Status of success: with ``details`` when there are any, else with the code."""
+    """Return a Status of success, with ``details`` if they are given, otherwise with the code."""
     value: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         value["details"] = details
@@ -231,13 +234,13 @@ def success(req: Request, details: dict[str, Any] | None = None, status_code: in
 
 
 def media_without_conversion(req: Request) -> Media:
-    """For answers that are no kind's object: a Table asked for of a Status is the Status."""
+    """Negotiate the media type of a response that is not an object of the resource: a Status is never converted to a Table."""
     m = media(req)
     return m if m.convert is None else m._replace(convert=None)
 
 
 def media_of_document(req: Request) -> Media:
-    """For answers that are never converted: one who accepts nothing but a Table or partial metadata gets 406."""
+    """Negotiate the media type of a response that is never converted. Raises 406 if the client accepts only a Table or partial metadata."""
     m = media(req)
     if m.convert is None:
         return m
@@ -247,7 +250,10 @@ def media_of_document(req: Request) -> Media:
 
 
 def media_without_table(req: Request) -> Media:
-    """For answers whose storage prints no columns: one who accepts nothing but a Table gets 406, partial metadata can be had."""
+    """Negotiate the media type of a response whose storage prints no columns.
+
+    Partial metadata is offered; accepting only a Table raises 406.
+    """
     m = media(req)
     if m.convert is None or m.convert.kind != TABLE:
         return m
@@ -257,7 +263,7 @@ def media_without_table(req: Request) -> Media:
 
 
 def virtual(req: Request, kind: Any, value: dict[str, Any], status: int) -> Response:
-    """The object of a kind that is answered and never stored."""
+    """Return a response with an object of a kind that is never stored."""
     m = media_without_table(req)
     if m.convert is not None and m.convert.kind == PARTIAL:
         return generic(req, m, partial(value, m.convert.version), status)
@@ -265,12 +271,12 @@ def virtual(req: Request, kind: Any, value: dict[str, Any], status: int) -> Resp
 
 
 def compresses(req: Request) -> bool:
-    """Whether a large answer is to be compressed."""
+    """Return whether a large response to this request is compressed."""
     return takes_gzip(req.header(b"accept-encoding")) and features.DEFAULT.enabled("APIResponseCompression")
 
 
 def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Headers | None = None) -> Response:
-    """The response, gzipped when it is large and the client takes that."""
+    """Return a response with ``body``, compressed with gzip if it is large and the client accepts that."""
     out: Headers = [(b"content-type", CONTENT_TYPES[kind])]
     if headers:
         out += headers
@@ -283,27 +289,27 @@ def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Head
 
 
 def text(status_code: int, body: str, headers: Headers | None = None) -> Response:
-    """A response in plain text that browsers must not take for something else."""
+    """Return a plain-text response with ``X-Content-Type-Options: nosniff``, so that browsers do not treat it as another type."""
     out: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
     return Response(status_code, out + (headers or []), body.encode())
 
 
 def plain(status_code: int, body: str) -> Response:
-    """A response in plain text that says nothing of sniffing, as handlers of Go's write it that are content with themselves."""
+    """Return a plain-text response without a nosniff header, as Go handlers that do not use ``http.Error`` write it."""
     return Response(status_code, [(b"content-type", b"text/plain; charset=utf-8")], body.encode())
 
 
 def plain_internal_error(req: Request, why: str) -> Response:
-    """500 in plain text, for what went wrong before there is a handler (``responsewriters.InternalError``)."""
+    """Return a plain-text 500 for failures before a handler is found (``responsewriters.InternalError``)."""
     said = f"Internal Server Error: {go_quote(request_uri(req))}: {why}\n"
     return text(500, said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 def too_many_requests(retry_after_s: int) -> Response:
-    """429 as upstream's filters answer it: plain text, not a Status."""
+    """Return the plain-text 429 (not a Status) of upstream's filters."""
     return text(429, "Too many requests, please try again later.\n", [(b"retry-after", str(retry_after_s).encode())])
 
 
 def moved(req: Request, address: str) -> Response:
-    """301, with the page that Go's ``http.Redirect`` gives with it."""
+    """Return a 301 with the body that Go's ``http.Redirect`` writes."""
     headers = [(b"location", address.encode())]
     if req.method not in ("GET", "HEAD"):
         return Response(301, headers)
@@ -313,5 +319,5 @@ def moved(req: Request, address: str) -> Response:
 
 
 def not_found() -> Response:
-    """What Go's mux answers for a path nobody has."""
+    """Return the 404 of Go's mux for an unregistered path."""
     return text(404, "404 page not found\n")

@@ -1,6 +1,7 @@
-"""The REST resources: which handler answers a verb on a resource or subresource (apiserver's ``endpoints/installer.go``).
+"""REST resources: finds the handler for a verb on a resource or subresource (apiserver's ``endpoints/installer.go``).
 
-A body is read here, once a handler that takes one is found: what is refused before costs no more than its head.
+The request body is read here, and only after a handler that takes one has been found. A request that is refused earlier costs no more
+than its headers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _acceptable: set[tuple[bytes, int]] = set()
 
 
 def check_accept(req: Request, produced: tuple[str, ...]) -> None:
-    """The router's own look at Accept, before negotiation: wildcards but ``*/*`` do not count. Raises 406."""
+    """Check Accept as upstream's router does before content negotiation: of the wildcards, only ``*/*`` matches. Raises 406."""
     accept = req.raw_header(b"accept")
     if not accept or (accept, len(produced)) in _acceptable:
         return
@@ -53,43 +54,46 @@ def check_accept(req: Request, produced: tuple[str, ...]) -> None:
 
 
 def not_acceptable(produced: tuple[str, ...]) -> errors.ApiError:
-    """The 406 of upstream's router."""
+    """Return the 406 of upstream's router, which lists the media types in ``produced``."""
     shown = ", ".join(produced)
     return errors.ApiError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}", {})
 
 
 def method_not_allowed() -> errors.ApiError:
-    """The 405 of upstream's router."""
+    """Return the 405 of upstream's router."""
     return errors.ApiError(405, "MethodNotAllowed", NOT_ALLOWED, {})
 
 
 class Rest:
-    """Every served resource. ``resources[group, version][plural]`` is a ``Served`` or, for kinds that are not stored, a ``Virtual``."""
+    """The table of served resources, and the dispatcher of requests to them.
+
+    ``resources[group, version][plural]`` is a ``Served``, or a ``Virtual`` for kinds that are not stored.
+    """
 
     def __init__(self, writer: Writer, deleter: Deleter, watches: Watches) -> None:
         self.writer, self.patcher, self.deleter, self.watches = writer, Patcher(writer), deleter, watches
         self._named: dict[str, Handler] = {"update": writer.update, "patch": self.patcher.patch, "delete": deleter.delete}
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
         self._straight = HandlerCache(_acceptable, len(READ_TYPES), with_body)
-        self._equivalents: dict[tuple[str, str], Family] = {}  # of what is served, and so few
+        self._equivalents: dict[tuple[str, str], Family] = {}  # filled on demand; bounded by the number of served resources
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
-        # Groups whose kinds are not loaded, and whom to tell of the first request for one (kas.warmup).
+        # Groups whose kinds are not loaded yet, and the callback for the first request to one of them (kas.warmup).
         self.cold: Set[str] = frozenset()
         self.ask: Callable[[str], object] = lambda group: None
-        self.opening: DecryptAhead | None = None  # where values may be sealed with keys that somebody is asked for
+        self.opening: DecryptAhead | None = None  # set where values may be encrypted with keys that must be fetched from a KMS plug-in
 
     def add(self, served: Any) -> None:
-        """Serve one more resource, or one in another's place."""
+        """Serve one more resource, or replace the one of the same group, version and plural."""
         self._straight.clear()
         self._equivalents.clear()
         self.resources.setdefault((served.group, served.version), {})[served.resource] = served
 
     def of_kind(self, group: str, version: str, kind: str) -> list[Any]:
-        """The records of the served resources of a kind."""
+        """Return the records of the served resources of a kind."""
         return [r.record for r in (self.resources.get((group, version)) or {}).values() if r.kind == kind]
 
     def equivalents(self, group: str, resource: str) -> Family:
-        """What serves the same objects in other versions, or other groups, and what serves them here."""
+        """Return the resources that serve the same objects, in other versions or in other groups, including the given one."""
         known = self._equivalents.get((group, resource))
         if known is not None:
             return known
@@ -101,17 +105,20 @@ class Rest:
         return out
 
     def subresource(self, group: str, resource: str, name: str, **verbs: Handler) -> None:
-        """Handlers of a subresource in every version of its resource; verbs are get, create, update, patch, delete."""
+        """Register the handlers of a subresource for every version of its resource. Verbs are get, create, update, patch and delete."""
         self.subresources[group, resource, name] = verbs
 
     def handle(self, req: Request) -> Result:
-        """Find what serves the request, by resource and verb, and call it: 404 for what does not exist, 405 for what it cannot do."""
+        """Find the handler for the request's resource and verb, and call it.
+
+        Raises 404 for an unknown resource and 405 for an unsupported verb.
+        """
         if self.opening is not None and (pending := self.opening.begun(req, self.resources)) is not None:
-            return self._handle_opened(req, pending)
+            return self._handle_decrypted(req, pending)
         return self._handle(req)
 
-    async def _handle_opened(self, req: Request, pending: Awaitable[None]) -> Response:
-        """Once what is read is opened: a plug-in was asked for the keys, beside the loop."""
+    async def _handle_decrypted(self, req: Request, pending: Awaitable[None]) -> Response:
+        """Handle the request after the values it reads are decrypted; the KMS plug-in is called outside the event loop."""
         await pending
         return await awaited(self._handle(req))
 
@@ -129,16 +136,16 @@ class Rest:
             self.ask(record.group)
         verb, name = info.verb, info.name
         if verb == "proxy":
-            raise errors.generic_not_found()  # of a path below /proxy/, which has no routes any more
+            raise errors.generic_not_found()  # a path below /proxy/; those routes were removed
         if not info.subresource:
             check_accept(req, LIST_TYPES if verb in ("list", "watch") else READ_TYPES)
         namespace = info.namespace if record.namespaced else ""
         if record.namespaced:
-            # A name that a list or watch took from its field selector needs no namespace.
+            # A list or watch that took its name from the field selector needs no namespace.
             if not namespace and (info.subresource or (name and len(info.parts or ()) > 1)):
                 raise errors.generic_not_found()
         elif info.namespace and (info.resource != "namespaces" or info.namespace != name or req.path.count("/namespaces/") > 1):
-            raise errors.generic_not_found()  # a namespace is its own, but not in itself
+            raise errors.generic_not_found()  # a Namespace may be addressed through itself, but not from within itself
         if info.subresource:
             return self._sub(req, served, namespace, name)
         if not isinstance(served, Served):
@@ -147,7 +154,7 @@ class Rest:
         if served.deprecation is not None and verb in record.verbs:
             served.deprecation.tell(req)
         if req.method == "HEAD" or (verb == "watch" and req.method != "GET"):
-            raise method_not_allowed()  # a path below /watch/ is one whatever the method
+            raise method_not_allowed()  # a path below /watch/ is a watch whatever the method
         if verb not in record.verbs:
             raise method_not_allowed()
         if verb == "get":
@@ -159,7 +166,7 @@ class Rest:
         if verb == "watch":
             return watch(req, served, namespace, name, self.watches)
         if record.namespaced and not namespace:
-            raise method_not_allowed()  # writes name their namespace
+            raise method_not_allowed()  # writes must name their namespace
         if verb == "create":
             if name:
                 raise method_not_allowed()
@@ -183,7 +190,7 @@ class Rest:
         verb = req.info.verb
         if served.deprecation is not None and sub.kind == served.kind and verb in sub.verbs:
             served.deprecation.tell(req)
-        if not sub.connect and sub.name != "log":  # those answer with what somebody else says
+        if not sub.connect and sub.name != "log":  # those two relay the response of another server
             check_accept(req, READ_TYPES)
         own = self.subresources.get((served.group, served.resource, sub.name))
         if own is not None:
@@ -195,7 +202,7 @@ class Rest:
             return with_body(req, handler, served, namespace, name)
         if verb not in sub.verbs or req.method == "HEAD":
             raise method_not_allowed()
-        # The rest are views of the object itself under another strategy: status and its like.
+        # All other subresources, such as status, are views of the object itself under another strategy.
         if verb == "get":
             return read.get(req, served, namespace, name)
         if verb == "update":
@@ -206,9 +213,9 @@ class Rest:
 
 
 class Virtual:
-    """A resource that is computed, not stored: reviews (create only), componentstatuses (get and list).
+    """A resource that is computed and not stored, such as reviews (create only) and componentstatuses (get and list).
 
-    ``verbs`` maps a verb to a handler of the same shape as a subresource's.
+    ``verbs`` maps a verb to a handler with the signature of a subresource handler.
     """
 
     def __init__(self, record, **verbs: Handler) -> None:
@@ -216,13 +223,13 @@ class Virtual:
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = record.api_version
         self.type, self.subresources = record.type, record.subresources
-        # As of what is stored, which an answer in another form asks for.
+        # The attributes that ``Served`` has and that respond reads to transform an object.
         self.columns = None
         self.go_type, self.go_list_type = go_types(record)
         self.deprecation = deprecation.of_kind(record.group, record.version, record.kind)
 
     def handle(self, req: Request, verb: str, namespace: str, name: str) -> Result:
-        """Raises 404 where it has no path at all, 405 where it has one for other methods."""
+        """Call the handler for the verb. Raises 404 if no verb is served on such a path, and 405 if only other methods are."""
         paths = ("get", "update", "patch", "delete") if name else ("list", "create", "deletecollection")
         if not any(v in self._verbs for v in paths) or (self.record.namespaced and not namespace) or "/watch/" in req.path:
             raise errors.generic_not_found()

@@ -1,4 +1,4 @@
-"""The review kinds: created, answered, never stored (authentication.k8s.io, authorization.k8s.io)."""
+"""The review kinds, which are created and answered but never stored (authentication.k8s.io, authorization.k8s.io)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kas.meta.waiting import awaited, eager
 from kas.registry import pipeline
 from kas.request.http import Request, Response
 
-# (context, object, whether that is large)
+# (context, object, whether the object is large)
 Answer = Callable[[Any, dict[str, Any], bool], dict[str, Any] | Awaitable[dict[str, Any]]]
 
 
 def review(record, writer: Writer, answer: Answer) -> Virtual:
-    """A create-only resource whose answer is the object with its status filled in."""
+    """Return a create-only resource that answers with the object and its status."""
     kind = record.kind_record
 
     @eager
@@ -40,12 +40,12 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
             meta = obj["metadata"] = obj.get("metadata") or {}
             pipeline.wipe_system_fields(meta)
             pipeline.match_namespace(record, meta, namespace)
-            # Seen only where the answer is the question itself with a status; the others answer a new object.
+            # Visible only if the answer is the posted object with a status; other reviews return a new object.
             own(req, obj, kind, ctx, o)
             return obj
 
         obj = await awaited(POOL.run(read) if large else read())
-        admission = writer.asked(req, served, CREATE, ctx, "", options_dict("CreateOptions", o))
+        admission = writer.admission_of(req, served, CREATE, ctx, "", options_dict("CreateOptions", o))
         await awaited(admission.admit(CREATE, obj, None))
         await awaited(admission.validate(CREATE, admission.obj, None))
         result = await awaited(answer(ctx, admission.obj, large))
@@ -60,7 +60,7 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
 
 
 def review_answers(authorizer, resolver, token_review: Callable, audiences: list[str]) -> dict[tuple[str, str], Answer]:
-    """(group, resource) -> how to answer."""
+    """Return (group, resource) -> function that answers the review."""
     a, b = "authorization.k8s.io", "authentication.k8s.io"
     return {
         (a, "subjectaccessreviews"): lambda ctx, obj, large: authz.subject_access_review(ctx, obj, authorizer, large),

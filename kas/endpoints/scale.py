@@ -1,6 +1,6 @@
-"""``/scale``: a Scale view of Deployments, ReplicaSets, StatefulSets and ReplicationControllers.
+"""``/scale``: the Scale view of Deployments, ReplicaSets, StatefulSets and ReplicationControllers.
 
-Writes go through the parent's own update, so its strategy, generation and managed fields apply.
+A write is an update of the parent, so the parent's strategy, generation and managed fields apply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUBRESOURCE = "scale"
 
 
 def scale_of(parent: Obj) -> Obj:
-    """The Scale of an object of a scalable kind."""
+    """Return the Scale of an object of a scalable kind."""
     meta, spec, status = parent["metadata"], parent.get("spec") or {}, parent.get("status") or {}
     kept = {k: meta[k] for k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if k in meta}
     selector = spec.get("selector")
@@ -57,36 +57,36 @@ def scale_of(parent: Obj) -> Obj:
 
 
 class Scaled:
-    """A resource as its Scales show it. ``replicas``: by apiVersion, the dotted path of the replicas in it, None where it has none."""
+    """The Scale view of a resource. ``replicas`` maps an apiVersion to the dotted path of its replicas field, or None."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
         self.replicas: dict[str, str | None] = {served.api_version: "spec.replicas"}
 
     def of(self, parent: Obj) -> Obj:
-        """The Scale of an object."""
+        """Return the Scale of an object."""
         return scale_of(parent)
 
     def to_change(self, parent: Obj) -> Obj:
-        """The Scale that a write changes."""
+        """Return the Scale that a write modifies."""
         return self.of(parent)
 
     def to_validate(self, parent: Obj) -> Obj:
-        """The Scale that validating admission sees, and that answers a write."""
+        """Return the Scale that validating admission sees and that a write returns."""
         return self.of(parent)
 
     def unreadable(self, e: errors.ApiError) -> errors.ApiError:
-        """What is told of a body that is no Scale, of which ``e`` says what it is of other kinds."""
+        """Return the error for a body that is not a Scale; ``e`` is the error for built-in kinds."""
         return e
 
     def check_apply(self, live: Obj, applied: Obj) -> None:
-        """Raises for a Scale that nothing can be applied to."""
+        """Raise if nothing can be applied to the Scale."""
 
     def check_applied(self, live: Obj, merged: Obj, applied: Obj) -> None:
-        """Raises for a Scale that nothing that would change it can be applied to."""
+        """Raise if an apply that changes the Scale is not possible."""
 
     def check(self, scale: Obj, live: Obj, name: str) -> None:
-        """``ValidateScale`` and the uid as a precondition; the registry sees to the resource version."""
+        """Run ``ValidateScale`` and check the uid as a precondition. The registry checks the resource version."""
         found = validate_scale(scale)
         if found:
             raise errors.invalid("autoscaling", "Scale", name, found)
@@ -96,7 +96,7 @@ class Scaled:
             raise errors.conflict(self.served.group, f"{self.served.resource}/scale", name, why)
 
     def onto(self, parent: Obj, replicas: int) -> Obj:
-        """A copy of the object with these replicas."""
+        """Return a copy of the object with these replicas."""
         return {**parent, "spec": {**parent["spec"], "replicas": replicas}}
 
 
@@ -107,17 +107,17 @@ class Scale:
         self.writer = writer
 
     def scaled(self, served: Served) -> Scaled:
-        """How the resource is seen."""
+        """Return the Scale view of the resource."""
         return Scaled(served)
 
     async def get(self, req: Request, served: Served, namespace: str, name: str) -> Response:
-        """Serve GET of /scale: the object as a Scale."""
+        """Serve GET of /scale: the object's Scale."""
         respond.media(req)
         read.refuse_export(req)
         return await self._answer(req, served, served.registry.get(namespace, name), self.scaled(served).of)
 
     async def update(self, req: Request, served: Served, namespace: str, name: str) -> Response:
-        """Serve PUT of /scale: of a Scale only the replicas, and who manages them, reach the object."""
+        """Serve PUT of /scale: only the replicas and their managed fields reach the object."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions")
         scaled = self.scaled(served)
@@ -128,19 +128,19 @@ class Scale:
         assert given is not None
         check_name(given, namespace, name)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
+        admission = self.writer.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         manager = managedfields.manager_name(o.field_manager, req)
         return await self._write(req, served, _Replace(served, scaled, ctx, name, admission, given, manager))
 
     async def patch(self, req: Request, served: Served, namespace: str, name: str) -> Response:
-        """Serve PATCH of /scale: the object's Scale is patched, and only the replicas, and who manages them, reach the object."""
+        """Serve PATCH of /scale: patch the object's Scale; only the replicas and their managed fields reach the object."""
         kind = patching.patch_type(req)
         respond.media(req)
         if req.audit is not None:
             req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
+        admission = self.writer.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         write: _ScaleUpdate
         if kind == APPLY_PATCH:
             write = _Apply(served, self.scaled(served), ctx, name, admission, await step(respond.long_to_read(req), Applied, req, o))
@@ -160,18 +160,21 @@ class Scale:
         return respond.transformed(req, m, self.view(served), scale, 200)
 
     def view(self, served: Served) -> View:
-        """How the Scale is shown."""
+        """Return how the Scale is shown in a Table."""
         return _VIEW
 
 
 class _ScaleUpdate(Update):
-    """A write of the parent that requests and admission see as one of its Scale; managed fields are handed from one to the other."""
+    """A write of the parent that appears to the client and to admission as a write of its Scale.
+
+    Managed fields are translated between the two.
+    """
 
     def __init__(self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission) -> None:
-        # The parent's own strategy decides what the write means: no view's.
+        # The parent's own strategy applies, not that of a subresource.
         super().__init__(served.registry, ctx.within(""), name, served, admission)
         self.served, self.scaled, self.of_scale = served, scaled, ctx
-        # A Scale is no object of the kind in any version: what the strategy looks at is made of it.
+        # A Scale is never a stored form of the object, so the strategy gets an object derived from it.
         self.native = False
         self._parent: Obj = {}
 
@@ -185,7 +188,7 @@ class _ScaleUpdate(Update):
         return scale
 
     async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
-        # Upstream derives both Scales anew from their parents (``toScaleUpdateValidation``).
+        # Upstream derives both Scales again from their parents (``toScaleUpdateValidation``).
         if self.admission is not None:
             new = obj if self.own else await self.served.from_storage(obj)
             pending = self.admission.validate(operation, self.scaled.to_validate(new), self.scaled.to_validate(self._parent))
@@ -193,15 +196,15 @@ class _ScaleUpdate(Update):
                 await pending
 
     def judged(self, wanted: Obj, live: Obj) -> tuple[Obj, Obj]:
-        """The parents: replicas at a place that the schema does not know are looked at, and counted, before they are left out."""
+        """Return the parents. Replicas at a path unknown to the schema are validated, and count as a change, before they are pruned."""
         return self._onto(self._parent, wanted), self._parent
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
-        assert old is not None  # it creates nothing
+        assert old is not None  # a scale write creates nothing
         return await self.served.to_storage(obj if self.own else self._onto(await self.served.from_storage(old), obj))
 
     def _onto(self, live: Obj, scale: Obj) -> Obj:
-        """The parent as the Scale wants it."""
+        """Return the parent modified as the Scale asks."""
         scale["metadata"].setdefault("namespace", live["metadata"].get("namespace", ""))
         self.scaled.check(scale, live, self.name)
         meta = dict(live["metadata"])
@@ -237,7 +240,7 @@ class _Patch(_ScaleUpdate):
     def mutate(self, live: Obj | None) -> Obj:
         assert live is not None
         patch = patching.parse(self.view, self.kind, self.req.body, self.options)
-        # As in PatchUpdate: a few copies make something large of what is small.
+        # As in PatchUpdate: a few copy operations can turn a small object into a large one.
         patched = TURN.within(patch.apply, live) if self.kind == patching.JSON_PATCH and not self.large else patch.apply(live)
         scale = patching.decode_patched(self.req, self.view, patched, self.options, patch)
         check_name(scale, self.ctx.namespace, self.name)
@@ -261,7 +264,7 @@ def _replicas(scale: Obj) -> int:
 
 
 def owned(old: Obj, scale: Obj, manager: str, ctx: Context) -> Obj:
-    """``scale`` with the managed fields of an update of ``old``."""
+    """Return ``scale`` with the managed fields that result from updating ``old``."""
     entries = update(builtin(SCALE.group, SCALE.version, SCALE.kind), old, scale, manager, now=ctx.now, subresource=ctx.subresource)
     scale["metadata"].pop("managedFields", None)
     if entries:
@@ -270,7 +273,7 @@ def owned(old: Obj, scale: Obj, manager: str, ctx: Context) -> Obj:
 
 
 class View:
-    """Scale as patching sees a served kind."""
+    """Scale in the form in which patching uses a served kind."""
 
     def __init__(self, served: Any = None) -> None:
         self.group, self.version, self.kind, self.resource = "autoscaling", "v1", "Scale", "scales"
@@ -283,7 +286,7 @@ class View:
         self.go_type = "*autoscaling.Scale"
 
     def merge_schema(self) -> Schema:
-        """That of Scale."""
+        """Return the merge schema of Scale."""
         return builtin(self.group, self.version, self.kind)
 
 

@@ -1,4 +1,4 @@
-"""From a request's selectors to a matcher over stored records."""
+"""Converts a request's selectors to a matcher for stored records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kas.types.fieldlabels import FieldLabelError, convert_field_selector
 
 
 def matcher_of(o: ListOptions) -> Any:
-    """A compiled matcher, None when every record is wanted."""
+    """Return a compiled matcher, or None if every record matches."""
     labels, fields = o.label_selector, o.field_selector
     if labels is None and fields is None:
         return None
@@ -19,7 +19,7 @@ def matcher_of(o: ListOptions) -> Any:
 
 
 def with_served_fields(served: Any, o: ListOptions) -> ListOptions:
-    """The options with field labels checked and rewritten for the kind. Raises 400 for a label it does not know."""
+    """Return the options with field labels checked and converted for the kind. Raises 400 for an unknown label."""
     if o.field_selector is None:
         return o
     try:
@@ -29,7 +29,7 @@ def with_served_fields(served: Any, o: ListOptions) -> ListOptions:
 
 
 def name_requirement(o: ListOptions) -> str:
-    """The one object a field selector can mean ("" when it can be several): ``metadata.name=x``."""
+    """Return the name in ``metadata.name=x``, which limits a field selector to one object, or ""."""
     if o.field_selector is None:
         return ""
     for key, op, value in o.field_selector.requirements:

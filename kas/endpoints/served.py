@@ -1,4 +1,4 @@
-"""A resource in one version it is served in: how its records become answers of that version."""
+"""A resource in one served version, and how its records are encoded in that version."""
 
 from __future__ import annotations
 
@@ -16,106 +16,107 @@ from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.request.http import Request
 from kas.types.scheme import Resource, TypeDesc, builtin_kind, encode_protobuf, transcode_json_to_protobuf
 
-if TYPE_CHECKING:  # wanted by custom resources only
+if TYPE_CHECKING:  # needed for custom resources only
     from kas.apiextensions.columns import Printer
 
-CONVERTED_AT_ONCE = 4  # lists
-# A definition of so many bytes may have some 40 versions, named in half of them, that share a schema in the other half: 90 kB in all, as
-# each shows it. It is the square of the bytes.
+CONVERTED_AT_ONCE = 4  # concurrent lists
+# The conversion result can grow with the square of the input: a definition of so many bytes may have some 40 versions, whose names take
+# half of it, and a schema in the other half that each version repeats, 90 kB in all.
 GROWN = 4 << 10
 _PARTIAL = builtin_kind("meta.k8s.io", "v1", "PartialObjectMetadata").type
 
 
 def go_types(record: Resource) -> tuple[str, str]:
-    """The Go types of an object and of a list, as refusals name them."""
+    """Return the Go types of an object and of a list, as error messages name them."""
     package = record.group.split(".")[0] or "core"
     return f"*{package}.{record.kind}", f"*{package}.{record.list_kind}"
 
 
 class Served(Version):
-    """``record`` is the Resource record of the served version; ``registry`` is shared by all versions of the kind.
+    """A resource in one served version.
 
-    ``native``: stored bytes are served as they are. Otherwise records are converted on the way out (``convert``); what encodes takes
-    records that are in this version already.
+    ``record`` is the Resource record of the version; ``registry`` is shared by all versions of the kind. If ``native`` is true, stored
+    bytes are served unchanged. Otherwise records are converted when they are read (``convert``), and the encoding methods expect
+    converted ones.
     """
 
-    costly = False  # whether what is written is worked on beside the loop however small it is
+    costly = False  # whether writes run in the thread pool whatever their size
 
     def __init__(self, record: Resource, registry: Registry, converter: Converter = BUILT_IN) -> None:
         super().__init__(record, converter)
         self.registry = registry
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = f"{record.group}/{record.version}" if record.group else record.version
-        self.oldest = 0  # the revision from which on it can be watched, as long as the history reaches back
-        self.unindexed = False  # whether what is stored may be without fields that it can be selected by
-        # Lists that wait for a converter keep nobody else's waiting.
+        self.oldest = 0  # the oldest revision to watch from, subject to compaction
+        self.unindexed = False  # whether stored objects may lack fields that they can be selected by
+        # A limit per resource: lists that wait for one conversion webhook do not block the lists of others.
         self.converting = None if self.streams else FairSemaphore(CONVERTED_AT_ONCE)
         self.deprecation = deprecation.of_kind(record.group, record.version, record.kind)
         self.kind_record = record.kind_record
-        self.schema: Any = None  # merge schema of server-side apply, made on first use
-        # The same of a write that has answers, where versions are converted by waiting.
+        self.schema: Any = None  # merge schema of server-side apply, built on first use
+        # The merge schema for a write whose conversions are answered already, for versions whose conversion waits.
         self.answered: Callable[[Answers], Schema] | None = None
         self.reset_sets: dict[str, Any] = {}  # see endpoints/managedfields.py
-        self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
-        # What frames of its events are kept under.
+        self.unowned: dict[str, dict[str, Any]] = {}  # by subresource: what a create through it leaves without a field manager
+        # Key prefix of the cached frames of its events.
         self.identity: tuple[Any, ...] = (record.group, record.version, record.resource)
         self.columns: Printer | None = None  # of a custom resource
         self.plain = respond.plain_gets(registry.root, record.namespaced)
         self.go_type, self.go_list_type = go_types(record)
         self.list_kind = record.list_kind or ""
-        self.list_meta: dict[str, Any] = {}  # what each list of it says
+        self.list_meta: dict[str, Any] = {}  # fields that the ListMeta of every list has
         self.list_type = record.list_type
         self._list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
 
     @property
     def subresources(self) -> Container[str]:
-        """The names of those it has."""
+        """The names of its subresources."""
         found: Container[str] = self.record.subresources
         return found
 
     @property
     def converts_from(self) -> int:  # type: ignore[override]
-        """What grows by its number of parts may be large from where it has room for enough of them."""
+        """The number of bytes from which a conversion counts as large: fewer if its result can grow with the number of parts."""
         return GROWN if not self.native and self.registry.strategy.grows else LARGE
 
     def type_of(self, api_version: str) -> TypeDesc:
-        """What objects are read as that say they are of this version of the group."""
+        """Return the type to decode objects with that declare this version of the group."""
         return self.type
 
     def large(self, req: Request) -> bool:
-        """Whether a write is worked on beside the loop."""
+        """Return whether a write is processed in the thread pool."""
         return self.costly or ((len(req.body) >= LARGE_YAML or b"*" in req.body) and respond.large(req))
 
     def merge_schema(self) -> Schema:
-        """The merge schema of server-side apply."""
+        """Return the merge schema of server-side apply."""
         return builtin(self.group, self.version, self.kind)
 
     def list_frame(self, meta: dict[str, Any]) -> tuple[bytes, bytes]:
-        """What stands before and behind the items of a list with this metadata, as JSON."""
+        """Return the JSON before and after the items of a list with this metadata."""
         return b"".join((self._list_head, orjson.dumps(meta), b',"items":[')), b"]}\n"
 
     def resetting(self, subresource: str) -> frozenset[str]:
-        """The versions of a custom resource whose managers are told what writes through this endpoint reset."""
+        """Return the apiVersions to which the reset fields of this endpoint apply."""
         return frozenset((self.api_version,))
 
     def protobuf(self, rec: Shown) -> bytes:
-        """The object as this version's protobuf message, without envelope."""
+        """Return the object as a protobuf message of this version, without envelope."""
         stored = rec.protobuf
         return stored if stored is not None else transcode_json_to_protobuf(self.type, rec.json)
 
     def protobuf_at(self, rec: Shown, revision: int) -> bytes:
-        """``protobuf``, under another revision."""
+        """Return ``protobuf`` with another resourceVersion."""
         stored = rec.protobuf_at(revision)
         return stored if stored is not None else transcode_json_to_protobuf(self.type, rec.json_at(revision))
 
     def partial_protobuf(self, rec: Shown, revision: int) -> bytes:
-        """The object's PartialObjectMetadata at a revision as a message, without envelope. Both versions of it are alike."""
+        """Return the object's PartialObjectMetadata at a revision as a message, without envelope. It is the same in v1 and v1beta1."""
         stored = rec.partial_protobuf_at(revision)
         if stored is not None:
             return stored
         return encode_protobuf(_PARTIAL, {"metadata": {**self.object(rec)["metadata"], "resourceVersion": str(revision)}})
 
     def item(self, rec: Shown) -> bytes:
-        """The object as it stands in a list: without kind and apiVersion."""
+        """Return the object as an item of a list: without kind and apiVersion."""
         return b"{" + rec.json[self._item_prefix :]

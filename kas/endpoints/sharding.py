@@ -1,7 +1,7 @@
 """``shardSelector``: lists and watches of the objects whose uid or namespace hashes into ranges (gate ShardedListAndWatch).
 
-A selector is written in CEL's grammar and never evaluated: ``shardRange(field, '0x…', '0x…')``, several joined by ``||``.
-Words and rules are those of apiserver ``pkg/sharding`` and apimachinery ``pkg/sharding``.
+A selector is parsed by CEL's grammar but never evaluated: ``shardRange(field, '0x…', '0x…')``, several joined by ``||``. Messages and
+rules are those of apiserver ``pkg/sharding`` and apimachinery ``pkg/sharding``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
 
 FIELDS = ("object.metadata.uid", "object.metadata.namespace")
-END = "0x10000000000000000"  # 2^64, which no hash reaches
+END = "0x10000000000000000"  # 2^64, above every hash
 DIGITS = frozenset("0123456789abcdef")
 
 
 class ShardError(Exception):
-    """A selector that cannot be read; ``str`` is upstream's complaint."""
+    """An invalid selector; ``str`` is upstream's message."""
 
 
 class Range(NamedTuple):
-    """Hashes from ``start`` on and below ``end``, both as they were written."""
+    """Hashes from ``start`` (inclusive) to ``end`` (exclusive), both as written."""
 
     field: str
     start: str
@@ -34,14 +34,14 @@ class Range(NamedTuple):
 
 
 class Shards:
-    """What a selector asks for. ``text`` is the selector as a list's ``shardInfo`` repeats it."""
+    """A parsed selector. ``text`` is its form in a list's ``shardInfo``."""
 
     __slots__ = ("_bounds", "_member", "text")
 
     def __init__(self, ranges: list[Range]) -> None:
         self.text = " || ".join(f"shardRange({r.field}, '{r.start}', '{r.end}')" for r in ranges)
         self._member = ranges[0].field.rpartition(".")[2]
-        bounds: list[int] = []  # where what is asked for begins, ends, begins again, …
+        bounds: list[int] = []  # the selected intervals: start, end, start, …
         for start, end in sorted((int(r.start, 16), int(r.end, 16)) for r in ranges):
             if bounds and start <= bounds[-1]:
                 bounds[-1] = max(bounds[-1], end)
@@ -50,12 +50,12 @@ class Shards:
         self._bounds = bounds
 
     def matches(self, obj: dict[str, Any]) -> bool:
-        """Whether an object is asked for."""
+        """Return whether the selector matches an object."""
         return bisect_right(self._bounds, field_hash(obj["metadata"].get(self._member) or "")) % 2 == 1
 
 
 def field_hash(value: str) -> int:
-    """FNV-1a of 64 bits."""
+    """Return the 64-bit FNV-1a hash."""
     found = 0xCBF29CE484222325
     for byte in value.encode(errors="surrogatepass"):
         found = (found ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -63,7 +63,7 @@ def field_hash(value: str) -> int:
 
 
 def parse(text: str) -> Shards:
-    """The selector. Raises ShardError."""
+    """Parse a selector. Raises ShardError."""
     text = text.strip()
     if not text:
         raise ShardError("empty shard selector is not allowed; omit the parameter for unfiltered lists")
@@ -112,7 +112,7 @@ def _path(node: Node) -> str:
 
 
 def _hex(node: Node, name: str) -> str:
-    """A bound as it is written."""
+    """Return a bound as written. Raises ShardError."""
     if not isinstance(node, Const):
         raise ShardError(f"{name} must be a string literal (e.g. '0xff'), got expression kind {_kind(node)}")
     text = node.value
@@ -138,7 +138,7 @@ def _hex(node: Node, name: str) -> str:
 
 
 def _kind(node: Node) -> int:
-    """cel-go's number of the kind of an expression."""
+    """Return cel-go's number for the kind of an expression."""
     if isinstance(node, MapOf):
         return 8 if node.name else 6
     kinds: dict[type[Node], int] = {Call: 1, Fold: 2, Ident: 3, ListOf: 4, Const: 5, Select: 7}

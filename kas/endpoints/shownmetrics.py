@@ -1,7 +1,7 @@
-"""Which metrics are shown, and with which values of labels: ``--disabled-metrics``, ``--show-hidden-metrics-for-version``,
-``--allow-metric-labels`` and its manifest.
+"""The metrics to show, and the allowed values of their labels.
 
-Upstream: ``k8s.io/component-base/metrics/options.go``.
+Flags: ``--disabled-metrics``, ``--show-hidden-metrics-for-version``, ``--allow-metric-labels`` and its manifest. Upstream:
+``k8s.io/component-base/metrics/options.go``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger("kas.metrics")
 
 
 class Settings(Protocol):
-    """The flags that concern metrics."""
+    """The flags for metrics."""
 
     allow_metric_labels: dict[str, str]
     allow_metric_labels_manifest: str
@@ -26,8 +26,10 @@ class Settings(Protocol):
 
 
 def shown(settings: Settings, speak: bool) -> Shown:
-    """What the flags ask for; the manifest counts when the flag names nothing. One that cannot be read counts as empty, as upstream; with
-    ``speak`` that is logged."""
+    """Return the settings of the flags. The manifest is used if ``allow_metric_labels`` is empty.
+
+    As upstream, a manifest that cannot be read counts as empty; ``speak`` logs the error.
+    """
     given: Mapping[str, str] = settings.allow_metric_labels
     if not given and settings.allow_metric_labels_manifest:
         given = _manifest(settings.allow_metric_labels_manifest, speak)

@@ -1,4 +1,4 @@
-"""A bound on the bytes a second of an upgraded connection (--max-connection-bytes-per-sec; upstream's ``flowrate`` readers and writers)."""
+"""Rate limit of an upgraded connection (--max-connection-bytes-per-sec; upstream's ``flowrate`` readers and writers)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kas.request.websocket import Conversation, Socket
 
 
 def throttled(talk: Conversation, bytes_per_second: int) -> Conversation:
-    """The same conversation, of which no more than ``bytes_per_second`` pass in each direction, but for a message that is larger."""
+    """Return ``talk`` limited to ``bytes_per_second`` in each direction; a single message may exceed it."""
 
     async def run(client: Socket) -> int:
         return await talk(_Throttled(client, bytes_per_second))
@@ -17,7 +17,7 @@ def throttled(talk: Conversation, bytes_per_second: int) -> Conversation:
 
 
 class _Pace:
-    """Waits until what went before has taken its time."""
+    """Delays each message until the previous ones have used up their time."""
 
     __slots__ = ("_free", "_rate")
 
@@ -33,7 +33,7 @@ class _Pace:
 
 
 class _Throttled:
-    """The client's side, as ``Conversation`` sees it."""
+    """The client's socket for a ``Conversation``, rate-limited."""
 
     __slots__ = ("_client", "_down", "_up")
 

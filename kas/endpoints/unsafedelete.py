@@ -1,7 +1,7 @@
-"""Deleting what cannot be read (apiserver's ``corrupt_obj_deleter.go``, KEP-3926), and naming it in lists.
+"""Deletion of objects that cannot be read, and their report in lists (apiserver's ``corrupt_obj_deleter.go``, KEP-3926).
 
-Where ``AllowUnsafeMalformedObjectDeletion`` is on, an object that cannot be opened or decoded can be removed from the storage by who may:
-without preconditions, finalizers, admission, or anything else that would have to know what it is.
+If ``AllowUnsafeMalformedObjectDeletion`` is enabled, an authorized user can remove an object from the storage that cannot be decrypted or
+decoded. The deletion skips preconditions, finalizers, admission and everything else that depends on the object's contents.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kas.store import PAGE_BYTES, Conflict, Op, Store, TransformError
 
 OPTION = "ignoreStoreReadErrorWithClusterBreakingPotential"
 VERB = "unsafe-delete-ignore-read-errors"
-MOST_TOLD = 100  # of a list (upstream's)
+MOST_TOLD = 100  # errors in one list response; upstream's limit
 PAGE = 500
 
 
 async def serve(req: Request, served: Served, namespace: str, name: str, authorizer: authz.Authorizer) -> Response:
-    """DELETE with the option: 200, 403 without the permission, 422 when the object can be read, or is not there."""
+    """Serve DELETE with the option: 200, 403 without the permission, 422 if the object can be read or does not exist."""
     req.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error", "")
     await _authorize(req, served, namespace, name, authorizer)
     registry = served.registry
@@ -35,7 +35,7 @@ async def serve(req: Request, served: Served, namespace: str, name: str, authori
         try:
             await registry.store.commit(Op(key, None, found.revision or None))
             break
-        except (Conflict, TransformError):  # deleted, mended, or written again
+        except (Conflict, TransformError):  # deleted, repaired or written concurrently
             again = _unreadable(registry.store, key)
             if again is not None and again.revision == found.revision:
                 raise
@@ -46,7 +46,7 @@ async def serve(req: Request, served: Served, namespace: str, name: str, authori
 
 
 def _unreadable(store: Store, key: str) -> TransformError | None:
-    """Why the object cannot be read; None when it can, or is not there."""
+    """Return why the object cannot be read, or None if it can be read or does not exist."""
     try:
         store.get(key)
     except TransformError as e:
@@ -55,7 +55,7 @@ def _unreadable(store: Store, key: str) -> TransformError | None:
 
 
 async def _authorize(req: Request, served: Served, namespace: str, name: str, authorizer: authz.Authorizer) -> None:
-    """Raises 403 when the user may not."""
+    """Raise 403 if the user lacks the permission."""
     question = authz.Attributes(
         req.user, VERB, namespace, served.group, served.version, served.resource, "", name, True, req.info.path
     )  # fmt: skip
@@ -67,13 +67,16 @@ async def _authorize(req: Request, served: Served, namespace: str, name: str, au
 
 
 def not_of_collections() -> errors.ApiError:
-    """The 422 of DELETE of a collection with the option."""
+    """Return the 422 for DELETE of a collection with the option."""
     why = "is not allowed with DELETECOLLECTION, try again after removing the option"
     return errors.invalid("meta.k8s.io", "DeleteOptions", "", [field.invalid(OPTION, True, why)])
 
 
 def read_error(served: Served, prefix: str, first: TransformError) -> errors.ApiError:
-    """What a list says of all below ``prefix`` that cannot be opened, when it met ``first``: 500 StoreReadError."""
+    """Return the error of a list that met the unreadable object ``first``.
+
+    It is a 500 StoreReadError that names every unreadable object below ``prefix``.
+    """
     causes: list[dict[str, str]] = []
     met: TransformError | None = first
     while met is not None:

@@ -1,8 +1,8 @@
-"""watch: store events to frames, one bounded stream per client (apiserver's ``handlers/watch.go`` and the cacher's rules).
+"""watch: turns store events into frames, one bounded stream per client (apiserver's ``handlers/watch.go`` and the cacher's rules).
 
-An event is matched once per stream, converted once per version where that waits, framed once per encoding and worker (both are kept
-on the event), and leaves with whatever else is waiting in one write. Nothing grows without bound behind a client that does not read:
-see ``WatchStream``.
+An event is matched once per stream. A conversion that has to wait is done once per version, and a frame is encoded once per encoding and
+worker process; both results are cached on the event. Pending events leave in one write. Memory for a client that does not read is
+bounded: see ``WatchStream``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
 from kas.endpoints.listpages import FIRST_BYTES, LEAST_BYTES, NotTakenError, collecting, large, many, next_items, room, underway
 from kas.endpoints.options import resource_version
-from kas.endpoints.postfilter import LONG_QUERY, Asked, Sieve, asked_of, converted
+from kas.endpoints.postfilter import LONG_QUERY, ListQuery, Sieve, converted, parse_list_query
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import name_requirement
 from kas.endpoints.served import Served
@@ -40,122 +40,133 @@ NAME = "metadata.name"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK_BEFORE_END_S = 2.0
 LONGEST_S = 10 * 365 * 86400.0
-# A write carries about so much; a client that stalls holds one write and a queue that is bounded in the hub.
-FIRST_TAKE = 32  # events or objects of which nothing is known yet
-# How long a watch whose initial events cannot be converted waits before it tries again.
+# A write carries about a page of events. A stalled client holds one write and a queue that the hub bounds.
+FIRST_TAKE = 32  # events or objects to take while their average size is unknown
+# Bounds of the delay before a watch retries initial events that could not be converted.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-DRAINED_S = 0.01  # how often watches end while a server drains them
+DRAINED_S = 0.01  # interval at which watches are ended while the server drains
 
 WATCH_TYPES = {"application/json": b"application/json", PROTOBUF: b"application/vnd.kubernetes.protobuf;stream=watch"}
 
 
 class Watches:
-    """Every open watch of this worker: ends them on shutdown and sends the periodic bookmarks."""
+    """All open watches of this worker process. Ends them on shutdown and sends periodic bookmarks."""
 
     def __init__(self, min_timeout_s: int, events_total=None, list_seconds: Histogram | None = None) -> None:
-        """``events_total`` counts what is sent; ``list_seconds`` is told how long initial events took where a client asked for them."""
+        """Create the set.
+
+        ``events_total`` counts sent events; ``list_seconds`` observes the duration of initial events that a client requested.
+        """
         self.min_timeout_s, self.events_total, self.list_seconds = min_timeout_s, events_total, list_seconds
         self._sent = WeakValueDictionary[tuple[str, ...], Sent]()
         self.open: set[WatchStream] = set()
-        self.counts: dict[tuple[str, str, str, str], int] = {}  # of open ones, by group, resource, namespace and name; "" for any
+        self.counts: dict[tuple[str, str, str, str], int] = {}  # open watches by group, resource, namespace and name; "" for any
         self.closing = False
 
     def sent(self, labels: tuple[str, ...]) -> Sent | None:
-        """What counts the events of a resource that are sent; None where nobody does."""
+        """Return the counter of a resource's sent events, or None without ``events_total``."""
         if self.events_total is None:
             return None
         found = self._sent.get(labels)
         if found is None:
-            found = self._sent[labels] = Sent(_soon, partial(self.events_total.inc, labels))
+            found = self._sent[labels] = Sent(_call_soon, partial(self.events_total.inc, labels))
         return found
 
     def begin(self, stream: WatchStream) -> None:
-        """It is open."""
+        """Register an open stream."""
         self.open.add(stream)
         self.counts[stream.place] = self.counts.get(stream.place, 0) + 1
 
     def end(self, stream: WatchStream) -> None:
-        """It is not any more."""
+        """Unregister a stream that has ended."""
         self.open.discard(stream)
         left = self.counts.pop(stream.place) - 1
         if left:
             self.counts[stream.place] = left
 
     async def drain(self, grace_s: float, least_per_s: float) -> None:
-        """End the watches one after another, ``least_per_s`` of them or more and all within ``grace_s``, so that their clients come to the
-        other servers a few at a time. Those that are left when it is over are still open."""
+        """End the watches gradually, at ``least_per_s`` or faster and all within ``grace_s``.
+
+        Their clients reconnect to the other servers a few at a time. Watches that remain after ``grace_s`` stay open.
+        """
         loop, waiting = asyncio.get_running_loop(), list(self.open)
         count, began = len(waiting), loop.time()
         rate = max(least_per_s, count / grace_s)
         while self.open and (took := loop.time() - began) < grace_s:
-            for _ in range(len(waiting) - max(0, count - 1 - int(took * rate))):  # the first at once
+            for _ in range(len(waiting) - max(0, count - 1 - int(took * rate))):  # the first one ends at once
                 waiting.pop().finish()
             await asyncio.sleep(DRAINED_S)
 
     def end_all(self) -> None:
-        """End every watch, and whatever begins from now on."""
+        """End every open watch, and every watch that starts from now on."""
         self.closing = True
         for s in list(self.open):
             s.finish()
 
     def end_of(self, served: Collection[Served]) -> None:
-        """End the watches of resources that are served no more, or otherwise: nothing more is sent, and of thousands some in a turn of the
-        loop say so."""
+        """End the watches of resources that are no longer served, or served differently.
+
+        No stream sends another event. The streams are woken in batches, one batch per event loop iteration, because there may be
+        thousands.
+        """
         ended = [s for s in self.open if s.served in served]
         for s in ended:
             s.over()
-        _tell(iter(ended))
+        _finish_in_batches(iter(ended))
 
     async def send_bookmarks(self) -> None:
-        """Ask every watch for a bookmark, as soon as it has nothing else to send: some in a turn of the loop, for each takes a moment to
-        write it, and there may be tens of thousands."""
+        """Request a bookmark from every watch, sent once it has no other event to send.
+
+        Each bookmark takes a moment to write and there may be tens of thousands of watches, so they are woken in batches.
+        """
         for i, s in enumerate(list(self.open), 1):
             s.ask_bookmark()
             if not i % TOLD_AT_ONCE:
                 await asyncio.sleep(0)
 
 
-def _tell(ended: Iterator[WatchStream]) -> None:
-    for told, s in enumerate(ended, 1):
+def _finish_in_batches(ended: Iterator[WatchStream]) -> None:
+    for count, s in enumerate(ended, 1):
         s.finish()
-        if told == TOLD_AT_ONCE:
-            asyncio.get_running_loop().call_soon(_tell, ended)
+        if count == TOLD_AT_ONCE:
+            asyncio.get_running_loop().call_soon(_finish_in_batches, ended)
             break
 
 
 def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response | Awaitable[Response]:
-    """Opens a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
+    """Open a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
     if len(req.query) >= LONG_QUERY:
-        return _watch_aside(req, served, namespace, name, watches)
-    return _watch_asked(req, served, namespace, name, watches, asked_of(req, served, True))
+        return _watch_long_query(req, served, namespace, name, watches)
+    return _open_watch(req, served, namespace, name, watches, parse_list_query(req, served, True))
 
 
-async def _watch_aside(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
-    return _watch_asked(req, served, namespace, name, watches, await POOL.run(asked_of, req, served, True))
+async def _watch_long_query(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
+    return _open_watch(req, served, namespace, name, watches, await POOL.run(parse_list_query, req, served, True))
 
 
-def _watch_asked(req: Request, served: Served, namespace: str, name: str, watches: Watches, asked: Asked) -> Response:
-    o = asked.options
+def _open_watch(req: Request, served: Served, namespace: str, name: str, watches: Watches, query: ListQuery) -> Response:
+    o = query.options
     if name and o.field_selector is not None and name_requirement(o) != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")
     rv = resource_version(o.resource_version)
-    # Only here a form without framing is refused. The end of initial events is told on an object of its own; a Table has no place for that.
+    # Media types without framing are rejected only here. The end of initial events is announced on an otherwise empty object, which a Table
+    # cannot represent.
     m = respond.media(req, watch=True, table=not (o.send_initial_events and o.allow_bookmarks))
     req.long_running = True
     include = req.params.get("includeObject")
     if m.convert is not None and m.convert.kind == respond.TABLE:
-        # Refuses an includeObject it does not know before the stream starts.
+        # Rejects an invalid includeObject before the stream starts.
         printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include, custom_columns=served.columns)
     encoder = encoder_for(served, m, include)
-    s = WatchStream(watches, served, namespace, name, asked, rv, encoder, req.initialized, req.user.name if req.user else "")
+    s = WatchStream(watches, served, namespace, name, query, rv, encoder, req.initialized, req.user.name if req.user else "")
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
 
 
 class WatchStream:
-    """One client's watch. Lives from ``run`` being awaited to its end; ``finish`` ends it cleanly from outside.
+    """One client's watch, from the call of ``run`` until that returns. ``finish`` ends it cleanly from outside.
 
-    Events are pulled from the store's watcher when the client has taken what was written before: a client that stalls
-    holds one write and a bounded queue, and when it goes on it is served from the history.
+    Events are pulled from the store's watcher after the client has taken the previous write. A stalled client therefore holds one write
+    and a bounded queue; when it resumes, it is served from the history.
     """
 
     __slots__ = (
@@ -164,20 +175,23 @@ class WatchStream:
     )  # fmt: skip
 
     def __init__(
-        self, watches: Watches, served: Served, namespace: str, name: str, asked: Asked, rv: int, encoder: Encoder,
+        self, watches: Watches, served: Served, namespace: str, name: str, query: ListQuery, rv: int, encoder: Encoder,
         initialized: Callable[[], None] | None, user: str,
     ) -> None:  # fmt: skip
-        """``initialized`` is called once what was there when the watch began is sent; ``user`` has to have room for what is large."""
+        """Create the stream.
+
+        ``initialized`` is called after the initial state is sent; ``user`` is the user to whom memory for large writes is accounted.
+        """
         self._initialized, self._user = initialized, user
         self.place = (served.group, served.resource, namespace, name)
         self._watches, self._served, self._namespace, self._rv, self._encoder = watches, served, namespace, rv, encoder
-        # By name in all namespaces: the selector finds them.
+        # A watch by name in all namespaces has no single key; its selector finds the objects.
         self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
         self._take = FIRST_TAKE
-        o, self._matcher, self._sieve = asked
+        o, self._matcher, self._sieve = query
         if self._target is not None and self._matcher is not None and len(self._matcher) == 1 and self._matcher.trigger == (NAME, name):
-            self._matcher = None  # it asks for what the key says
-        # What was compiled is enough: parsed, a selector of 600 terms is 150 kB for as long as the watch lasts.
+            self._matcher = None  # the key already selects that name
+        # The compiled matcher is enough: a parsed selector of 600 terms would take 150 kB for as long as the watch lasts.
         self._options = o._replace(label_selector=None, field_selector=None)
         self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
@@ -185,12 +199,12 @@ class WatchStream:
 
     @property
     def scope(self) -> str:
-        """What is watched, as metrics say it: resource, namespace or cluster."""
+        """The scope of the watch for metrics: resource, namespace or cluster."""
         _, _, namespace, name = self.place
         return "resource" if name else "namespace" if namespace else "cluster"
 
     async def run(self, write: Write) -> None:
-        """Write events until the watch's time is over, the client goes or it fails; a failure is told as an ERROR event."""
+        """Write events until the timeout, the client's disconnect or a failure. A failure is sent as an ERROR event."""
         w = self._watches
         if w.closing:
             return
@@ -199,13 +213,13 @@ class WatchStream:
         o = self._options
         life = o.timeout_s or w.min_timeout_s * (1 + random.random())
         if life < 0:
-            return  # over before it began, as upstream's context is
+            return  # like upstream, whose context has expired already
         timers = [loop.call_later(min(life, LONGEST_S), self.finish)]
         if o.allow_bookmarks and BOOKMARK_BEFORE_END_S < life <= LONGEST_S:
             timers.append(loop.call_later(life - BOOKMARK_BEFORE_END_S, self.ask_bookmark))
         w.begin(self)
         try:
-            await write(b"")  # the headers go out now: a watch of a quiet resource must still be seen to be open
+            await write(b"")  # send the headers now, so that a watch of a quiet resource is seen to be open
             try:
                 await self._initial(write)
                 if self._initialized is not None:
@@ -215,9 +229,9 @@ class WatchStream:
                 if self._served.native and self._sieve is None and self._encoder.copies:
                     self._forward.begin = begin_of(write)
                 while not self._ended:
-                    if time_slice.over:  # a client may take whatever comes
+                    if time_slice.over:  # a client may take every write at once, so the loop has to yield
                         await time_slice.pause()
-                        if self._ended:  # nobody says so again
+                        if self._ended:  # no further wake-up would come
                             break
                     if self._watcher.ready:
                         frames = await self._framed(self._next())
@@ -225,22 +239,23 @@ class WatchStream:
                             await self._send(write, frames[0] if len(frames) == 1 else b"".join(frames))
                     elif self._bookmark_due:
                         self._bookmark_due = False
-                        if self._watcher.progress >= self._rv:  # a watch may wait for a revision to come
-                            await write(self._one(self._encoder.bookmark(self._watcher.progress, None)))
+                        if self._watcher.progress >= self._rv:  # a watch may have been started at a future revision
+                            await write(self._counted_frame(self._encoder.bookmark(self._watcher.progress, None)))
                     else:
-                        await self._woken()
+                        await self._wait()
                         time_slice = TimeSlice()
-                        await self._rest(write)
+                        await self._write_unsent(write)
             except Compacted as e:
-                await write(self._one(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})"))))
+                expired = errors.expired(f"too old resource version: {e.requested} ({e.compacted})")
+                await write(self._counted_frame(self._encoder.error(expired)))
             except FutureRevision as e:
-                await write(self._one(self._encoder.error(too_large(e.requested, e.current))))
+                await write(self._counted_frame(self._encoder.error(too_large(e.requested, e.current))))
             except TransformError as e:
-                await write(self._one(self._encoder.error(errors.internal(str(e)))))
+                await write(self._counted_frame(self._encoder.error(errors.internal(str(e)))))
             except ApiError as e:
-                await write(self._one(self._encoder.error(e)))  # a conversion failed; nothing of its events was written
+                await write(self._counted_frame(self._encoder.error(e)))  # a conversion failed; no frame of its events was written
             except NotTakenError:
-                # The connection ends without an end, and with what it holds: a last word would wait behind the rest.
+                # The connection is aborted and its buffer dropped: an ERROR event would queue behind the rest.
                 raise errors.timeout("watch: what was sent was not taken in time") from None
         finally:
             for t in timers:
@@ -248,12 +263,12 @@ class WatchStream:
             w.end(self)
             if self._watcher is not None:
                 self._watcher.close()
-            # Each of these leads back here. Cycles are looked for once in 30,000 objects, and what thousands of watches leave until then
-            # is made anew beside it, so that the allocator grows by as much each time.
+            # Break the reference cycles through these attributes. The cycle collector runs once in 30,000 allocations, and the remains of
+            # thousands of watches would make the heap grow until then.
             self._watcher = self._forward.queued = self._forward.begin = self._forward.failed = None
 
     async def _initial(self, write: Write) -> None:
-        """Sends the current state where one is due and subscribes to what follows it."""
+        """Send the current state if the options ask for it, and subscribe to the events after it."""
         o, store, r = self._options, self._served.registry.store, self._served.registry
         prefix = r.prefix(self._namespace)
         initial = o.send_initial_events if o.send_initial_events is not None else self._rv == 0
@@ -266,7 +281,7 @@ class WatchStream:
                     raise FutureRevision(self._rv, store.revision) from None
             after = await self._once_converted(write, store, prefix)
             if o.send_initial_events and o.allow_bookmarks and not self._ended:
-                await write(self._one(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"})))
+                await write(self._counted_frame(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"})))
                 if self._watches.list_seconds is not None:
                     group, resource, _, _ = self.place
                     labels = (group, resource, self.scope, self._served.version)
@@ -275,15 +290,18 @@ class WatchStream:
             after = store.revision
         elif after < self._served.oldest:
             raise Compacted(after, self._served.oldest)
-        # A revision that has not happened yet means "only what is newer": upstream waits in silence.
+        # A future revision means "only newer events": upstream waits silently.
         trigger = self._matcher.trigger if self._matcher is not None else None
         self._forward = self._forwarding(after)
         self._watcher = store.watch(prefix, min(after, store.revision), self._forward, self._target, trigger=trigger)
         self._forward.queued, self._rv = self._watcher, after
 
     async def _once_converted(self, write: Write, store, prefix: str) -> int:
-        """``_send_current``; while the current objects cannot be converted nothing is sent, as upstream, whose cache is not ready then. A
-        client that waits for the end of the initial events is told."""
+        """Send the current objects, retrying while they cannot be converted. Returns their revision.
+
+        Until then nothing is sent, as with upstream's cache that is not ready yet. A client that allows bookmarks, and so may wait for
+        the end of the initial events, gets the error.
+        """
         pause = FIRST_PAUSE_S
         while True:
             try:
@@ -293,14 +311,14 @@ class WatchStream:
                     raise
             timer = asyncio.get_running_loop().call_later(pause, self._signal)
             if not self._ended:
-                await self._woken()
+                await self._wait()
             timer.cancel()
             if self._ended:
                 return store.revision
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _send_current(self, write: Write, store, prefix: str) -> int:
-        """The current objects as ADDED events, in pages at one revision; returns that revision."""
+        """Send the current objects as ADDED events, in pages at one revision. Returns that revision."""
         if self._target is not None:
             return await self._send_target(write, store, self._target)
         with underway:
@@ -319,7 +337,7 @@ class WatchStream:
             room.add(self._user, -held[0])
 
     async def _send_initial(self, write: Write, records: list[Any], held: list[int]) -> int:
-        """Sends these; how many bytes they are. ``held`` is what the user's room holds for them."""
+        """Send the records and return the size in bytes. ``held[0]`` is the number of bytes accounted to the user for them."""
         piece = b"".join(self._counted(await self._initial_frames(records)))
         records.clear()
         size = len(piece)
@@ -331,7 +349,7 @@ class WatchStream:
 
     async def _send_pages(self, write: Write, store, prefix: str) -> int:
         start, revision, items, time_slice = "", 0, FIRST_TAKE, TimeSlice()
-        aside = many(store, prefix, self._matcher)
+        in_thread = many(store, prefix, self._matcher)
         while True:
             if time_slice.over:
                 await time_slice.pause()
@@ -340,13 +358,13 @@ class WatchStream:
             try:
                 args: Any = (prefix, start, items, revision, self._matcher)
                 size = underway.page_bytes
-                if aside:
+                if in_thread:
                     async with collecting:
                         page = await asyncio.to_thread(store.range, *args, max_bytes=size)
                 else:
                     page = store.range(*args, max_bytes=size)
                 start, revision, records = page.next_key if page.more else "", page.revision, page.records
-                del page  # a client that does not read keeps what is held here
+                del page  # while a write waits for a slow client, this frame keeps what it refers to
                 if records:
                     count = len(records)
                     items = next_items(count, await self._send_initial(write, records, held))
@@ -360,7 +378,7 @@ class WatchStream:
             sifted = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
             return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
         shown: Sequence[Shown]
-        if self._aside(records):
+        if self._offloads(records):
             shown = await self._unless_ended(asyncio.ensure_future(self._served.converted(records)))
             return await POOL.run(self._added, shown)
         found = self._served.convert(records)
@@ -370,12 +388,13 @@ class WatchStream:
     def _added(self, shown: Sequence[Shown]) -> list[bytes]:
         return [self._encoder.frame(ADDED, rec, rec.revision) for rec in shown]
 
-    def _aside(self, what: Sequence[Any]) -> bool:
-        """Whether frames of records or events are made beside the loop: large ones in forms that are not just copied."""
+    def _offloads(self, what: Sequence[Any]) -> bool:
+        """Return whether frames are encoded in the thread pool: large records or events in a form that is not a copy of the stored bytes.
+        """
         return not self._encoder.copies and (self._encoder.costly or large(what, self._served.converts_from))
 
     def _send(self, write: Write, piece: bytes) -> Awaitable[None]:
-        """Writes it; a large one counts as under way until it is taken."""
+        """Write ``piece``. A large one counts as under way until the client has taken it."""
         return write(piece) if len(piece) < LEAST_BYTES else self._send_large(write, piece)
 
     async def _send_large(self, write: Write, piece: bytes) -> None:
@@ -387,7 +406,7 @@ class WatchStream:
                 room.add(self._user, -len(piece))
 
     def _next(self) -> list[Any]:
-        """The next events, about as many as make a page."""
+        """Take the next events, about a page of them."""
         events = self._watcher.take(self._take)
         if events:
             self._take = next_items(len(events), sum(map(len, events)))
@@ -396,22 +415,25 @@ class WatchStream:
     async def _framed(self, events: list[Event]) -> list[bytes]:
         if not self._served.native or self._sieve is not None:
             return self._counted(await self._converted_frames(events))
-        if self._aside(events):
+        if self._offloads(events):
             return self._counted(await POOL.run(self._forward.frames, events))
         return self._counted(self._forward.frames(events))
 
     async def _converted_frames(self, events: list[Event]) -> list[bytes]:
-        """``Forward.frames`` in another version. Raises what a conversion raises; nothing is to be written of these events then."""
+        """Encode events in another version, like ``Forward.frames``.
+
+        Raises the conversion's error; then none of the events may be written.
+        """
         if self._sieve is not None:
             selected = await self._sifted(events, self._sieve)
         else:
             selected = [(e, kind) for e in events if e.revision > self._rv and (kind := seen_as(e, self._matcher))]
-        shown = await self._shown(selected)  # nothing when the watch has ended
+        shown = await self._convert(selected)  # nothing when the watch has ended
         pairs = list(zip(selected, shown, strict=False))
-        return await step(self._aside(events), lambda: [_frame(self._encoder, e, kind, rec) for (e, kind), rec in pairs])
+        return await step(self._offloads(events), lambda: [_frame(self._encoder, e, kind, rec) for (e, kind), rec in pairs])
 
     async def _sifted(self, events: list[Event], sieve: Sieve) -> list[tuple[Event, str]]:
-        """Events as what this client sees them, selected by what their objects are in its version; nothing when the watch has ended."""
+        """Return the events as this client sees them, selected by their objects in its version. Returns nothing if the watch has ended."""
         matcher, states = self._matcher, list[Record]()
         for e in events:
             if e.revision > self._rv:
@@ -431,26 +453,29 @@ class WatchStream:
             total.inc((r.group, r.version, r.resource), len(frames))
         return frames
 
-    def _one(self, frame: bytes) -> bytes:
+    def _counted_frame(self, frame: bytes) -> bytes:
         return self._counted([frame])[0]
 
     def _forwarding(self, after: int) -> Forward:
-        """What sends events newer than ``after`` as they come, where that is possible, or wakes the task. It leads to nothing of this."""
+        """Return the object that sends events newer than ``after`` directly as they arrive, or wakes the task.
+
+        It holds no reference to the stream.
+        """
         encoder, r = self._encoder, self._served
         sent = self._watches.sent((r.group, r.version, r.resource))
         return Forward(encoder.key if encoder.shared else None, partial(_frame, encoder), self._matcher, after, sent, LEAST_BYTES)
 
-    async def _shown(self, selected: list[tuple[Event, str]]) -> list[Any]:
-        """What is shown of these events in this version (None where there is a frame of it), all converted in one step.
+    async def _convert(self, selected: list[tuple[Event, str]]) -> list[Any]:
+        """Return what each event shows in this version, or None where its frame exists. All missing ones are converted in one step.
 
-        Conversions that wait are left on the events, so that streams of the same version wait for one and do not ask again.
+        Conversions that wait are stored on the events, so that streams of the same version share one conversion.
         """
         out: list[Any] = [None] * len(selected)
         missing: list[int] = []
         shared: list[int] = []
         for i, (e, kind) in enumerate(selected):
             if not self._encoder.shared or self._encoder.key + kind not in e.frames:
-                (shared if self._converted(kind) in e.frames else missing).append(i)
+                (shared if self._conversion_key(kind) in e.frames else missing).append(i)
         if missing:
             which = [selected[i] for i in missing]
             states, revisions = [_state(e, kind) for e, kind in which], [e.revision for e, _ in which]
@@ -463,11 +488,11 @@ class WatchStream:
                 for i, shown in zip(missing, found, strict=True):
                     out[i] = shown
             else:
-                _share([(e.frames, self._converted(kind)) for e, kind in which], asyncio.ensure_future(found))
+                _publish([(e.frames, self._conversion_key(kind)) for e, kind in which], asyncio.ensure_future(found))
                 shared += missing
-        # Taken at once: what fails while another is waited for is on the events no longer.
-        for i, left in [(i, selected[i][0].frames[self._converted(selected[i][1])]) for i in shared]:
-            if isinstance(left, _Coming):
+        # Collected before the first wait: a failed conversion is removed from its events during a wait.
+        for i, left in [(i, selected[i][0].frames[self._conversion_key(selected[i][1])]) for i in shared]:
+            if isinstance(left, _PendingConversion):
                 found = await self._unless_ended(left.pending)
                 if self._ended:
                     return []
@@ -476,29 +501,32 @@ class WatchStream:
                 out[i] = left
         return out
 
-    def _converted(self, kind: str) -> tuple[Any, ...]:
-        """Under what events carry what is shown of them in this version."""
+    def _conversion_key(self, kind: str) -> tuple[Any, ...]:
+        """Return the key under which an event caches its object converted to this version."""
         return (*self._served.identity, "converted", kind == DELETED)
 
     async def _unless_ended(self, pending: asyncio.Future[Sequence[T]]) -> Sequence[T]:
-        """What ``pending`` gives; nothing when this watch ends before. It is not cancelled then: others may wait for it."""
+        """Return the result of ``pending``, or nothing if this watch ends first.
+
+        ``pending`` is not cancelled: other streams may wait for it.
+        """
         pending.add_done_callback(self._wake_up)
         while not pending.done() and not self._ended:
-            await self._woken()
+            await self._wait()
         return pending.result() if pending.done() else ()
 
     @property
     def served(self) -> Served:
-        """The resource that is watched."""
+        """The watched resource."""
         return self._served
 
-    def _woken(self) -> Awaitable[None]:
-        """Waits until there is something to do."""
+    def _wait(self) -> Awaitable[None]:
+        """Return a future that is done when there is something to do."""
         wake = self._forward.wake = asyncio.get_running_loop().create_future()
         return wake
 
-    async def _rest(self, write: Write) -> None:
-        """What was not sent as it came. Raises what was met there."""
+    async def _write_unsent(self, write: Write) -> None:
+        """Write what could not be sent directly. Raises the error met while sending directly."""
         forward = self._forward
         unsent, forward.unsent = forward.unsent, None
         if forward.failed is not None:
@@ -515,27 +543,27 @@ class WatchStream:
             wake.set_result(None)
 
     def over(self) -> None:
-        """There is nothing more to send; who waits for something hears of it by ``finish``."""
+        """Mark the watch as ended without waking it; ``finish`` wakes it."""
         self._ended = True
 
     def finish(self) -> None:
-        """End the stream after what it is writing."""
+        """End the stream after the current write."""
         self._ended = True
         self._signal()
 
     def ask_bookmark(self) -> None:
-        """Everything up to the revision of the bookmark will have been written to this client before it."""
+        """Request a bookmark. Every event up to its revision is written to this client before it."""
         if self._options.allow_bookmarks:
             self._bookmark_due = True
             self._signal()
 
 
-def _soon(tell: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(tell)
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
 
 def _frame(encoder: Encoder, e: Event, kind: str, shown: Shown | None = None) -> bytes:
-    """The frame of an event, made once for all streams of its encoding."""
+    """Return the frame of an event, encoded once for all streams with the same encoding."""
     frame = e.frames.get(encoder.key + kind) if encoder.shared else None
     if frame is None:
         frame = encoder.frame(kind, _state(e, kind) if shown is None else shown, e.revision)
@@ -545,22 +573,27 @@ def _frame(encoder: Encoder, e: Event, kind: str, shown: Shown | None = None) ->
 
 
 def _state(e: Event, kind: str) -> Record:
-    """What is shown of an event: what left, or left the selector, as it was last."""
+    """Return the state that an event shows: the last one if the object was deleted or left the selector."""
     found = e.previous if kind == DELETED else e.record
     assert found is not None
     return found
 
 
-class _Coming(NamedTuple):
-    """One of what is waited for. It is read from there: a future is done before anybody who waits for it is told."""
+class _PendingConversion(NamedTuple):
+    """A record of a pending conversion.
+
+    It is read from the future itself, because a future is done before its callbacks run.
+    """
 
     pending: asyncio.Future[Sequence[Shown]]
     place: int
 
 
-def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Sequence[Shown]]) -> None:
-    """Puts what is waited for where each of its records is to be found, and the record itself there once it has come. A failure is
-    everybody's who waits; who comes later tries anew."""
+def _publish(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Sequence[Shown]]) -> None:
+    """Publish a pending conversion at the place of each of its records, and replace it by the record when it is done.
+
+    A failure reaches every stream that waits; later ones convert again.
+    """
 
     def done(task: asyncio.Future[Sequence[Shown]]) -> None:
         failed = task.cancelled() or task.exception() is not None
@@ -571,5 +604,5 @@ def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Seq
                 frames[key] = task.result()[i]
 
     for i, (frames, key) in enumerate(places):
-        frames[key] = _Coming(pending, i)
+        frames[key] = _PendingConversion(pending, i)
     pending.add_done_callback(done)

@@ -1,4 +1,7 @@
-"""create and update: from a body to a write (apiserver's ``handlers/{create,update}.go``). The steps are in ``kas.registry.write``."""
+"""create and update: from a request body to a write (apiserver's ``handlers/{create,update}.go``).
+
+The steps of a write are in ``kas.registry.write``.
+"""
 
 from __future__ import annotations
 
@@ -29,27 +32,29 @@ NAMESPACE_MISMATCH = "the namespace of the provided object does not match the na
 
 
 class Writer:
-    """The writing verbs of every stored resource; holds what they need of the server."""
+    """The create and update verbs of every stored resource, and what they need from the server."""
 
     def __init__(self, admission: Chain, clock: Callable[[], str], authorizer: authz.Authorizer) -> None:
         self.admission, self.clock, self.authorizer = admission, clock, authorizer
 
     def context(self, req: Request, namespace: str, dry_run: bool, subresource: str = "") -> Context:
-        """What the strategies are told of the request, with the time of now."""
+        """Return the strategies' view of the request, with the current time."""
         return Context(self.clock(), namespace, req.user.to_dict(), subresource, dry_run)
 
-    def asked(
+    def admission_of(
         self, req: Request, served: Any, operation: str, ctx: Context, name: str, options: Obj, kind: str = ""
     ) -> RequestAdmission:
-        """The admission of a request; ``kind`` where the plug-ins see another than the resource's."""
+        """Return the admission of a request. ``kind`` is given if admission plug-ins see another kind than the resource's."""
         return RequestAdmission(self.admission, self.authorizer, req, served, operation, ctx, name, options, kind)
 
     async def create(self, req: Request, served: Served, namespace: str) -> Response:
-        """Serve POST of a new object: 201 with it as it was stored. A refusal that may come from what other servers changed meanwhile is
-        looked at again."""
-        respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
+        """Serve POST: 201 with the new object as stored.
+
+        If the write is refused and the local store was behind the shared one, the refusal may be outdated, so the create is retried once.
+        """
+        respond.media(req)  # in every verb, a request whose Accept cannot be satisfied changes nothing
         if req.query:
-            body_media_type(req.header(b"content-type"))  # on creation alone before the options
+            body_media_type(req.header(b"content-type"))  # only a create checks this before the options
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
         store, large = served.registry.store, served.large(req)
         read_at: int | None = store.revision
@@ -57,7 +62,7 @@ class Writer:
             try:
                 ctx = self.context(req, namespace, o.dry_run)
                 obj = await POOL.run(self._posted, req, served, ctx, o) if large else self._posted(req, served, ctx, o)
-                admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
+                admission = self.admission_of(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
                 write = Create(served.registry, ctx, served, admission)
                 write.large = large
                 rec = await write.run(obj)
@@ -65,23 +70,23 @@ class Writer:
             except errors.ApiError:
                 if read_at is None or not await store.behind(read_at):
                     raise
-                read_at = None  # once
-        return await answer(req, served, write, rec, 201)  # what fails in it does not undo what was stored
+                read_at = None  # retry only once
+        return await answer(req, served, write, rec, 201)  # a failure here does not undo the write
 
     @staticmethod
     def _posted(req: Request, served: Served, ctx: Context, o: WriteOptions) -> Obj:
-        """The body as a new object of the sender's."""
+        """Decode the body as a new object, owned by its field manager."""
         obj = decode_body(req, served.kind_record, field_validation=o.field_validation, type_of=served.type_of)
         assert obj is not None
         meta = _metadata(obj)
-        pipeline.wipe_system_fields(meta)  # which nobody manages
+        pipeline.wipe_system_fields(meta)  # before managed fields are computed: system fields have no manager
         pipeline.match_namespace(served.record, meta, ctx.namespace)
         dedup_owner_references(meta, req.warn)
         managedfields.on_create(served, obj, managedfields.manager_name(o.field_manager, req), ctx)
         return obj
 
     async def update(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
-        """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
+        """Serve PUT: 200 with the object as stored, or 201 if it was created."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
         large = served.large(req)
@@ -90,7 +95,7 @@ class Writer:
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
         ctx = self.context(req, namespace, o.dry_run, subresource)
-        admission = self.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
+        admission = self.admission_of(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         write = Replace(req, given, served, ctx, name, admission, managedfields.manager_name(o.field_manager, req))
         write.allow_create = served.record.allow_create_on_update and not subresource
         rec = await write.run()
@@ -98,7 +103,7 @@ class Writer:
 
 
 class Update(steps.Update):
-    """An update that came as a request."""
+    """An update that originates from a request."""
 
     def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission) -> None:
         super().__init__(served.registry, ctx, name, served, admission)
@@ -108,7 +113,7 @@ class Update(steps.Update):
 
 
 class Replace(Update):
-    """PUT: the body as it is, with managed fields."""
+    """PUT: replaces the object with the request body and updates its managed fields."""
 
     def __init__(
         self, req: Request, given: Obj, served: Served, ctx: Context, name: str, admission: RequestAdmission, manager: str
@@ -119,8 +124,8 @@ class Replace(Update):
         self.anew = not given["metadata"].get("resourceVersion")
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The body; decoded again for another attempt, as strategies change it."""
-        # The strategies change what they are given, so a lost race starts from the body again.
+        """Return the decoded body."""
+        # Strategies modify the object they are given, so a retry after a conflict decodes the body again.
         obj, self._given = self._given, None
         if obj is None:
             obj = decode_body(self.req, self.served.kind_record, field_validation="Ignore", type_of=self.served.type_of)
@@ -129,7 +134,7 @@ class Replace(Update):
         return obj
 
     def managed(self, live: Obj | None, obj: Obj) -> Obj:
-        """The body, with the managed fields it leads to."""
+        """Return the body with its managed fields updated."""
         if live is not None:
             managedfields.on_update(self.served, live, obj, self.manager, self.ctx)
         else:
@@ -138,20 +143,20 @@ class Replace(Update):
 
 
 async def answer(req: Request, served: Served, done: Write, rec: Shown, status: int) -> Response:
-    """What was written, in the version and form of the request, with the warnings of its strategy."""
+    """Return a response with the written object in the version and form of the request, and add the strategy's warnings."""
     for text in done.warnings:
         req.warn(text)
     shown = rec if served.native else await served.converted_one(rec)
     form = respond.obj
-    aside = done.large or (served.columns is not None and respond.prints_long(req, served))
-    if not aside:  # else its text, which may have to be made, is made beside the loop, too
+    in_thread = done.large or (served.columns is not None and respond.prints_long(req, served))
+    if not in_thread:  # otherwise the JSON, which may have to be encoded first, is encoded in the thread pool as well
         size = len(shown.json)
-        aside = size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)
-    return await POOL.run(form, req, served, shown, status) if aside else form(req, served, shown, status)
+        in_thread = size >= LARGE_YAML and respond.long_to_write(respond.media(req), size)
+    return await POOL.run(form, req, served, shown, status) if in_thread else form(req, served, shown, status)
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:
-    """The options as the metav1 object admission shows to webhooks; not to be changed."""
+    """Return the options as the metav1 object that admission shows to webhooks. Callers must not modify it."""
     if o is NO_WRITE_OPTIONS:
         return _NO_OPTIONS[kind]
     out: dict[str, Any] = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
@@ -172,7 +177,7 @@ def _metadata(obj: Obj) -> Obj:
 
 
 def check_name(obj: Obj, namespace: str, name: str) -> None:
-    """A body must name what the URL names: ``EnsureObjectNamespaceMatchesRequestNamespace`` and ``checkName``."""
+    """Raise 400 unless the body names the same object as the URL (``EnsureObjectNamespaceMatchesRequestNamespace`` and ``checkName``)."""
     meta = _metadata(obj)
     if namespace and meta.get("namespace") and meta["namespace"] != namespace:
         raise errors.bad_request(NAMESPACE_MISMATCH)

@@ -1,7 +1,7 @@
-"""``/flagz`` and ``/statusz``: what the server was started with and how it is (KEP-4828, KEP-4827).
+"""``/flagz`` and ``/statusz``: the flags and the state of the server (KEP-4828, KEP-4827).
 
-Plain text for who names no media type, objects of ``config.k8s.io`` for who asks for their version and kind
-(``application/json;v=v1beta1;g=config.k8s.io;as=Statusz``; YAML as well), 406 for anything else.
+The pages are plain text unless Accept names a media type. Objects of ``config.k8s.io`` are returned if it names their version and kind
+(``application/json;v=v1beta1;g=config.k8s.io;as=Statusz``, or YAML). Anything else is a 406.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _WARNING = (
 
 
 class ZPages:
-    """``flags`` are shown by /flagz; ``others`` are paths that /statusz names beside these pages, which are in ``paths``."""
+    """Serves the pages. ``flags`` are shown by /flagz; ``others`` are the paths that /statusz lists besides these pages (``paths``)."""
 
     def __init__(self, flags: Mapping[str, str], others: Sequence[str]) -> None:
         self._flags, self._others, self._began = dict(sorted(flags.items())), others, int(time.time())
-        self._up_since = time.monotonic()  # however the time of day is set meanwhile
+        self._up_since = time.monotonic()  # unaffected by changes of the clock
         self.paths: list[str] = []
 
     def install(self, mux: Mux, gates: FeatureGate) -> None:
-        """Serve each page whose gate is on."""
+        """Register each page whose feature gate is enabled."""
         for gate, path, page in (("ComponentFlagz", "/flagz", self.flagz), ("ComponentStatusz", "/statusz", self.statusz)):
             if gates.enabled(gate):
                 mux.exact(path, page)
@@ -49,7 +49,7 @@ class ZPages:
         return _page(req, "Flagz", {"flags": self._flags}, "\n".join(lines) + "\n")
 
     def statusz(self, req: Request) -> Response:
-        """Serve /statusz: start, time running, versions and paths."""
+        """Serve /statusz: start time, uptime, versions and paths."""
         up = int(time.monotonic() - self._up_since)
         emulated = KUBERNETES_VERSION.rpartition(".")[0]
         paths = sorted([*self.paths, *self._others])
@@ -70,7 +70,7 @@ class ZPages:
 
 
 def _page(req: Request, kind: str, value: dict[str, Any], lines: str) -> Response:
-    """The page, whatever the method is."""
+    """Return the page, for any method."""
     accept = req.header(b"accept")
     m = negotiate(accept, Restrictions(page=kind)) if accept.strip() else None
     if m is None or m.convert is None:

@@ -174,7 +174,7 @@ def test_pages_of_many_answers_pass_one_by_one(monkeypatch: pytest.MonkeyPatch) 
             await asyncio.sleep(0)
 
     async def one() -> bytes:
-        q = SimpleNamespace(served=SimpleNamespace(registry=SimpleNamespace(pages=SimpleNamespace(revision=1))), limit=0, aside=False)
+        q = SimpleNamespace(served=SimpleNamespace(registry=SimpleNamespace(pages=SimpleNamespace(revision=1))), limit=0, in_thread=False)
         return b"".join([piece async for piece in listing._pages(q, page, result, b"1", {}, Ahead())])  # type: ignore[arg-type]
 
     async def run() -> list[bytes]:

@@ -1,1 +1,1 @@
-"""Custom resources: which there are (``table.py``), who answers their paths (``handler.py``), and how their records become answers."""
+"""Custom resources: their table (``table.py``), the handler of their paths (``handler.py``), and the encoding of their records."""

@@ -1,4 +1,4 @@
-"""Custom resources in requests: from what a client sent, or what a patch made of it, to an object of the served version.
+"""Request bodies and patch results of custom resources, decoded as objects of the served version.
 
 Upstream: apiextensions-apiserver ``pkg/apiserver/customresource_handler.go`` (schemaCoercingDecoder, unstructuredDefaulter).
 """
@@ -25,10 +25,10 @@ TypeOf = Callable[[str], TypeDesc]  # by apiVersion
 
 
 def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn: Warn, type_of: TypeOf) -> Obj:
-    """The body as an object of ``kind``, pruned and defaulted. ``field_validation`` is fieldValidation, ``type_of`` gives the type of what
-    says it is of another version. Raises 400 and 415.
+    """Return the body as an object of ``kind``, pruned and defaulted.
 
-    What says it is of another kind comes back as it is but for its metadata: validation refuses it.
+    ``field_validation`` is fieldValidation; ``type_of`` returns the type for a body that declares another version. An object that
+    declares another kind is returned as sent except for its metadata, because validation rejects it. Raises 400 and 415.
     """
     if form == PROTOBUF:
         raise unsupported(SUPPORTED)
@@ -39,22 +39,22 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         try:
             value = gojson.loads(body)
         except gojson.NumberError as e:
-            raise _beyond(kind, e.value, body, str(e)) from None
+            raise _number_error(kind, e.value, body, str(e)) from None
         except gojson.JSONError as e:
             raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
         if field_validation != "Ignore":
             repeated = duplicates(body)
     if value is None:
-        value = {}  # as in Go, where it leaves everything as it is
+        value = {}  # as in Go, where null leaves every field unset
     if not isinstance(value, dict):
         raise no_object(kind, value, body)
-    customtypes.as_floats(value, b"" if form == YAML else body)  # YAML has other ways to write it
+    customtypes.as_floats(value, b"" if form == YAML else body)  # numbers in YAML have other spellings
     given_version = check_type(value, kind, body, field_validation)
     same = given_version == kind.api_version
     try:
         unknown = _decoded(kind.type if same else type_of(given_version), value, kind)
     except (MetadataError, DecodeError) as e:
-        raise _cannot(kind, _words(e), value["kind"], given_version) from None
+        raise _cannot(kind, _error_text(e), value["kind"], given_version) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and field_validation != "Ignore":
         if field_validation == "Strict":
@@ -70,57 +70,56 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     return value
 
 
-def _beyond(kind: Any, value: Any, body: bytes, why: str) -> errors.ApiError:
-    """400 for a number that no float64 holds, of a body that says what it is. Raises 400 for one that does not."""
+def _number_error(kind: Any, value: Any, body: bytes, why: str) -> errors.ApiError:
+    """Return the 400 for a number outside the range of float64, which depends on whether the body names its type."""
     if not isinstance(value, dict):
         return no_object(kind, value, body)
     check_texts(value, kind, body)
     try:
-        given = _version_said(value.get("apiVersion") or kind.api_version)
+        given = _canonical_version(value.get("apiVersion") or kind.api_version)
     except ValueError as e:
         return unrecognized(kind, str(e), body)
     return _cannot(kind, why, value.get("kind") or "", given)
 
 
 def _decoded(type_: TypeDesc, value: Obj, kind: Any) -> list[str]:
-    """The paths of unknown fields, which are gone. A schema is about objects of its own kind and group."""
+    """Prune the object and return the paths of unknown fields. The schema applies only to objects of its own kind and group."""
     if value.get("kind") == kind.kind and value.get("apiVersion", "").rpartition("/")[0] == kind.group:
         return customtypes.decode(type_, value)
     return coerce_own(value)
 
 
 def _unknown(paths: Sequence[str]) -> list[str]:
-    return [f'unknown field "{path}"' for path in paths]  # not quoted as Go would
+    return [f'unknown field "{path}"' for path in paths]  # the path is not quoted as Go's %q would do
 
 
-def _words(e: MetadataError | DecodeError) -> str:
-    """Of an object's own metadata upstream hands on what its decoder says; of metadata inside it tells where."""
+def _error_text(e: MetadataError | DecodeError) -> str:
+    """Return the error text. Upstream reports the decoder's message for an object's own metadata, and a path for embedded metadata."""
     return e.error.detail if isinstance(e, MetadataError) and e.error.field == "metadata" else str(e)
 
 
 def _not_strict(value: Obj, given_version: str, findings: Sequence[str]) -> errors.ApiError:
-    """The object is read by then, and is what it says."""
+    """Return the 400 of strict decoding, which names the declared type because the object has been decoded by then."""
     if not given_version:
         return errors.bad_request("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     kind, version = value["kind"], given_version.rpartition("/")[2]
     return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(findings)}')
 
 
-def _cannot(kind: Any, why: str, said: str = "", version_said: str | None = None) -> errors.ApiError:
-    """``said`` is the kind that the body says it is of, where it does, ``version_said`` its apiVersion."""
-    version = kind.version if version_said is None else version_said.rpartition("/")[2]
+def _cannot(kind: Any, why: str, said: str = "", given_version_text: str | None = None) -> errors.ApiError:
+    """Return a 400. ``said`` and ``given_version_text`` are the kind and apiVersion that the body declares, if any."""
+    version = kind.version if given_version_text is None else given_version_text.rpartition("/")[2]
     return errors.bad_request(f'{said or kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
 
 
 def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> str:
-    """An object must say what it is; in which version it says. Raises 400. Other versions are refused once the object is read, other kinds
-    by validation."""
+    """Return the declared apiVersion; a missing type raises 400. Other versions are rejected after decoding, other kinds by validation."""
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
     if given_version == kind.api_version and given_kind and isinstance(given_kind, str):
         return kind.api_version
     check_texts(value, kind, body)
     try:
-        given = _version_said(given_version or "")
+        given = _canonical_version(given_version or "")
     except ValueError as e:
         raise unrecognized(kind, str(e), body) from None
     if not given_kind:
@@ -132,15 +131,15 @@ def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> str
     return given
 
 
-def _version_said(api_version: str) -> str:
-    """As Go prints what it read of it. Raises ValueError."""
+def _canonical_version(api_version: str) -> str:
+    """Return an apiVersion as Go prints the parsed one. Raises ValueError."""
     if api_version.count("/") > 1:
         raise ValueError(f"unexpected GroupVersion string: {api_version}")
     return api_version.removeprefix("/")
 
 
 def decode_custom_patched(served: Any, patched: Any, field_validation: str, repeated: Sequence[str], warn: Warn) -> Obj:
-    """The patched document as an object of the served version, pruned and defaulted. Raises 422."""
+    """Return the patched document as an object of the served version, pruned and defaulted. Raises 422."""
     def invalid(why: str) -> errors.ApiError:
         return errors.invalid("", "", "", [field.invalid("patch", write_json(patched).decode("utf-8", "replace"), why)])
 
@@ -148,26 +147,26 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     if isinstance(patched, dict):
         try:
             check_texts(patched, served, text)
-            given_version = _version_said(patched.get("apiVersion") or "")
+            given_version = _canonical_version(patched.get("apiVersion") or "")
         except BodyError as e:
             raise invalid(e.why) from None
         except ValueError as e:
             raise invalid(str(e)) from None
         if not patched.get("kind"):
             raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
-    value = orjson.loads(text)  # parts of it are the stored object's
+    value = orjson.loads(text)  # a copy, because ``patched`` shares parts with the stored object
     if not isinstance(value, dict):
         raise invalid("not an object")
     customtypes.as_floats(value, text)
     if not given_version.rpartition("/")[2]:
         raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     value["apiVersion"] = given_version
-    # What says it is of another version is looked at as one; validation refuses it.
+    # A document that declares another version is decoded as that version; validation rejects it.
     type_ = served.type if value["apiVersion"] == served.api_version else served.type_of(value["apiVersion"])
     try:
         unknown = _decoded(type_, value, served)
     except (MetadataError, DecodeError) as e:
-        raise invalid(_words(e)) from None
+        raise invalid(_error_text(e)) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and field_validation != "Ignore":
         if field_validation == "Strict":
@@ -181,12 +180,14 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
 
 
 def decode_custom_merged(served: Any, merged: Obj) -> Obj:
-    """What server-side apply made, as an object of the served version, defaulted. Of metadata what has another type is gone, as from what
-    is stored."""
+    """Return the result of server-side apply as an object of the served version, defaulted.
+
+    Metadata fields of a wrong type are dropped, as in stored objects.
+    """
     text = write_json(merged)
     value: Obj = orjson.loads(text)
     customtypes.decode(served.type, value, stored=True)
     customtypes.as_floats(value, text)
     customtypes.bound_defaults(served.type, value, text)
-    apply_schema_defaults(served.type, value)  # a null that was applied is left for validation to refuse
+    apply_schema_defaults(served.type, value)  # validation rejects a null that was applied
     return value

@@ -1,11 +1,11 @@
-"""Counts conversions by webhooks under upstream's names (apiextensions-apiserver ``pkg/apiserver/conversion/metrics.go``)."""
+"""Metrics of conversion webhooks, with upstream's names (apiextensions-apiserver ``pkg/apiserver/conversion/metrics.go``)."""
 
 from __future__ import annotations
 
 from kas.client.deprecatedcerts import OutdatedCertificates
 from kas.observe.metrics import Registry
 
-# Why a conversion failed.
+# Failure types of a conversion.
 CALL, MALFORMED = "conversion_webhook_call_failure", "conversion_webhook_malformed_response_failure"
 PARTIAL, NOTHING = "conversion_webhook_partial_response_failure", "conversion_webhook_no_objects_returned_failure"
 INVALID = "conversion_webhook_invalid_converted_object_failure"
@@ -13,7 +13,7 @@ _BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 3
 
 
 class ConversionMetrics:
-    """Of all definitions of a worker."""
+    """The conversion metrics of all definitions in a worker process."""
 
     def __init__(self, metrics: Registry) -> None:
         self._requests = metrics.counter(
@@ -29,12 +29,12 @@ class ConversionMetrics:
         )  # fmt: skip
         self.outdated = OutdatedCertificates(metrics)
 
-    def asked(self, seconds: float, failure: str = "") -> None:
-        """A webhook was asked once; ``failure`` is why that came to nothing."""
+    def called(self, seconds: float, failure: str = "") -> None:
+        """Count one webhook call; ``failure`` is its failure type, or "" for success."""
         labels = ("failure" if failure else "success", failure)
         self._requests.inc(labels)
         self._seconds.observe(labels, seconds)
 
     def converted(self, definition: str, before: str, after: str, seconds: float, succeeded: bool) -> None:
-        """Objects of a definition went from one version to another, or did not."""
+        """Observe a conversion of a definition's objects from one version to another."""
         self._conversions.observe((definition, before, after, "true" if succeeded else "false"), seconds)

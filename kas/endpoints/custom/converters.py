@@ -1,4 +1,4 @@
-"""The converters of custom resources."""
+"""Selects the converter of a custom resource."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def converters(clients: Callable[[], HookClients], metrics: Metrics) -> Callable[[Definition], Converter]:
-    """What gives the converter of a definition by its strategy; webhooks are asked by what ``clients`` gives."""
+    """Return a function that returns the converter for a definition's strategy. Webhooks are called with the result of ``clients``."""
     counts = ConversionMetrics(metrics)
 
     def converter_of(d: Definition) -> Converter:
         if d.conversion.get("strategy") != "Webhook":
             return NopConverter(d)
-        from kas.endpoints.custom.webhookconverter import WebhookConverter  # few servers have one
+        from kas.endpoints.custom.webhookconverter import WebhookConverter  # few servers have a conversion webhook
 
         return WebhookConverter(d, clients(), counts)
 

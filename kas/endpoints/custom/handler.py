@@ -1,4 +1,4 @@
-"""Who answers the paths of custom resources (apiextensions-apiserver ``pkg/apiserver/customresource_handler.go``: ``ServeHTTP``)."""
+"""Dispatches requests for custom resources (``ServeHTTP`` in apiextensions-apiserver ``pkg/apiserver/customresource_handler.go``)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from kas.request.negotiation import (
     unsupported,
 )
 
-# What may be asked of a namespaced resource without a namespace.
+# Verbs that are allowed on a namespaced resource without a namespace.
 _ACROSS_NAMESPACES = frozenset({"list", "watch"})
 
 
 class CustomHandler:
-    """``rest`` has the verbs."""
+    """Handler for the paths of custom resources; the verbs are those of ``rest``."""
 
     def __init__(self, resources: CustomResources, rest: Rest, scale: Scale) -> None:
         self._resources, self._rest, self._scale = resources, rest, scale
 
     def __call__(self, req: Request) -> Result | None:
-        """The answer, None for a path that is no custom resource's."""
+        """Return the response, or None if the path does not belong to a custom resource."""
         info = req.info
         if not info.is_resource_request:
             return None
@@ -43,28 +43,28 @@ class CustomHandler:
             return respond.not_found() if info.api_group in self._resources.groups else None
         req.known = True
         if not served.loaded:
-            return self._once_loaded(req, served)
+            return self._load_and_handle(req, served)
         if served.deprecation is not None:
             served.deprecation.tell(req)
         verbs = self._verbs(served, info.subresource)
         if verbs is None:
             raise errors.not_found(info.api_group, info.resource, info.name)
         if b"protobuf" in req.raw_header(b"accept"):
-            return _narrowed(req, served, verbs)
+            return _handle_without_protobuf(req, served, verbs)
         return verbs(req, served)
 
     def _verbs(self, served: CustomServed, subresource: str) -> Callable[[Request, CustomServed], Result] | None:
-        """What serves the resource or one of its subresources, None for one that there is not."""
+        """Return the handler of the resource or one of its subresources, or None if there is no such subresource."""
         if not subresource:
             return self._main
         if subresource == "status" and served.defined.status:
             return self._status
         return self._scaled if subresource == "scale" and served.defined.scale is not None else None
 
-    async def _once_loaded(self, req: Request, served: CustomServed) -> Response:
-        """The answer to who asks first: a schema may have megabytes."""
+    async def _load_and_handle(self, req: Request, served: CustomServed) -> Response:
+        """Handle the first request for a version after its schema, which may have megabytes, is loaded in the thread pool."""
         await POOL.run(served.load)
-        found = self(req)  # the definition may be another one by now, or none
+        found = self(req)  # the definition may have changed or been deleted meanwhile
         return respond.not_found() if found is None else await awaited(found)
 
     def _main(self, req: Request, served: CustomServed) -> Result:
@@ -113,51 +113,51 @@ class CustomHandler:
         return with_body(req, handler, served, info.namespace, info.name)
 
 
-def _narrowed(req: Request, served: CustomServed, verbs: Callable[[Request, CustomServed], Result]) -> Result:
-    """The answer to a client that takes protobuf, of which only a refusal has a form."""
-    asked = req.headers
+def _handle_without_protobuf(req: Request, served: CustomServed, verbs: Callable[[Request, CustomServed], Result]) -> Result:
+    """Handle a request that accepts protobuf. Custom resources have no protobuf form, but errors do."""
+    original_headers = req.headers
     try:
         without_protobuf(req, req.info.verb)
         found = verbs(req, served)
     except errors.ApiError:
-        req.headers = asked
+        req.headers = original_headers
         raise
-    return found if isinstance(found, Response) else _refused_as_asked(req, asked, found)
+    return found if isinstance(found, Response) else _restore_headers_on_error(req, original_headers, found)
 
 
-async def _refused_as_asked(req: Request, asked: Headers, pending: Awaitable[Response]) -> Response:
+async def _restore_headers_on_error(req: Request, original_headers: Headers, pending: Awaitable[Response]) -> Response:
     try:
         return await pending
     except errors.ApiError:
-        req.headers = asked
+        req.headers = original_headers
         raise
 
 
 def _named(name: str) -> None:
-    """Before the body is looked at; what is built in has no such path."""
+    """Raise 400 for an empty name, before the body is decoded; built-in resources have no such path."""
     if not name:
         raise errors.bad_request("name must be provided")
 
 
 def _in_scope(served: CustomServed, namespace: str, verb: str) -> bool:
-    """Whether a resource of this scope has such a path."""
+    """Return whether a resource of this scope has such a path."""
     if served.record.namespaced:
         return bool(namespace) or verb in _ACROSS_NAMESPACES
     return not namespace
 
 
 def check_patch_type(req: Request) -> None:
-    """Raises 415 for what is no patch of a custom resource."""
+    """Raise 415 for a content type that is not a patch of custom resources."""
     if req.header(b"content-type").partition(";")[0].strip() not in CUSTOM_PATCH_TYPES:
         raise unsupported(CUSTOM_PATCH_TYPES)
 
 
 def without_protobuf(req: Request, verb: str) -> None:
-    """Custom resources have no protobuf form: the request goes on with the next type its client takes. Raises 406."""
+    """Replace Accept by the next type that the client accepts, because custom resources have no protobuf form. Raises 406."""
     accept = req.raw_header(b"accept").decode("latin-1")
     found = negotiate(accept, CUSTOM)
     if found.media_type == PROTOBUF and not (verb == "list" and found.convert is not None and found.convert.kind == respond.PARTIAL):
-        return  # metadata has one; that a list is no object is said in JSON
+        return  # metadata has a protobuf form; the error for a list as a single object is sent in JSON
     text = JSON if found.media_type == PROTOBUF else found.media_type
     if found.convert is not None:
         text += f";as={found.convert.kind};v={found.convert.version};g={found.convert.group}"

@@ -1,8 +1,9 @@
-"""Managed fields of a custom resource in several versions: the merge schemas of a definition, and objects between its versions.
+"""Managed fields of a custom resource with several versions: the merge schemas of a definition, and conversion between its versions.
 
-Who manages which fields is worked out at once (``kas.patch.fieldmanager``), a webhook has to be waited for. So a write keeps what it has
-had converted: where something is missing the work ends with ``Unanswered`` and begins anew with the answer. Upstream: apimachinery
-``pkg/util/managedfields/internal/versionconverter.go`` over apiextensions-apiserver's ``pkg/apiserver/conversion/converter.go``.
+Field ownership is computed synchronously (``kas.patch.fieldmanager``), but a conversion webhook has to be awaited. So a write keeps the
+conversions that it has made. If one is missing, the computation stops with ``Unanswered`` and starts again once the result is there.
+Upstream: apimachinery ``pkg/util/managedfields/internal/versionconverter.go`` over apiextensions-apiserver's
+``pkg/apiserver/conversion/converter.go``.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Obj = dict[str, Any]
 
 
 class MergeSchemas:
-    """``types``: those of all versions of a definition, served or not."""
+    """The merge schemas of one definition. ``types`` has all its versions, served or not."""
 
     def __init__(self, group: str, kind: str, types: Mapping[str, TypeDesc], preserve_unknown: bool, converter: Converter) -> None:
         self._group, self._kind, self._types, self._preserve, self._converter = group, kind, types, preserve_unknown, converter
         self._schemas: dict[str, Schema] = {}
 
     def of(self, version: str) -> Schema:
-        """The schema of one of the versions, made on first use."""
+        """Return the schema of a version, built on first use."""
         found = self._schemas.get(version)
         if found is None:
             type_ = self._types[version]
@@ -40,15 +41,18 @@ class MergeSchemas:
         return found
 
     def forget(self) -> None:
-        """Let go of the schemas, which lead back here; they are made anew for who still asks."""
+        """Drop the cached schemas, which refer back to this object. They are built again if still needed."""
         self._schemas = {}
 
     def answered(self, version: str, answers: Answers) -> Schema:
-        """``of``, for a write that has ``answers`` and gets more."""
+        """Return ``of`` for a write that has the conversions ``answers`` and adds more."""
         return self.of(version).converting(partial(self._convert, answers))
 
     def _convert(self, answers: Answers | None, obj: Obj, api_version: str) -> tuple[Schema, Obj]:
-        """Raises ApiError (500) for versions the definition has not, and what the converter raises; Unanswered when that has to wait."""
+        """Convert an object.
+
+        Raises ApiError (500) for an unknown version and for a failed conversion, and Unanswered if the converter has to wait.
+        """
         group, _, version = api_version.rpartition("/")
         if group != self._group:
             of = f"{obj['apiVersion']}, Kind={obj['kind']}"
@@ -56,13 +60,13 @@ class MergeSchemas:
         if version not in self._types:
             raise ApiError(500, "", f"request to convert CR to an invalid group/version: {api_version}")
         shown = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}} if "metadata" in obj else obj
-        converted = self._asked(answers, shown, (group, version, self._kind))
+        converted = self._convert_once(answers, shown, (group, version, self._kind))
         schema = self.of(version) if answers is None else self.answered(version, answers)
-        # Nothing is pruned here: what the other version does not know is a failure.
+        # No pruning here: fields unknown to the other version are an error.
         schema.check(converted)
         return schema, converted
 
-    def _asked(self, answers: Answers | None, obj: Obj, target: tuple[str, str, str]) -> Obj:
+    def _convert_once(self, answers: Answers | None, obj: Obj, target: tuple[str, str, str]) -> Obj:
         key = target[1], b"" if answers is None else write_json(obj)
         if answers is not None and key in answers:
             known = answers[key]
@@ -72,5 +76,5 @@ class MergeSchemas:
         found = self._converter.convert([obj], target)
         if isinstance(found, list):
             return found[0]
-        assert answers is not None  # given wherever a converter waits
+        assert answers is not None  # passed wherever a converter may wait
         raise Unanswered(answers, key, found)

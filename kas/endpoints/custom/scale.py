@@ -1,4 +1,4 @@
-"""``/scale`` of custom resources: a Scale of what stands at the paths the definition names (``pkg/registry/customresource/etcd.go``)."""
+"""``/scale`` of custom resources: a Scale of the values at the definition's paths (``pkg/registry/customresource/etcd.go``)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _path(scale: Obj | None) -> str | None:
 
 
 class CustomScaled(Scaled):
-    """``served`` tells the paths, for each version."""
+    """The Scale view of a custom resource, with the paths of each version from ``served``."""
 
     def __init__(self, served: CustomServed) -> None:
         super().__init__(served)
@@ -42,44 +42,44 @@ class CustomScaled(Scaled):
         self.replicas = {f"{served.group}/{v.name}": _path(v.scale) for v in versions if v.served}
 
     def of(self, parent: Obj) -> Obj:
-        """The Scale of an object. Raises 500 where the replicas are missing or are none."""
+        """Return the Scale of an object. Raises 500 if the replicas are missing or not a number."""
         scale, replicas = self._seen(parent)
         if replicas is None:
             raise errors.internal(f'the spec replicas field "{self._scale["specReplicasPath"]}" does not exist')
         return scale
 
     def to_change(self, parent: Obj) -> Obj:
-        """As upstream, replicas that are missing are a number nobody can send."""
+        """Return the Scale to modify. Like upstream, missing replicas are replaced by a number that no client can send."""
         scale, replicas = self._seen(parent)
         if replicas is None:
             scale["spec"]["replicas"] = MISSING
         return scale
 
     def to_validate(self, parent: Obj) -> Obj:
-        """Replicas that are missing are none."""
+        """Return the Scale for validation; missing replicas are left out."""
         return self._seen(parent)[0]
 
     def check(self, scale: Obj, live: Obj, name: str) -> None:
-        """Replicas that were missing are there (400). What else is wrong with them is found in the object."""
+        """Raise 400 if replicas that were missing are still missing. Other errors are found when the object is validated."""
         if (scale.get("spec") or {}).get("replicas") == MISSING:
             raise errors.bad_request(f'the spec replicas field "{self._scale["specReplicasPath"]}" cannot be empty')
 
     def check_apply(self, live: Obj, applied: Obj) -> None:
-        """Upstream cannot make the Scale that was there before the first apply (500): nobody manages the replicas yet."""
+        """Raise 500 for the first apply: as upstream, which cannot build the live Scale while no manager owns the replicas."""
         if "managedFields" not in live["metadata"] and (applied.get("apiVersion"), applied.get("kind")) == ("autoscaling/v1", "Scale"):
             raise errors.ApiError(500, "", _NO_MANAGERS)
 
     def check_applied(self, live: Obj, merged: Obj, applied: Obj) -> None:
-        """Nor can upstream make a Scale of what the apply has changed (500)."""
+        """Raise 500 for an apply that changes the Scale: upstream cannot convert the result."""
         if not equal_but_metadata(live, merged, ("managedFields",)):
             raise errors.ApiError(500, "", f"failed to convert new object ({shown_name(applied)}) to proper version: {_NO_SCALE}")
 
     def unreadable(self, e: errors.ApiError) -> errors.ApiError:
-        """Upstream asks the scheme of the custom resource, which has no Scale, how to tell what is wrong."""
+        """Return the error for an invalid body. Upstream formats it with the custom resource's scheme, which does not have Scale."""
         return errors.bad_request(_UNREADABLE) if e.code == 400 else e
 
     def _seen(self, parent: Obj) -> tuple[Obj, int | None]:
-        """The Scale, and the replicas; None where they are missing."""
+        """Return the Scale and the replicas, None if they are missing."""
         meta, paths = parent["metadata"], self._scale
         selector = paths.get("labelSelectorPath")
         try:
@@ -98,7 +98,7 @@ class CustomScaled(Scaled):
         return out, replicas
 
     def onto(self, parent: Obj, replicas: int) -> Obj:
-        """The object with these replicas; maps on the way are made. Raises 500 where something else stands there."""
+        """Return the object with these replicas; missing parent maps are added. Raises 500 if a value of another type is in the way."""
         try:
             return scalepaths.set_at(parent, self._scale["specReplicasPath"], replicas)
         except scalepaths.PathError as e:
@@ -106,14 +106,14 @@ class CustomScaled(Scaled):
 
 
 class CustomScale(Scale):
-    """The handlers."""
+    """The handlers of ``/scale`` for custom resources."""
 
     def scaled(self, served: Any) -> Scaled:
-        """The view of a custom resource."""
+        """Return the Scale view of a custom resource."""
         return CustomScaled(served)
 
     def view(self, served: Any) -> View:
-        """A Scale of a custom resource shows both numbers of replicas and its age, whatever the columns of the definition."""
+        """Return the Table view: desired and available replicas and the age, whatever columns the definition has."""
         out = View()
         out.columns, out.go_type = _PRINTER, "*v1.Scale"
         return out

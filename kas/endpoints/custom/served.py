@@ -1,4 +1,7 @@
-"""A custom resource in one of its versions: stored bytes as they are, where they are what today's schema makes of them."""
+"""A custom resource in one of its versions.
+
+Stored bytes are served unchanged if pruning, defaulting and conversion under the current definition would not change them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _NOTHING = schema_type("", {})
 
 
 class Types(Mapping[str, TypeDesc]):
-    """The types of all versions of a definition by name, made when they are first asked for."""
+    """The types of all versions of a definition by name, built on first use."""
 
     def __init__(self, names: Collection[str], make: Callable[[str], TypeDesc]) -> None:
         self._names, self._make, self._made = names, make, dict[str, TypeDesc]()
@@ -53,32 +56,34 @@ class Types(Mapping[str, TypeDesc]):
 
 
 class State:
-    """What the versions of one definition share, and what changes while they are served. ``clean`` says that every stored object was
-    written under today's spec, in its storage version: there is nothing to prune, to fill in or to convert. ``types`` are those of all
-    versions, ``merging`` their merge schemas.
+    """The state that the versions of one definition share, some of which changes while they are served.
 
-    A version is made (``make``) when it is first asked for: a definition has room for thousands."""
+    - ``clean`` says that every stored object was written under the current spec and in its storage version, so that there is
+      nothing to prune, default or convert.
+    - ``types`` are the types of all versions, and ``merging`` their merge schemas.
+    - ``make`` builds a version on first use: a definition can have thousands.
+    """
 
     def __init__(
         self, definition: Definition, types: Mapping[str, TypeDesc], clean: bool, merging: MergeSchemas,
         make: Callable[[State, DefinedVersion], CustomServed] | None = None,
     ) -> None:  # fmt: skip
         self.definition, self.types, self.clean, self.merging, self._make = definition, types, clean, merging, make
-        self.asked = False  # for objects, while that was not known
-        self.versions: dict[str, CustomServed] = {}  # those that are served, and were asked for
-        self.made: dict[str, CustomServed] = {}  # and the others
+        self.requested = False  # whether objects were requested while ``clean`` was false
+        self.versions: dict[str, CustomServed] = {}  # the served versions that were requested so far
+        self.made: dict[str, CustomServed] = {}  # all versions that were requested so far, served or not
         self._defined = {v.name: v for v in definition.versions}
         self._family: Family | None = None
 
     def find(self, version: str) -> CustomServed | None:
-        """The version, None when it is not served."""
+        """Return the version, or None if it is not served."""
         found = self.versions.get(version)
         if found is None and (defined := self._defined.get(version)) is not None and defined.served:
             return self.one(version)
         return found
 
     def one(self, version: str) -> CustomServed | None:
-        """The version, served or not, None when there is none."""
+        """Return the version, served or not, or None if it does not exist."""
         found = self.made.get(version)
         if found is None and self._make is not None and (defined := self._defined.get(version)) is not None:
             return self._make(self, defined)
@@ -86,16 +91,16 @@ class State:
 
     @property
     def family(self) -> Family:
-        """All versions, none of which is made before more is asked of it than ``Offered`` knows."""
+        """All versions. A version is built only when more is needed than ``Offered`` knows."""
         if self._family is None:
             found = Family(Offered(self, v) for v in self.definition.versions)
-            if self._make is None:  # it is served no more, and leads to nothing
+            if self._make is None:  # retired: do not create a reference cycle
                 return found
             self._family = found
         return self._family
 
     def became_clean(self) -> None:
-        """From now on stored bytes are served."""
+        """Serve stored bytes from now on."""
         self.clean = True
         for served in self.versions.values():
             served.native = served.stores
@@ -103,17 +108,16 @@ class State:
             served.unindexed = served.sifts
 
     def retire(self) -> None:
-        """Nothing here leads back to itself any more, so that it goes with the last request that uses it: a collection of cyclic
-        garbage is rare."""
+        """Break the reference cycles, so that the state is freed with the last request that uses it. The cycle collector runs rarely."""
         self.versions, self.made, self._make, self._family = {}, {}, None, None
         self.merging.forget()
 
     def type_of(self, api_version: str) -> TypeDesc:
-        """The type of objects that say they are of that version; one that knows no fields when the definition has none."""
+        """Return the type of objects that declare that version. If the definition lacks it, returns a type without fields."""
         return self.types.get(api_version.rpartition("/")[2], _NOTHING)
 
     def read(self, obj: Obj) -> Obj:
-        """A stored object as today's definition has it, in place: pruned and defaulted by the schema of the version it is stored in."""
+        """Prune and default a stored object in place, by the current schema of the version it is stored in."""
         type_ = self.types.get(obj["apiVersion"].rpartition("/")[2])
         if type_ is not None:
             customtypes.decode(type_, obj, stored=True)
@@ -122,7 +126,7 @@ class State:
 
 
 class Offered:
-    """A version as rules ask for it: made when it is to be used."""
+    """A version with its name and subresources only; the rest is built on first use."""
 
     __slots__ = ("_defined", "_state", "group", "kind", "resource", "version")
 
@@ -133,29 +137,32 @@ class Offered:
 
     @property
     def subresources(self) -> Container[str]:
-        """The names of those it has."""
+        """The names of its subresources."""
         v = self._defined
         return tuple(name for name, there in (("status", v.status), ("scale", v.scale is not None)) if there)
 
     @property
     def _made(self) -> CustomServed:
         made = self._state.one(self.version)
-        assert made is not None  # who asks has just been given this
+        assert made is not None  # the caller got this object from the state just now
         return made
 
     @property
     def record(self) -> Resource:
-        """That of the version."""
+        """The record of the version."""
         return self._made.record
 
     @property
     def converter(self) -> Converter:
-        """What makes objects of the version another's."""
+        """Converts objects of this version to another."""
         return self._made.converter
 
 
 class CustomServed(Served):
-    """``defined`` is the version. Writes are validated in it (``own_strategy``) and then converted to the storage version."""
+    """A custom resource in the version ``defined``.
+
+    Writes are validated in it (``own_strategy``) and then converted to the storage version.
+    """
 
     own_strategy = True
 
@@ -164,12 +171,12 @@ class CustomServed(Served):
         self.state, self.defined = state, defined
         self.stores = self.own == self.stored
         self.native = self.stores and state.clean
-        # Before that objects looked otherwise: who watched them lists them anew, as where upstream's cache begins.
+        # At older revisions objects looked different. Their watchers have to list again, as when upstream's cache starts.
         self.oldest = state.definition.since
-        # What a webhook converts has fields of its own.
+        # An object that a webhook converts may have other fields than the stored one.
         self.sifts = bool(defined.selectable) and not self.stores and not converter.total
         self.unindexed = bool(defined.selectable) and (self.sifts or not state.clean)
-        # In the version in which objects are stored there may be older ones, too, which a webhook has to convert.
+        # Even in the storage version there may be older objects, stored in another, which a webhook has to convert.
         self.streams = self.native or converter.total
         if not self.streams:
             self.converting = FairSemaphore(CONVERTED_AT_ONCE)
@@ -182,27 +189,27 @@ class CustomServed(Served):
         self._list_tail = f'],"kind":"{self.list_kind}","metadata":'.encode()
         self.list_meta = {"continue": ""}
         self._item_prefix = 1
-        self.loaded = False  # whether the schemas that requests need have been read
+        self.loaded = False  # whether the schemas that requests need are loaded
         state.made[defined.name] = self
         if defined.served:
             state.versions[defined.name] = self
 
     def type_of(self, api_version: str) -> TypeDesc:
-        """That of the version; one that knows no fields when the definition has none."""
+        """Return the type of that version. If the definition lacks it, returns a type without fields."""
         return self.state.type_of(api_version)
 
     def list_frame(self, meta: dict[str, Any]) -> tuple[bytes, bytes]:
-        """Keys in order, as of everything that has no Go type."""
+        """Return the JSON around the items; keys are sorted, as in everything without a Go type."""
         return self._list_head, b"".join((self._list_tail, orjson.dumps(meta, option=orjson.OPT_SORT_KEYS), b"}\n"))
 
     def resetting(self, subresource: str) -> frozenset[str]:
-        """Of the status all versions that have it as a subresource."""
+        """Return, for the status, all versions that have it as a subresource."""
         if not subresource:
             return super().resetting(subresource)
         return frozenset(f"{self.group}/{v.name}" for v in self.state.definition.versions if v.status)
 
     def load(self) -> None:
-        """Reads the schemas that requests need. Raises 404 when the definition is gone. May be called beside the loop."""
+        """Load the schemas that requests need. May be called in a thread. Raises 404 if the definition is gone."""
         for resource in (self.record, self.registry.resource):
             resource.type.fields  # noqa: B018 (asking makes them)
         self.schema = self.merge_schema()
@@ -211,26 +218,28 @@ class CustomServed(Served):
         self.printer.costly  # noqa: B018 (asking reads their paths)
         self.loaded = True
 
-    # --- records, on their way out
+    # --- records, when they are read
 
     def convert(self, records: Sequence[Shown], revisions: Sequence[int] | None = None) -> Sequence[Shown] | Awaitable[Sequence[Shown]]:
-        """Stored records in this version, as today's definition has them: pruned, with defaults, converted. What was written under it in
-        this version stays as it is."""
+        """Return stored records in this version, pruned, defaulted and converted under the current definition.
+
+        Records that were written under it in this version are returned unchanged.
+        """
         if self.native or not records:
             return records
-        self.state.asked = True
+        self.state.requested = True
         if not self.converter.total and sum(len(rec.json) for rec in records) >= LARGE:
-            return self._read_aside(records, revisions)
+            return self._convert_in_pool(records, revisions)
         places, objects = self._read(records, revisions)
         if not places:
             return records
-        found = self._here(objects)
+        found = self._to_this_version(objects)
         if isinstance(found, list):
             return _filled(self.type, records, places, found, revisions)
-        return self._later(found, records, places, revisions)
+        return self._fill_when_converted(found, records, places, revisions)
 
     def _read(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> tuple[list[int], list[Obj]]:
-        """Which of the records are not yet as this version shows them, and their objects as today's definition has them."""
+        """Return the places of the records that have to be converted, and their objects pruned and defaulted."""
         since, places, objects = self.state.definition.since, list[int](), list[Obj]()
         for i, rec in enumerate(records):
             if self.stores and isinstance(rec, Record) and rec.revision > since:
@@ -244,7 +253,8 @@ class CustomServed(Served):
         return places, objects
 
     def _as_written(self, key: str, revision: int) -> Obj | None:
-        """What was stored, where another definition than today's filled it in when it was read first; None where it is what was read."""
+        """Return the object as stored, if a previous definition filled in defaults when the cached record was first read, otherwise None.
+        """
         if revision > self.state.definition.since:
             return None
         value = self.registry.store.bare(key, revision)
@@ -254,60 +264,65 @@ class CustomServed(Served):
         obj["metadata"]["resourceVersion"] = str(revision)
         return obj
 
-    async def _read_aside(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> Sequence[Shown]:
-        """``convert`` of what is large where the converter may wait."""
+    async def _convert_in_pool(self, records: Sequence[Shown], revisions: Sequence[int] | None) -> Sequence[Shown]:
+        """Like ``convert``, for large records and a converter that may wait."""
         places, objects = await POOL.run(self._read, records, revisions)
         if not places:
             return records
-        return _filled(self.type, records, places, await awaited(self._here(objects)), revisions)
+        return _filled(self.type, records, places, await awaited(self._to_this_version(objects)), revisions)
 
-    async def _later(
+    async def _fill_when_converted(
         self, pending: Awaitable[list[Obj]], records: Sequence[Shown], places: Sequence[int], revisions: Sequence[int] | None
     ) -> Sequence[Shown]:
         return _filled(self.type, records, places, await pending, revisions)
 
-    def _here(self, objects: list[Obj]) -> list[Obj] | Awaitable[list[Obj]]:
-        """Objects of any versions in this one."""
+    def _to_this_version(self, objects: list[Obj]) -> list[Obj] | Awaitable[list[Obj]]:
+        """Return objects of any versions in this version."""
         if all(obj["apiVersion"] == self.api_version for obj in objects):
             return objects
         found = self.converter.convert(objects, self.own)
-        return _pruned(self.type, found) if isinstance(found, list) else _pruned_later(self.type, found)
+        return _pruned(self.type, found) if isinstance(found, list) else _prune_when_converted(self.type, found)
 
-    # --- objects, on the way through a write
+    # --- objects, during a write
 
     async def from_storage(self, obj: Obj, large: bool = False) -> Obj:
-        """A stored object in this version, as today's definition has it; the same one, changed in place where need be, if it is stored in
-        this version. It is read here, ``large`` or not: what is read together is converted together."""
+        """Return a stored object in this version, pruned and defaulted under the current definition.
+
+        If it is stored in this version, the same object is returned, modified in place if necessary. ``large`` has no effect here:
+        objects that are read together are converted together.
+        """
         if self.native or (self.stores and int(obj["metadata"].get("resourceVersion") or 0) > self.state.definition.since):
             return obj
         meta = obj["metadata"]
         key = self.registry.key(meta.get("namespace", ""), meta["name"])
         written = self._as_written(key, int(meta.get("resourceVersion") or 0))
-        found = self._here([self.state.read(written or obj)])
+        found = self._to_this_version([self.state.read(written or obj)])
         return (found if isinstance(found, list) else await found)[0]
 
     async def to_storage(self, obj: Obj, large: bool = False) -> Obj:
-        """An object of this version in the stored one. What admission, or a Scale, left in it that the schema does not know is gone, unless
-        reading does that."""
+        """Return an object of this version in the storage version.
+
+        Fields that admission or a Scale set and that the schema does not know are pruned here, unless the store prunes when it reads.
+        """
         if self.stores:
             if not self.registry.store.fills:
                 customtypes.decode(self.type, obj)
             return obj
         found = self.converter.convert([obj], self.stored)
         type_ = self.registry.type
-        return (_pruned(type_, found) if isinstance(found, list) else await _pruned_later(type_, found))[0]
+        return (_pruned(type_, found) if isinstance(found, list) else await _prune_when_converted(type_, found))[0]
 
-    # --- what kinds have
+    # --- server-side apply
 
     def merge_schema(self) -> Schema:
-        """From the version's schema."""
+        """Return the merge schema of the version."""
         return self.state.merging.of(self.version)
 
 
 def _filled(
     type_: TypeDesc, records: Sequence[Shown], places: Sequence[int], objects: list[Obj], revisions: Sequence[int] | None
 ) -> list[Shown]:
-    """The records with the objects at their places, under these revisions or their own."""
+    """Return the records with the objects at their places, with these revisions or else their own."""
     out = list(records)
     for i, obj in zip(places, objects, strict=True):
         out[i] = Decoded(type_, obj, records[i].revision if revisions is None else revisions[i])
@@ -315,7 +330,7 @@ def _filled(
 
 
 def _pruned(type_: TypeDesc, objects: list[Obj]) -> list[Obj]:
-    """Converted objects without what their version's schema does not know."""
+    """Return converted objects pruned by the schema of their version."""
     out = []
     for obj in objects:
         own = copied(obj)  # conversions may share parts
@@ -325,13 +340,13 @@ def _pruned(type_: TypeDesc, objects: list[Obj]) -> list[Obj]:
     return out
 
 
-async def _pruned_later(type_: TypeDesc, pending: Awaitable[list[Obj]]) -> list[Obj]:
+async def _prune_when_converted(type_: TypeDesc, pending: Awaitable[list[Obj]]) -> list[Obj]:
     found = await pending
     return await step(is_large(found), _pruned, type_, found)
 
 
 def copied(obj: Any) -> Any:
-    """A copy of JSON that shares no map and no list with it."""
+    """Copy a JSON value; the copy shares no map and no list with it."""
     if isinstance(obj, dict):
         return {k: copied(v) for k, v in obj.items()}
     return [copied(v) for v in obj] if isinstance(obj, list) else obj

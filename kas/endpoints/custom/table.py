@@ -1,6 +1,6 @@
-"""Which custom resources there are, in this worker: kept like the stored definitions, event by event.
+"""The custom resources of this worker process, kept up to date from the events of the stored definitions.
 
-An object of a definition that nobody uses costs some kilobytes: records without types, whose schemas are read when they are first needed.
+A definition whose objects are not used costs a few kilobytes: its records have no types, and its schemas are read when first needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kas.registry.versions import Converter, Family
 from kas.store import PAGE_BYTES, Event, Record
 from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schema_type
 
-if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_install`` loads it
+if TYPE_CHECKING:  # most servers have no definitions and need none of this; ``_install`` imports it
     from kas.endpoints.custom.served import CustomServed, State
     from kas.kinds.apiextensions.customresource.storage import Guard
     from kas.registry.generic import Registry
@@ -32,15 +32,18 @@ MANY_VERSIONS = 32
 NOBODY = Family()
 _WRITES = ("get", "patch", "update")
 _LIST: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-# Told with a definition's served versions as they are now, None for one that is not served any more.
+# Called with a definition and its served versions, or None if it is no longer served.
 Listener = Callable[[Definition, "State | None"], None]
 
 
 class CustomResources:
-    """Follows the definitions from ``start`` on. ``converter_of`` gives what converts the objects of a definition.
+    """Follows the definitions from ``start`` on. ``converter_of`` returns the converter of a definition's objects.
 
-    ``changed(old)`` is told of versions that are served no more, or otherwise: their watches are to end; ``refresh()`` that discovery is
-    another one; ``gone(group, resource)`` of what is defined no more.
+    Callbacks:
+
+    - ``changed(old)``: versions are no longer served, or differently, so their watches have to end.
+    - ``refresh()``: the discovery documents have changed.
+    - ``gone(group, resource)``: a resource is no longer defined.
     """
 
     def __init__(
@@ -52,11 +55,12 @@ class CustomResources:
         self._root = registries.of(GROUP, RESOURCE).root
         self._reflector = Reflector(registries.store, self._root, self, lists=False)
         self.definitions: dict[str, Definition] = {}
-        self._states: dict[str, State] = {}  # by the name of the definition
+        self._states: dict[str, State] = {}  # by name of the definition
         self.served: dict[str, dict[str, State]] = {}  # group -> plural
-        self._shown: dict[str, tuple[Definition, list[tuple[str, list[dict[str, Any]]]]]] = {}  # by discovery
-        self._versions: list[Version] | None = None  # of all, until one of them changes
-        self._opened: tuple[str, int, Any, dict[str, Any]] | None = None
+        # entries of discovery, by name of the definition
+        self._shown: dict[str, tuple[Definition, list[tuple[str, list[dict[str, Any]]]]]] = {}
+        self._versions: list[Version] | None = None  # discovery of all definitions, until one of them changes
+        self._last_read: tuple[str, int, Any, dict[str, Any]] | None = None
         self.groups: dict[str, set[str]] = {}  # group -> names of the definitions that are served
 
     def start(self) -> None:
@@ -66,23 +70,23 @@ class CustomResources:
     # --- finding
 
     def find(self, group: str, version: str, resource: str) -> CustomServed | None:
-        """The resource, None when it is not served."""
+        """Return the resource, or None if it is not served."""
         found = self.served.get(group)
         state = found.get(resource) if found is not None else None
         return state.find(version) if state is not None else None
 
     def of_kind(self, group: str, version: str, kind: str) -> list[Resource]:
-        """The records of the served resources of a kind."""
+        """Return the records of the served resources of a kind."""
         states = [s for s in (self.served.get(group) or {}).values() if s.definition.names["kind"] == kind]
         return [served.record for s in states if (served := s.find(version)) is not None]
 
     def equivalents(self, group: str, resource: str) -> Family:
-        """The versions of a resource, those in which it is not served, too: a webhook or a policy may ask for them."""
+        """Return all versions of a resource, including those that are not served: webhooks and policies may match them."""
         state = self._states.get(f"{resource}.{group}")
         return state.family if state is not None else NOBODY
 
     def record(self, name: str) -> Stored:
-        """A definition as it is stored now. Raises 404."""
+        """Return the definition as currently stored. Raises 404."""
         rec = self._registries.store.get(self._root + name)
         if rec is None:
             raise errors.not_found(GROUP, RESOURCE, name)
@@ -91,7 +95,7 @@ class CustomResources:
     # --- following
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Read them all, in pages: together they may be hundreds of megabytes."""
+        """Read all definitions, in pages: together they may have hundreds of megabytes."""
         names: set[str] = set()
         start = ""
         while True:
@@ -106,12 +110,12 @@ class CustomResources:
         self._refresh()
 
     def apply(self, events: Sequence[Event]) -> None:
-        """What happened to them."""
+        """Apply events to the definitions."""
         for e in events:
             name = e.key[len(self._root) :]
             known = self.definitions.get(name)
             if known is not None and e.revision <= known.revision:
-                continue  # it was read before it was told
+                continue  # read from the store before its event arrived
             if e.record is not None:
                 self._put(e.record)
             else:
@@ -124,7 +128,7 @@ class CustomResources:
         known = self.definitions.get(name)
         try:
             new = definitions.read(record, record.revision, record.create_revision, known)
-        except Exception:  # of whatever kind: it does not expect what cannot be
+        except Exception:  # any kind: the parser does not expect an invalid stored definition
             if not left_out(record):
                 raise
             self._delete(name)
@@ -132,7 +136,7 @@ class CustomResources:
         self.definitions[name] = new
         state = self._states.get(name)
         if state is not None and state.definition.contents == new.contents:
-            state.definition = new  # conditions, at most
+            state.definition = new  # at most its conditions changed
         else:
             if state is not None:
                 self._remove(name, state)
@@ -166,7 +170,7 @@ class CustomResources:
         types = Types({v.name for v in d.versions}, lambda v: lazy_schema_type(v.join(names), functools.partial(self._schema, d.name, v)))
         converter = self._converter_of(d)
         merging = MergeSchemas(group, kind, types, d.keeps_unknown, converter)
-        state = State(d, types, self._is_clean(d), merging, lambda state, v: self._made(state, v, registry, converter))
+        state = State(d, types, self._is_clean(d), merging, lambda state, v: self._build_version(state, v, registry, converter))
         selectable = dict.fromkeys(path for v in d.versions for path in v.selectable)
         store, now = self._registries.store, self._registries.now
         row = self._put_record(d, stored, types[stored.name], stored.name)
@@ -177,13 +181,13 @@ class CustomResources:
         self.groups.setdefault(group, set()).add(d.name)
 
     def _put_record(self, d: Definition, v: DefinedVersion, type_: TypeDesc, stored: str) -> Resource:
-        """The scheme knows the version from now on."""
+        """Register the version with the scheme."""
         kind, list_kind = d.names["kind"], d.names.get("listKind") or f"{d.names['kind']}List"
         kinds = {kind: type_, list_kind: schema_type(list_kind, _LIST)}
         return self._scheme.put(d.group, v.name, kinds, record(d, v, stored))
 
-    def _made(self, state: State, v: DefinedVersion, registry: Registry, converter: Converter) -> CustomServed:
-        """A version of a definition that is asked for."""
+    def _build_version(self, state: State, v: DefinedVersion, registry: Registry, converter: Converter) -> CustomServed:
+        """Build a requested version of a definition."""
         from kas.endpoints.custom.served import CustomServed
         from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 
@@ -202,16 +206,19 @@ class CustomResources:
         return definitions.schema(self.record(name), version)
 
     def _is_clean(self, d: Definition) -> bool:
-        """Whether nothing stored can be older than today's spec."""
+        """Return whether no stored object can be older than the current spec."""
         if d.generation == 1:
             return True
         prefix = f"/registry/{d.group}/{d.names['plural']}/"
         return not self._registries.store.range(prefix, limit=1).records
 
     async def look_for_clean(self) -> None:
-        """Finds out of which definitions in use nothing old is stored any more, so that bytes can be served; for now and then."""
-        for state in [s for s in self._states.values() if s.asked and not s.clean]:
-            state.asked = False
+        """Find the definitions in use without objects from before the current spec, and serve their stored bytes from then on.
+
+        To be called periodically.
+        """
+        for state in [s for s in self._states.values() if s.requested and not s.clean]:
+            state.requested = False
             d = state.definition
             prefix, start = f"/registry/{d.group}/{d.names['plural']}/", ""
             while True:
@@ -240,8 +247,10 @@ class CustomResources:
             del self.groups[d.group]
 
     def parts(self) -> Iterator[tuple[str, str, str, Callable[[], Any]]]:
-        """What OpenAPI shows of them: group, version, a tag that changes with what is shown, and what reads that from the store. Those in
-        Kubernetes' own groups are shown, too, but for what has the path of a resource of Kubernetes' own."""
+        """Yield the entries for OpenAPI: group, version, a tag that changes with the contents, and a function that loads the contents.
+
+        Definitions in Kubernetes' own groups are included, except those whose path belongs to a built-in resource.
+        """
         groups = self._scheme.groups
         for d in (*self.all_served(), *self.all_in_builtin_groups()):
             if d.is_true("Established"):
@@ -251,50 +260,56 @@ class CustomResources:
                         yield d.group, v.name, tag, functools.partial(self._described, d.name, v.name)
 
     def _described(self, name: str, version: str) -> Any:
-        from kas.endpoints.openapi import custom  # large, and rarely asked for
+        from kas.endpoints.openapi import custom  # large and rarely needed
 
-        crd, versions = self._opened_at(name)
+        crd, versions = self._read_definition(name)
         found = versions.get(version)
         if crd is None or found is None:
-            return [], {}  # it is another one while a document is made, the next one will be, too
+            return [], {}  # the definition changed while the document was being built; the document is built again
         return custom.describe({**crd, "spec": {**crd["spec"], "versions": [found]}})
 
-    def _opened_at(self, name: str) -> tuple[Any, dict[str, Any]]:
-        """A definition as v1 shows it, and its versions by name. The last one of many versions is kept, as the others of them are asked
-        for next: to read it for each anew would be the square of them. Called from threads, any of which may keep its own."""
+    def _read_definition(self, name: str) -> tuple[Any, dict[str, Any]]:
+        """Return a definition in its v1 form, and its versions by name.
+
+        The last definition with many versions is cached, because its other versions are requested next and parsing it for each would take
+        quadratic time. Called from threads; a race between them only replaces the cached entry.
+        """
         from kas.kinds.apiextensions.conversion import to_v1
 
         rec = self._registries.store.get(self._root + name)
         if rec is None:
             return None, {}
-        known = self._opened
+        known = self._last_read
         if known is not None and known[:2] == (name, rec.revision):
             return known[2:]
         crd = to_v1(object_of(rec))
         versions = {v["name"]: v for v in crd["spec"]["versions"]}
         if len(versions) >= MANY_VERSIONS:
-            self._opened = name, rec.revision, crd, versions
+            self._last_read = name, rec.revision, crd, versions
         return crd, versions
 
     def all_served(self) -> Iterable[Definition]:
-        """The definitions whose objects are served."""
+        """Return the definitions whose objects are served."""
         return (state.definition for state in self._states.values())
 
     def all_in_builtin_groups(self) -> Iterable[Definition]:
-        """The definitions whose objects nobody can reach: their group is one of Kubernetes' own, which is answered for already."""
+        """Return the definitions in Kubernetes' own groups, whose objects cannot be reached because those groups are served already."""
         return (d for d in self.definitions.values() if d.group in self._scheme.groups)
 
     def versions(self) -> list[Version]:
-        """What discovery shows of all, which is asked for whenever an APIService changes, too: thousands of versions have one each."""
+        """Return the discovery entries of all definitions.
+
+        They are cached because every change of an APIService asks for them, and thousands of versions have an APIService each.
+        """
         found = self._versions
         if found is None:
-            builtin = self.all_in_builtin_groups()
-            found = [*custom_versions(self.all_served(), told=self._told), *custom_versions(builtin, answered=False, told=self._told)]
+            found = custom_versions(self.all_served(), resources_of=self._resources_of)
+            found += custom_versions(self.all_in_builtin_groups(), answered=False, resources_of=self._resources_of)
             self._versions = found
         return found
 
-    def _told(self, d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
-        """``custom_resources``, kept as long as the definition is what it is: where one of 10,000 changes the others are not told anew."""
+    def _resources_of(self, d: Definition) -> list[tuple[str, list[dict[str, Any]]]]:
+        """Return ``custom_resources``, cached per definition, so that a change to one of 10,000 does not rebuild the others."""
         known = self._shown.get(d.name)
         if known is None or known[0] is not d:
             known = self._shown[d.name] = d, custom_resources(d)
@@ -302,7 +317,7 @@ class CustomResources:
 
 
 def record(d: Definition, v: DefinedVersion, stored: str) -> dict[str, Any]:
-    """The record of the resource table for a version."""
+    """Return the record of the resource table for a version."""
     names = d.names
     home = {"group": d.group, "version": v.name, "kind": names["kind"], "verbs": _WRITES}
     subresources = []

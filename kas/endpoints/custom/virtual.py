@@ -1,7 +1,7 @@
-"""Resources that an embedding program keeps itself (``kas.registry.rest``), served like custom resources.
+"""Resources that an embedding program stores itself (``kas.registry.rest``), served like custom resources.
 
-Reads ask the storage. A write takes the steps of every other (``kas.registry.write``): for each there is a registry of one object, which
-was read before, and whose commit is the storage's.
+Reads call the program's storage. A write takes the same steps as any other (``kas.registry.write``), with a registry of its own that
+holds the one object, read beforehand, and whose commit calls the storage.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ACROSS_NAMESPACES = frozenset({"list", "watch"})
 
 
 class VirtualServed(CustomServed):
-    """``resource`` says what it is; its objects are of this version and of no other."""
+    """A resource described by ``resource``, whose objects have only this version."""
 
     def __init__(self, resource: VirtualResource, scheme: Scheme) -> None:
         self.resource_of, text = resource, orjson.dumps(resource.definition())
@@ -70,19 +70,19 @@ class VirtualServed(CustomServed):
         super().__init__(made, Registry(made, cast(Store, _Slot(None)), lambda: ""), converter, state, version)
 
     def shown(self, obj: Obj) -> Decoded:
-        """An object of the storage as an answer."""
+        """Return an object of the storage in the form that responses use."""
         obj = {**obj, "apiVersion": self.api_version, "kind": self.kind}
         return Decoded(self.type, obj, int(obj["metadata"].get("resourceVersion") or 0))
 
     def about(self, ctx: Context, found: Decoded | None) -> VirtualServed:
-        """This resource as one write sees it, which knows one object."""
+        """Return this resource for a single write, with a registry that holds one object."""
         out = copy.copy(self)
         out.registry = _OneObject(self, ctx, found)
         return out
 
 
 class _Slot:
-    """In the place of the store: the one object a write is about."""
+    """Replaces the store: holds the one object of a write."""
 
     revision = 0
     fills = as_protobuf = False
@@ -116,7 +116,7 @@ class _OneObject(Registry):
     async def commit(
         self, key: str, obj: Obj, expected: int, encoded: Any = None, old: Obj | None = None, ctx: Context | None = None
     ) -> Shown:
-        """The storage keeps it, as plain JSON values. Raises store.Conflict where it has another object by now."""
+        """Store the object, as plain JSON values. Raises store.Conflict if the storage has another object by now."""
         found = self._slot.found
         obj = orjson.loads(encode_json(self.type, obj))
         try:
@@ -129,9 +129,9 @@ class _OneObject(Registry):
         return self._served.shown(kept)
 
     async def remove(self, ctx: Context, key: str, obj: Obj, expected: int) -> int:
-        """The storage lets it go."""
+        """Delete the object from the storage."""
         found = self._slot.found
-        assert found is not None  # what is not there is not removed
+        assert found is not None  # a missing object is never removed
         try:
             await awaited(self._storage.delete(ctx, found.object))
         except storages.Conflict:
@@ -144,14 +144,14 @@ class _OneObject(Registry):
 
 
 async def load(served: VirtualServed, ctx: Context, name: str) -> Decoded | None:
-    """The object of ``ctx.namespace`` with this name, with the defaults of the schema; None when the storage has none."""
+    """Return the object of this name in ``ctx.namespace``, with the schema's defaults, or None if the storage has none."""
     get = getattr(served.resource_of.storage, "get", None)
     try:
         obj = await awaited(get(ctx, name)) if get is not None else None
     except errors.ApiError as e:
         if e.code != 404:
             raise
-        obj = None  # another way to say so
+        obj = None  # the storage may raise 404 instead of returning None
     if obj is None:
         return None
     customtypes.default(served.type, obj)
@@ -159,10 +159,10 @@ async def load(served: VirtualServed, ctx: Context, name: str) -> Decoded | None
 
 
 class VirtualResources:
-    """Those of one server. A handler of the director; None for paths that are not theirs."""
+    """The virtual resources of one server. A handler of the director that returns None for other paths."""
 
     def __init__(self, resources: Sequence[VirtualResource], scheme: Scheme, rest: Rest, registries: Registries) -> None:
-        """Raises ValueError for what no definition could say."""
+        """Raises ValueError for a resource that is not a valid definition."""
         self._rest = rest
         self._served: dict[tuple[str, str, str], VirtualServed] = {}
         for resource in resources:
@@ -174,33 +174,33 @@ class VirtualResources:
 
     @property
     def group_versions(self) -> set[tuple[str, str]]:
-        """Those that are served."""
+        """The served group versions."""
         return {(group, version) for group, version, _ in self._served}
 
     def of_kind(self, group: str, version: str, kind: str) -> list[Any]:
-        """The records of the served resources of a kind."""
+        """Return the records of the served resources of a kind."""
         return [s.record for s in self._served.values() if (s.group, s.version, s.kind) == (group, version, kind)]
 
     def equivalents(self, group: str, resource: str) -> list[VirtualServed]:
-        """The versions in which a resource is served."""
+        """Return the versions in which a resource is served."""
         return [s for s in self._served.values() if (s.group, s.resource) == (group, resource)]
 
     def versions(self) -> list[discovery.Version]:
-        """What discovery shows of them."""
+        """Return the entries for discovery."""
         found: dict[tuple[str, str], list[Obj]] = {}
         for (group, version, _), served in sorted(self._served.items()):
             found.setdefault((group, version), []).extend(discovery.describe(served.record))
         return [discovery.Version(group, version, tuple(shown), custom=True) for (group, version), shown in found.items()]
 
     def parts(self) -> list[Any]:
-        """What OpenAPI shows of them: group, version, a tag, and what describes them."""
+        """Return the entries for OpenAPI: group, version, a tag, and a function that returns the description."""
         return [
             (group, version, f"virtual {name}", lambda served=served: _described(served))
             for (group, version, name), served in self._served.items()
         ]
 
     def __call__(self, req: Request) -> Result | None:
-        """The answer, None for a path that is nobody's here."""
+        """Return the response, or None if the path does not belong to a virtual resource."""
         info = req.info
         if not info.is_resource_request:
             return None
@@ -242,16 +242,16 @@ class VirtualResources:
     async def _list(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
         meta, found = await self._listed(req, served, namespace, o)
-        return await self._answered(req, served, m, meta, found)
+        return await self._list_response(req, served, m, meta, found)
 
     @staticmethod
-    async def _answered(req: Request, served: VirtualServed, m: respond.Media, meta: Obj, found: list[Decoded]) -> Response:
-        """What is large is encoded beside the loop."""
+    async def _list_response(req: Request, served: VirtualServed, m: respond.Media, meta: Obj, found: list[Decoded]) -> Response:
+        """Answer with a list; a large one is encoded in the thread pool."""
         large = is_large([rec.object for rec in found])
         return await step(large, listing.encode, Listing(req, served, m, "", None, "", 0, 0), meta, found)
 
     async def _listed(self, req: Request, served: VirtualServed, namespace: str, o: ListOptions) -> tuple[Obj, list[Decoded]]:
-        """``_page`` of what the storage has."""
+        """Return ``_page`` of the storage's objects."""
         _, start, _ = position(served, namespace, o)
         listed = listing_of(served.resource_of, await awaited(served.resource_of.storage.list(self._context(req, namespace))))
         items = tuple(listed.items)
@@ -259,8 +259,10 @@ class VirtualResources:
 
     @staticmethod
     def _page(served: VirtualServed, namespace: str, o: ListOptions, start: str, listed: ObjectList) -> tuple[Obj, list[Decoded]]:
-        """ListMeta and the objects of a page, which are as they are now: a storage knows no others. So the tokens are those with which
-        upstream goes on after a list has expired."""
+        """Return ListMeta and the objects of a page.
+
+        A storage has only current objects, so the continue tokens are the inconsistent ones that upstream returns for an expired list.
+        """
         by_key = {_key(served, obj): obj for obj in listed.items if selects(o, obj)}
         keys, limit, meta = sorted(key for key in by_key if key >= start), limit_of(o), Obj(resourceVersion=listed.resource_version)
         if 0 < limit < len(keys):
@@ -316,7 +318,7 @@ class VirtualResources:
             except errors.ApiError as e:
                 if e.code != 404:
                     raise
-        return await self._answered(req, served, m, list_meta, found)
+        return await self._list_response(req, served, m, list_meta, found)
 
 
 def _key(served: VirtualServed, obj: Obj) -> str:
@@ -325,7 +327,7 @@ def _key(served: VirtualServed, obj: Obj) -> str:
 
 
 def selects(o: ListOptions, obj: Obj) -> bool:
-    """Whether a list with these options shows an object."""
+    """Return whether a list with these options contains the object."""
     meta = obj["metadata"]
     if o.shards is not None and not o.shards.matches(obj):
         return False
@@ -339,7 +341,7 @@ def selects(o: ListOptions, obj: Obj) -> bool:
 
 
 def _check(resource: VirtualResource, scheme: Scheme, registries: Registries) -> None:
-    """As a definition is looked at that somebody creates."""
+    """Validate the resource like a definition that is being created."""
     registry = registries.of(GROUP, RESOURCE)
     v1 = scheme.resource(GROUP, "v1", RESOURCE)
     assert v1 is not None
@@ -354,6 +356,6 @@ def _check(resource: VirtualResource, scheme: Scheme, registries: Registries) ->
 
 
 def _described(served: VirtualServed) -> Any:
-    from kas.endpoints.openapi import custom  # large, and rarely asked for
+    from kas.endpoints.openapi import custom  # large and rarely needed
 
     return custom.describe(served.described)

@@ -1,4 +1,4 @@
-"""A watch of a resource whose objects an embedding program keeps: its events, selected and framed."""
+"""A watch of a resource that an embedding program stores: its events, selected and encoded as frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Selects = Callable[[ListOptions, Obj], bool]
 
 
 class VirtualWatch:
-    """One client's watch; one event is taken from the storage when the one before has been written, so that nothing piles up here."""
+    """One client's watch. It takes an event from the storage after the previous one has been written, so nothing accumulates here."""
 
     def __init__(
         self, served: VirtualServed, name: str, o: ListOptions, encoder: Encoder, watches: Watches, open: Open, list_: List,
@@ -37,8 +37,8 @@ class VirtualWatch:
         self.served, self._name, self._options, self._encoder = served, name, o, encoder
         self._watches, self._open, self._list, self._selects = watches, open, list_, selects
         self._unlabelled = o._replace(label_selector=None)
-        # Whether the client has an object, where labels select. What it had when the watch began is ``_unknown`` if that goes on from a
-        # version: it may have every object, and is told once of each that it must not have any more.
+        # Whether the client has an object, for watches with a label selector. For a watch that resumes from a version, ``_unknown`` is
+        # true: the client may have any object, and gets one DELETED event for each that is not selected.
         self._has: dict[tuple[str, str], bool] = {}
         self._unknown = False
         self._task: asyncio.Task[Any] | None = None
@@ -46,7 +46,7 @@ class VirtualWatch:
 
     @staticmethod
     def begin(req: Request, served: VirtualServed, name: str, watches: Watches, open: Open, list_: List, selects: Selects) -> Response:
-        """The answer; errors found before it starts are ordinary Statuses."""
+        """Return the response. Errors found before the stream starts are ordinary Statuses."""
         o = with_served_fields(served, list_options(req.params, force_watch=True))
         m = respond.media(req, watch=True, table=not (o.send_initial_events and o.allow_bookmarks))
         encoder = encoder_for(served, m, req.params.get("includeObject"))
@@ -57,16 +57,16 @@ class VirtualWatch:
         return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=watch.run)
 
     def finish(self) -> None:
-        """Ends it cleanly, from outside."""
+        """End the watch cleanly from outside."""
         self._ended = True
         if self._task is not None:
             self._task.cancel()
 
     def ask_bookmark(self) -> None:
-        """Bookmarks are the storage's to send: nobody else knows how far it has told."""
+        """Do nothing: only the storage knows up to which revision it has sent events, so it sends the bookmarks."""
 
     async def run(self, write: Write) -> None:
-        """Write events until the watch's time is over, the client goes, or the storage fails, which is told as an ERROR event."""
+        """Write events until the timeout, the client's disconnect, or an error of the storage, which is sent as an ERROR event."""
         if self._watches.closing:
             return
         o = self._options
@@ -88,7 +88,7 @@ class VirtualWatch:
     async def _send(self, write: Write) -> None:
         try:
             listed = await self._listed()
-            await write(b"")  # the client sees that it is open, and whatever comes from now on
+            await write(b"")  # send the headers now, so that the watch is seen to be open
             version = "" if self._options.resource_version == "0" else self._options.resource_version
             if listed is not None:
                 version = listed.resource_version
@@ -106,7 +106,7 @@ class VirtualWatch:
             await write(self._encoder.error(e))
 
     async def _listed(self) -> ObjectList | None:
-        """What is there now, where a client asks for it with an end, or for what comes after it only; None where it does not."""
+        """Return the current objects if the client wants initial events, or only events after the current state; otherwise None."""
         o = self._options
         if o.send_initial_events is None or (not o.send_initial_events and o.resource_version not in ("", "0")):
             return None
@@ -120,7 +120,7 @@ class VirtualWatch:
             return
         time_slice = TimeSlice()
         for obj in listed.items:
-            if time_slice.over:  # a client may take whatever comes
+            if time_slice.over:  # a client may take every write at once, so the loop has to yield
                 await time_slice.pause()
             frame = self._frame(Event(ADDED, obj))
             if frame:
@@ -135,7 +135,7 @@ class VirtualWatch:
             revision = int(meta.get("resourceVersion") or 0)
             return self._encoder.bookmark(revision, None) if self._options.allow_bookmarks else b""
         if (self._name and meta["name"] != self._name) or not self._selects(self._unlabelled, obj):
-            return b""  # and nothing that happens to it will be another name's
+            return b""  # later events cannot change its name or namespace, so nothing has to be remembered
         if self._options.label_selector is not None:
             wanted = self._options.label_selector.matches(meta.get("labels") or {})
             kind = self._selected(kind, (meta.get("namespace") or "", meta["name"]), wanted)
@@ -145,7 +145,7 @@ class VirtualWatch:
         return self._encoder.frame(kind, rec, rec.revision)
 
     def _selected(self, kind: str, key: tuple[str, str], wanted: bool) -> str:
-        """What an event is to a client that sees the ``wanted`` objects only, "" for nothing."""
+        """Return the event type for a client that sees only ``wanted`` objects, or "" for no event."""
         has = kind != ADDED and self._has.get(key, self._unknown)
         if kind == DELETED:
             self._has.pop(key, None)

@@ -1,8 +1,8 @@
 """OpenAPI: ``/openapi/v2`` for the whole server and ``/openapi/v3`` by group version.
 
-Documents are built when somebody asks, kept compressed, and identified by a digest of what goes into them, so the index
-of v3 and the entity tags cost no build. An ``OpenAPI`` object is immutable: when the served resources change, make
-another. Source of the behaviour: kube-openapi ``pkg/handler`` and ``pkg/handler3``, KEP-2896.
+Documents are built on request and cached compressed. They are identified by a digest of their inputs, so the v3 index and the entity tags
+need no build. An ``OpenAPI`` object is immutable; a new one is created when the served resources change. Source of the behaviour:
+kube-openapi ``pkg/handler`` and ``pkg/handler3``, KEP-2896.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ __all__ = ["Document", "OpenAPI", "Part", "ServedResource", "ServedSubresource",
 JSON = "application/json"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-# The index is written without a type upstream, which Go's server then guesses.
+# Upstream sets no content type for the index, so Go's server guesses this one.
 INDEX_TYPE = "text/plain; charset=utf-8"
-Extend = Callable[[dict[str, Any], Brought], None]  # of the v2 document, beside what parts bring
-_FORMAT = "6"  # counts changes of this package that change its documents
+Extend = Callable[[dict[str, Any], Brought], None]  # extends the v2 document, given what the parts contribute
+_FORMAT = "6"  # to be incremented when a change of this package changes its documents
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An answer: gzip-compressed body, content type, and entity tag with its quotes."""
+    """A document: gzip-compressed body, content type, and entity tag with its quotes."""
 
     gzipped: bytes
     content_type: str
@@ -53,19 +53,20 @@ class Document:
 
     @property
     def size(self) -> int:
-        """How many bytes the body has, by the end of what gzip says of it (a document is shorter than 4 GiB)."""
+        """Size of the uncompressed body, from the gzip trailer (a document is shorter than 4 GiB)."""
         return int.from_bytes(self.gzipped[-4:], "little")
 
     @property
     def body(self) -> bytes:
-        """The document, decompressed anew on each call."""
+        """The document, decompressed on each access."""
         return gzip.decompress(self.gzipped)
 
 
 def negotiate(accept: str, version: str) -> str | None:
-    """The content type to answer with for an Accept header: JSON or the protobuf of ``version`` ("v2", "v3"); None means 406.
+    """Return the content type for an Accept header: JSON or the protobuf of ``version`` ("v2", "v3"), or None for 406.
 
-    The first acceptable clause wins, an absent or empty header means JSON. Clients also write the protobuf type with an ``@``.
+    The first acceptable clause with the highest weight wins. A missing or empty header means JSON. Clients also write the protobuf type
+    with an ``@``.
     """
     protobuf = V2_PROTOBUF if version == "v2" else V3_PROTOBUF
     known = {JSON: JSON, "application/*": JSON, "*/*": JSON, protobuf: protobuf, protobuf.replace(".v1.0", "@v1.0"): protobuf}
@@ -87,10 +88,11 @@ def negotiate(accept: str, version: str) -> str | None:
 class OpenAPI:
     """The documents of a fixed set of resources.
 
-    ``parts`` are what definitions bring, read when a document is built; built-in definitions are known. ``issuer``: whether what others
-    verify service account tokens by is served. Documents that are as those of
-    ``before``, which this one takes the place of, are not built again. Thread-safe: two threads may build the same document at once, and
-    either result stands.
+    - ``parts`` are contributed by CustomResourceDefinitions and read when a document is built; built-in definitions are known.
+    - ``issuer`` says whether the documents for verifying service account tokens are served.
+    - ``before`` is the previous object. Its documents are reused where they are still the same.
+
+    Thread-safe: two threads may build the same document at once, and either result is kept.
     """
 
     def __init__(
@@ -145,8 +147,8 @@ class OpenAPI:
             self._digests[path] = found
         return found
 
-    def _kept(self, key: str, content_type: str, build: Callable[[], bytes]) -> Document:
-        """The document of a key; ``build`` makes its compressed body where there is none that holds."""
+    def _cached(self, key: str, content_type: str, build: Callable[[], bytes]) -> Document:
+        """Return the document of a key. ``build`` is called for its compressed body if no valid one is cached."""
         found = self._cache.get((key, content_type))
         if found is None:
             tag = self._tag(key, content_type)
@@ -158,31 +160,31 @@ class OpenAPI:
 
     def _tag(self, key: str, content_type: str) -> str:
         tag = self._digest(key)
-        if content_type != JSON:  # two forms of a document are two entities
+        if content_type != JSON:  # two encodings of a document are two entities
             tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
         return f'"{tag}"'
 
     def known_v2(self, content_type: str) -> Document | None:
-        """``v2`` where that needs no building, else None."""
-        return self._known("", content_type)
+        """Return ``v2`` if it needs no build, otherwise None."""
+        return self._reusable("", content_type)
 
-    def _known(self, key: str, content_type: str) -> Document | None:
+    def _reusable(self, key: str, content_type: str) -> Document | None:
         found = self._cache.get((key, content_type)) or self._old.get((key, content_type))
         return found if found is not None and found.etag == self._tag(key, content_type) else None
 
     def v2(self, content_type: str = JSON) -> Document:
-        """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
-        return self._kept("", content_type, lambda: self._made_v2(content_type, None))
+        """Return the v2 document in a content type from ``negotiate``. Only definitions that a served path needs are published."""
+        return self._cached("", content_type, lambda: self._build_v2(content_type, None))
 
     def v2_tag(self) -> str:
-        """What tells the v2 document from others, without its being built."""
+        """Return the identity of the v2 document without building it."""
         return self._tag("", JSON)
 
     def extended_v2(self, content_type: str, extend: Extend) -> bytes:
-        """The v2 document, compressed, with what ``extend`` adds to its own definitions and paths."""
-        return self._made_v2(content_type, extend)
+        """Return the v2 document, compressed, after ``extend`` has added to its definitions and paths."""
+        return self._build_v2(content_type, extend)
 
-    def _made_v2(self, content_type: str, extend: Extend | None) -> bytes:
+    def _build_v2(self, content_type: str, extend: Extend | None) -> bytes:
         found: list[Operation] = [*self._roots]
         for group in sorted({group for group, _ in self._served}):
             found += group_operations(group)
@@ -198,14 +200,16 @@ class OpenAPI:
 
     @staticmethod
     def _needed(found: Iterable[Operation], more: Sequence[Piece]) -> dict[str, Schema]:
-        """The built-in definitions that operations and pieces need, but for those in whose place a piece brings another."""
+        """Return the built-in definitions that the operations and pieces need, except those that a piece replaces."""
         used = _named(found).union(*(piece.others for piece in more))
         brought = frozenset[str]().union(*(piece.names for piece in more))
         return {name: d for name, d in schemas.closure(sorted(used), schemas.definitions()).items() if name not in brought}
 
     def _piece(self, part: Part, document: str, content_type: str) -> Piece:
-        """What a part brings to a document of version "v2" or "v3", encoded anew only when it has changed. Definitions named as built-in
-        ones get another name in v2 (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``)."""
+        """Return a part's contribution to a document of version "v2" or "v3"; it is encoded again only if it changed.
+
+        In v2, definitions with the name of a built-in one are renamed (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``).
+        """
         key = part.group, part.version, part.tag, document, content_type
         found = self._pieces.get(key)
         if found is None:
@@ -229,22 +233,22 @@ class OpenAPI:
         return found
 
     def v3_hash(self, path: str) -> str | None:
-        """The ``hash`` parameter of a v3 document's current address, None when there is no such document.
+        """Return the ``hash`` parameter of a v3 document's current address, or None if there is no such document.
 
-        A request with another hash is redirected to the current one; one with this hash may be cached for ever.
+        A request with another hash is redirected to the current one; a response with this hash may be cached forever.
         """
         return self._digest(path) if path in self._paths else None
 
     def v3_address(self, path: str) -> str:
-        """Path and query of the document, with the digest of its contents."""
+        """Return path and query of the document, with the digest of its contents."""
         return f"/openapi/v3/{path}?hash={self._digest(path)}"
 
     def known_v3_index(self) -> Document | None:
-        """``v3_index`` where that needs no building, else None."""
+        """Return ``v3_index`` if it needs no build, otherwise None."""
         return self._cache.get(("index", INDEX_TYPE))
 
     def v3_index(self) -> Document:
-        """``/openapi/v3``: where each document is."""
+        """Return ``/openapi/v3``, the addresses of all documents."""
         found = self.known_v3_index()
         if found is None:
             body = orjson.dumps({"paths": {path: {"serverRelativeURL": self.v3_address(path)} for path in self.paths}})
@@ -253,20 +257,20 @@ class OpenAPI:
         return found
 
     def known_v3(self, path: str, content_type: str) -> Document | None:
-        """``v3`` where that needs no building, else None."""
-        return self._known(path, content_type)
+        """Return ``v3`` if it needs no build, otherwise None."""
+        return self._reusable(path, content_type)
 
     def v3(self, path: str, content_type: str = JSON) -> Document | None:
-        """The v3 document at ``path`` (as in ``paths``), None when there is none."""
+        """Return the v3 document at ``path`` (as in ``paths``), or None if there is none."""
         if path not in self._paths:
             return None
         group, version = self._paths[path]
 
         def build() -> bytes:
-            if version and (group, version) not in self._served:  # upstream's documents of definitions do not mention their own discovery
+            if version and (group, version) not in self._served:  # upstream's documents of custom resources leave out their own discovery
                 more = [self._piece(part, "v3", content_type) for part in self._parts[group, version]]
                 return pieces.gzipped("v3", v3.document_of_definitions(self._needed((), more)), more, content_type == JSON)
-            if (group, version) in self._served:  # what definitions add to such a version only v2 shows
+            if (group, version) in self._served:  # what custom resources add to such a version is shown only in v2
                 found = [*version_operations(group, version), *(o for s in self._served[group, version] for o in operations(s))]
             elif group:
                 found = list(group_operations(group))
@@ -275,9 +279,9 @@ class OpenAPI:
             document = v3.document(found, self._needed(found, ()), self._server_version)
             return pieces.gzipped("v3", document, (), content_type == JSON)
 
-        return self._kept(path, content_type, build)
+        return self._cached(path, content_type, build)
 
 
 def _named(found: Iterable[Operation]) -> set[str]:
-    """The definitions that operations name."""
+    """Return the definitions that the operations refer to."""
     return {name for o in found for name in (o.body, o.response) if name}

@@ -1,8 +1,8 @@
 """OpenAPI of custom resources, from their definitions.
 
-``describe`` gives what ``OpenAPI`` needs for one CustomResourceDefinition. Schemas are kept as v3 shows them;
-``structural_v2`` is what is left of one for v2, whose clients know no alternatives and no null.
-Source of the behaviour: apiextensions-apiserver ``pkg/controller/openapi/builder`` and ``.../v2``.
+``describe`` returns what ``OpenAPI`` needs for one CustomResourceDefinition. Schemas are kept in v3 form; ``structural_v2`` reduces one
+to v2, whose clients support neither alternatives nor null. Source of the behaviour: apiextensions-apiserver
+``pkg/controller/openapi/builder`` and ``.../v2``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SELECTABLE = "x-kubernetes-selectable-fields"
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _VERSIONED = "defines the versioned schema of this representation of an object."
-# What upstream's builder says of these members in every document, word for word: documents are compared by their digests.
+# The descriptions that upstream's builder gives to these members, verbatim, because documents are compared by their digests.
 _TYPE_FIELDS: dict[str, Schema] = {
     "apiVersion": {
         "type": "string",
@@ -42,8 +42,10 @@ _EMBEDDED_FIELDS: dict[str, Schema] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one definition brings to a group version. ``tag`` changes whenever that does; ``load`` gives it, as ``describe``, when a
-    document is built."""
+    """The contribution of one definition to a group version.
+
+    ``tag`` changes whenever the contribution does. ``load`` returns it, in the form of ``describe``, when a document is built.
+    """
 
     group: str
     version: str
@@ -52,7 +54,7 @@ class Part:
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
-    """``com.example.v1.Widget`` for the kind Widget of example.com/v1."""
+    """Return ``com.example.v1.Widget`` for the kind Widget of example.com/v1."""
     return ".".join([*reversed(group.split(".")), version, kind])
 
 
@@ -65,7 +67,7 @@ def _list_meta() -> Schema:
 
 
 def _embedded(schema: Schema) -> Schema:
-    """The schema with apiVersion, kind and metadata added wherever a whole object is embedded, and with what int-or-string means."""
+    """Return the schema with apiVersion, kind and metadata added to embedded resources, and with the types of int-or-string."""
     out = dict(schema)
     if isinstance(out.get("properties"), dict):
         out["properties"] = {name: _embedded(found) for name, found in out["properties"].items()}
@@ -82,7 +84,7 @@ def _embedded(schema: Schema) -> Schema:
 
 
 def structural_v2(schema: Schema) -> Schema:
-    """The part of a custom resource's schema that v2 can hold, as upstream publishes it."""
+    """Return the part of a custom resource's schema that v2 can express, as upstream publishes it."""
     if GVK in schema and schema.get("x-kubernetes-preserve-unknown-fields"):
         return {"type": "object", GVK: schema[GVK]}
     dropped = {"allOf", "anyOf", "oneOf", "not", "nullable", "default"}
@@ -90,7 +92,7 @@ def structural_v2(schema: Schema) -> Schema:
         dropped |= {"type", "items", "properties"}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         dropped |= {"items", "properties"}
-        if schema.get("type") in ("object", "array"):  # which kubectl takes for one whose members it knows
+        if schema.get("type") in ("object", "array"):  # kubectl would take it for one whose members are known
             dropped |= {"type"}
     out = {key: value for key, value in schema.items() if key not in dropped}
     if "properties" in out:
@@ -110,7 +112,7 @@ def structural_v2(schema: Schema) -> Schema:
 
 
 def describe(crd: dict[str, Any]) -> tuple[list[ServedResource], dict[str, Schema]]:
-    """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists."""
+    """Return the served resources of a definition, and the OpenAPI definitions (by name) of their kinds and lists."""
     spec, names = crd["spec"], (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
     served, definitions = [], {}
     for version in spec["versions"]:
@@ -120,7 +122,7 @@ def describe(crd: dict[str, Any]) -> tuple[list[ServedResource], dict[str, Schem
         list_kind = names.get("listKind") or f"{kind}List"
         own, own_list = definition_name(group, name, kind), definition_name(group, name, list_kind)
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        root: Schema = {"type": "object"}  # without a schema nothing is said about the fields
+        root: Schema = {"type": "object"}  # without a schema, nothing is known about the fields
         if schema is not None:
             root = _embedded(schema)
             root["properties"] = (root.get("properties") or {}) | _TYPE_FIELDS | {"metadata": _object_meta()}

@@ -1,8 +1,8 @@
-"""The protobuf form of OpenAPI documents that kubectl asks for: gnostic's ``openapi.v2`` and ``openapi.v3`` Documents.
+"""The protobuf encoding of OpenAPI documents, which kubectl requests: gnostic's ``openapi.v2`` and ``openapi.v3`` Documents.
 
-Messages are tables from JSON key to (field number, how to write the value), for the keys our documents use; an unknown
-key is a bug and raises KeyError. ``x-`` keys go to the message's extension field, their values as YAML text, of which
-JSON is a part. Field numbers: google/gnostic openapiv2/OpenAPIv2.proto and openapiv3/OpenAPIv3.proto.
+Messages are tables from a JSON key to (field number, writer), for the keys that our documents use. An unknown key is a bug and raises
+KeyError. ``x-`` keys go to the message's extension field, with their values as YAML, of which JSON is a subset. Field numbers:
+google/gnostic openapiv2/OpenAPIv2.proto and openapiv3/OpenAPIv3.proto.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _chunk(number: int, data: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-# How one value of a field is written, given the field's number. Each returns the field with its tag, or nothing for zero values.
+# Writes a value, given the field's number. Returns the field with its tag, or nothing for a zero value.
 Writer = Callable[[int, Any], bytes]
 
 
@@ -47,7 +47,7 @@ def _double(number: int, value: float) -> bytes:
 
 
 def _yaml(value: Any) -> bytes:
-    """An Any message: field 2 is YAML text."""
+    """Return an Any message, whose field 2 is YAML text."""
     return _chunk(2, orjson.dumps(value, option=orjson.OPT_SORT_KEYS) + b"\n")
 
 
@@ -60,7 +60,7 @@ def _anys(number: int, value: list[Any]) -> bytes:
 
 
 class Message:
-    """A message as a table of fields; ``extension`` is the number its ``x-`` keys go to. Tables may refer to one another."""
+    """A message as a table of fields. ``extension`` is the field number for ``x-`` keys. Tables may refer to one another."""
 
     __slots__ = ("extension", "fields")
 
@@ -69,7 +69,7 @@ class Message:
         self.fields: dict[str, tuple[int, Writer]] = {}
 
     def encode(self, value: dict[str, Any]) -> bytes:
-        """The message in protobuf, its fields by number; KeyError for a key the table does not have."""
+        """Encode the message with its fields in numeric order. Raises KeyError for a key that is not in the table."""
         parts: list[tuple[int, bytes]] = []
         for key, item in value.items():
             if key.startswith("x-"):
@@ -90,7 +90,7 @@ def _many(encode: Encoder) -> Writer:
 
 
 def _pairs(encode: Encoder) -> Encoder:
-    """A message whose field 1 repeats (name, value) pairs."""
+    """Return the encoder of a message whose field 1 repeats (name, value) pairs."""
     return lambda value: b"".join(_chunk(1, _text(1, name) + _chunk(2, encode(v))) for name, v in value.items())
 
 
@@ -175,7 +175,7 @@ _info2 = Message(7)
 _info2.fields = {"title": (1, _text), "version": (2, _text), "description": (3, _text)}
 _api_key2 = Message(5)
 _api_key2.fields = {"type": (1, _text), "name": (2, _text), "in": (3, _text), "description": (4, _text)}
-_V2_ENTRIES = (_named(_schema2.encode), _named(_item2.encode, 2))  # of definitions, and of paths
+_V2_ENTRIES = (_named(_schema2.encode), _named(_item2.encode, 2))  # definitions and paths
 _document2 = Message(16)
 _document2.fields = {
     "swagger": (1, _text), "info": (2, _one(_info2.encode)), "paths": (8, _one(_V2_ENTRIES[1])),
@@ -197,7 +197,7 @@ def _additional3(value: Any) -> bytes:
 
 
 def _default3(number: int, value: Any) -> bytes:
-    """Only numbers, booleans and texts have a place in version 3; others are left out, as gnostic does."""
+    """Write a default. v3 supports only numbers, booleans and strings; gnostic leaves out other values."""
     if isinstance(value, bool):
         return _chunk(number, b"\x10" + bytes([value]))
     if isinstance(value, int | float):
@@ -226,7 +226,7 @@ _parameter3.fields = {
 
 
 def _or_reference(encode: Encoder) -> Encoder:
-    """A choice of field 1, the thing itself, and field 2, a reference to it."""
+    """Return the encoder of a choice: field 1 for the value itself, field 2 for a reference to it."""
     return lambda value: _chunk(2, _text(1, value["$ref"])) if "$ref" in value else _chunk(1, encode(value))
 
 
@@ -252,7 +252,7 @@ _info3 = Message(7)
 _info3.fields = {"title": (1, _text), "description": (2, _text), "version": (6, _text)}
 _security3 = Message(9)
 _security3.fields = {"type": (1, _text), "description": (2, _text), "name": (3, _text), "in": (4, _text)}
-_V3_ENTRIES = (_named(_schema_or_ref3), _named(_item3.encode))  # of schemas, and of paths
+_V3_ENTRIES = (_named(_schema_or_ref3), _named(_item3.encode))  # schemas and paths
 _components3 = Message(10)
 _components3.fields = {
     "schemas": (1, _one(_V3_ENTRIES[0])), "responses": (2, _one(_named(_or_reference(_response3.encode)))),
@@ -266,19 +266,20 @@ _document3.fields = {
 
 
 def encode_v2(document: dict[str, Any]) -> bytes:
-    """An OpenAPI v2 document as ``openapi.v2.Document``."""
+    """Encode an OpenAPI v2 document as ``openapi.v2.Document``."""
     return _document2.encode(document)
 
 
 def entries(version: str, which: int, value: dict[str, Any]) -> bytes:
-    """Schemas (0) or paths (1) as they stand in a document of ``version`` ("v2", "v3"), entry behind entry; those of several can be
-    joined."""
+    """Encode schemas (0) or paths (1) as the entries of a document of ``version`` ("v2", "v3"). Results can be concatenated."""
     return (_V2_ENTRIES if version == "v2" else _V3_ENTRIES)[which](value)
 
 
 def framed(version: str, document: dict[str, Any], sizes: Sequence[int]) -> Iterator[bytes | int]:
-    """What stands around the entries of a document: bytes, and a number as ``entries`` takes it where those entries go, which have so many
-    bytes."""
+    """Yield the bytes around the entries of a document, and in place of the entries the number that ``entries`` takes.
+
+    ``sizes`` are the bytes of the two kinds of entries.
+    """
     table = _document2 if version == "v2" else _document3
     for key in sorted(document, key=lambda key: table.fields[key][0]):
         number = table.fields[key][0]
@@ -301,5 +302,5 @@ def _head(number: int, size: int) -> bytes:
 
 
 def encode_v3(document: dict[str, Any]) -> bytes:
-    """An OpenAPI v3 document as ``openapi.v3.Document``."""
+    """Encode an OpenAPI v3 document as ``openapi.v3.Document``."""
     return _document3.encode(document)

@@ -1,4 +1,4 @@
-"""What can be done at which path, independent of the OpenAPI version.
+"""The operations at each path, independent of the OpenAPI version.
 
 Built from ``ServedResource`` records, which built-in and custom resources share. Source of the behaviour: apiserver
 ``endpoints/installer.go`` (actions and paths) and ``endpoints/openapi`` (operation ids and tags).
@@ -24,8 +24,9 @@ _DELETE_PARAMETERS = (
 )  # fmt: skip
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _COLLECTION_PARAMETERS = tuple(sorted({*_LIST_PARAMETERS, *_DELETE_PARAMETERS} - {"allowWatchBookmarks", "watch"}))
-_DELETED_UNTOLD = {("", "namespaces")}  # upstream's storage does not say that it answers with the object (MayReturnFullObjectDeleter)
-_UNTOLD = {("log", "sinceTime")}  # no parameter where its type is a struct (AddObjectParams)
+# Resources whose storage upstream does not declare to return the deleted object (MayReturnFullObjectDeleter).
+_UNDECLARED_DELETE_RESULTS = {("", "namespaces")}
+_OMITTED_PARAMETERS = {("log", "sinceTime")}  # a field whose type is a struct is not a parameter (AddObjectParams)
 _JSON_TYPES = {"bool": "boolean", "int32": "integer", "int64": "integer"}
 _CONNECT_METHODS = {"create": "post", "delete": "delete", "get": "get", "patch": "patch", "update": "put"}
 PATCH_TYPES = (
@@ -38,7 +39,7 @@ STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf
 
 @dataclass(frozen=True, slots=True)
 class ServedSubresource:
-    """A subresource; ``type`` names the definition of its body and answer, None for connections and logs."""
+    """A subresource. ``type`` names the definition of its body and response, None for connections and logs."""
 
     name: str
     group: str
@@ -48,12 +49,12 @@ class ServedSubresource:
     type: str | None
     connect: bool = False
     path_suffix: bool = False
-    parameters: tuple[tuple[str, str], ...] = ()  # query parameters (name, JSON type) of its own
+    parameters: tuple[tuple[str, str], ...] = ()  # its own query parameters (name, JSON type)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """A resource at a group version; ``type`` and ``list_type`` name its definitions."""
+    """A resource at a group version. ``type`` and ``list_type`` name its definitions."""
 
     group: str
     version: str
@@ -69,13 +70,13 @@ class ServedResource:
 
     @property
     def base(self) -> str:
-        """``/apis/group/version``, or ``/api/version`` of the core group."""
+        """``/apis/group/version``, or ``/api/version`` for the core group."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
 @dataclass(slots=True)
 class Operation:
-    """One method at one path. ``parameters`` names common query parameters, ``own`` lists (name, JSON type) of others."""
+    """One method at one path. ``parameters`` names common query parameters; ``own`` lists others as (name, JSON type)."""
 
     path: str
     method: str
@@ -97,17 +98,17 @@ class Operation:
 
 
 def builtin(resource: Resource) -> ServedResource:
-    """A built-in resource as this package sees it."""
+    """Return a built-in resource as a ``ServedResource``."""
     subresources = []
     for sub in resource.subresources.values():
         options = sub.query_options
         fields = [f for f in options.fields if f.name and not f.type_meta] if options else []
-        own = tuple(sorted((f.name, _JSON_TYPES.get(f.type, "string")) for f in fields if (sub.name, f.name) not in _UNTOLD))
+        own = tuple(sorted((f.name, _JSON_TYPES.get(f.type, "string")) for f in fields if (sub.name, f.name) not in _OMITTED_PARAMETERS))
         body = None if sub.connect or sub.name == "log" or sub.type is None else sub.type.name
         suffix = bool(sub.path_suffix)
         made = ServedSubresource(sub.name, sub.group, sub.version, sub.kind, sub.verbs, body, sub.connect, suffix, own)
         subresources.append(made)
-    returned = None if (resource.group, resource.resource) in _DELETED_UNTOLD else resource.delete_returns
+    returned = None if (resource.group, resource.resource) in _UNDECLARED_DELETE_RESULTS else resource.delete_returns
     return ServedResource(
         resource.group, resource.version, resource.resource, resource.kind, resource.namespaced, resource.verbs, resource.type.name,
         resource.list_type.name if resource.list_type else None, returned not in (None, "Status"), False,
@@ -116,7 +117,10 @@ def builtin(resource: Resource) -> ServedResource:
 
 
 def valid_id(name: str, capitalize: bool) -> str:
-    """A name as operation ids may have it: letters, digits and underscores, each other character said by the capital after it."""
+    """Return a name as allowed in operation ids: letters, digits and underscores.
+
+    Other characters are dropped, and the next one capitalized.
+    """
     out = []
     for i, c in enumerate(name):
         if not (c.isalpha() or c == "_" or (i and c.isdecimal())):
@@ -128,17 +132,17 @@ def valid_id(name: str, capitalize: bool) -> str:
 
 
 def group_title(group: str) -> str:
-    """``Core``, ``Apps``, ``RbacAuthorization``: the group inside operation ids."""
+    """Return the group's name within operation ids: ``Core``, ``Apps``, ``RbacAuthorization``."""
     return valid_id(group.removesuffix(".k8s.io") or "core", True)
 
 
 def tag(group: str, version: str) -> str:
-    """The tag operations of a group version are listed under: ``apps_v1``."""
+    """Return the tag of a group version's operations: ``apps_v1``."""
     return f"{valid_id(group.removesuffix('.k8s.io') or 'core', False)}_{valid_id(version, False)}"
 
 
 class _Builder:
-    """The operations of one resource."""
+    """Builds the operations of one resource."""
 
     def __init__(self, served: ServedResource) -> None:
         self.s = served
@@ -161,7 +165,7 @@ class _Builder:
         s, kind = self.s, self.s.kind
         names = dict(self.namespace)
         if "list" in s.verbs:
-            streams = ENCODINGS + STREAMS  # whether it can be watched or not, as upstream's installer says of each list
+            streams = ENCODINGS + STREAMS  # upstream's installer says so for every list, whether or not it can be watched
             text = f"list or watch objects of kind {kind}" if "watch" in s.verbs else f"list objects of kind {kind}"
             yield self.make(
                 self.collection, "get", "list", "list", self.scope + kind, text, s.list_type, produces=streams,
@@ -207,7 +211,7 @@ class _Builder:
             )  # fmt: skip
 
     def watches(self) -> Iterator[Operation]:
-        """The old watch paths, kept for old clients."""
+        """Yield the legacy watch paths, kept for old clients."""
         s, kind = self.s, self.s.kind
         if "watch" not in s.verbs:
             return
@@ -234,7 +238,7 @@ class _Builder:
         common = {"gvk": gvk, "path_parameters": names}
         if sub.connect:
             methods = [_CONNECT_METHODS[verb] for verb in sub.verbs]
-            # A proxy also passes on what no API verb stands for.
+            # A proxy also forwards methods without an API verb.
             for method in [*methods, "head", "options"] if sub.path_suffix else methods:
                 text = f"connect {method.upper()} requests to {sub.name} of {self.s.kind}"
                 id = f"connect{self.where}{method.title()}{noun}"
@@ -269,7 +273,7 @@ class _Builder:
 
 
 def operations(served: ServedResource) -> Iterator[Operation]:
-    """Every operation of a resource and its subresources; for custom resources those that upstream's builder of definitions tells."""
+    """Yield every operation of a resource and its subresources; for custom resources, as upstream's builder for definitions does."""
     for operation in _operations(served):
         if served.custom:
             if operation.path.startswith(served.base + "/watch/"):
@@ -279,8 +283,11 @@ def operations(served: ServedResource) -> Iterator[Operation]:
 
 
 def _as_custom(operation: Operation, served: ServedResource) -> None:
-    """Upstream's documents of definitions know JSON and YAML alone, no streams, every operation by the kind of the definition, and
-    take a collection to be deleted by what selects a list."""
+    """Adapt an operation to upstream's documents of custom resources.
+
+    They have only JSON and YAML and no streams, every operation has the definition's kind, and deletecollection takes the parameters of a
+    list.
+    """
     operation.produces = TEXTS
     operation.gvk = (served.group, served.version, served.kind)
     if operation.action == "get":
@@ -312,7 +319,7 @@ def _get(path: str, id: str, tag: str, text: str, response: str, media: tuple[st
 
 
 def root_operations() -> Iterator[Operation]:
-    """The discovery roots and the version."""
+    """Yield the operations of the discovery roots and the version."""
     yield _get("/api/", "getCoreAPIVersions", "core", "get available API versions", META + "APIVersions")
     yield _get("/apis/", "getAPIVersions", "apis", "get available API versions", META + "APIGroupList")
     info, json = "io.k8s.apimachinery.pkg.version.Info", ("application/json",)
@@ -320,7 +327,7 @@ def root_operations() -> Iterator[Operation]:
 
 
 def issuer_operations() -> Iterator[Operation]:
-    """What verifiers of service account tokens read (``routes/openidmetadata.go``)."""
+    """Yield the operations for verifiers of service account tokens (``routes/openidmetadata.go``)."""
     for path, name, tag, text, media in (
         ("/.well-known/openid-configuration/", "Configuration", "WellKnown", "get the OpenID configuration", "application/json"),
         ("/openid/v1/jwks/", "Keyset", "openid", "get the keys that tokens are verified with", "application/jwk-set+json"),
@@ -330,7 +337,7 @@ def issuer_operations() -> Iterator[Operation]:
 
 
 def group_operations(group: str) -> Iterator[Operation]:
-    """The discovery document of a group."""
+    """Yield the operation of a group's discovery document."""
     title = group_title(group)
     if group:
         name = valid_id(group.removesuffix(".k8s.io"), False)
@@ -338,7 +345,7 @@ def group_operations(group: str) -> Iterator[Operation]:
 
 
 def version_operations(group: str, version: str) -> Iterator[Operation]:
-    """The discovery document of a group version."""
+    """Yield the operation of a group version's discovery document."""
     base = f"/apis/{group}/{version}/" if group else f"/api/{version}/"
     id = f"get{group_title(group)}{valid_id(version, True)}APIResources"
     yield _get(base, id, tag(group, version), "get available resources", META + "APIResourceList")

@@ -1,4 +1,4 @@
-"""Query parameters that many operations share: JSON type and what they do, in our own words."""
+"""Query parameters that many operations share: JSON type and description, in our own words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Documents written in pieces, because all definitions of a large server, or of a large group, in one are more than anybody should hold.
+"""Documents assembled from pieces, because a whole document of a large server or group takes too much memory.
 
-What a definition brings is encoded by itself and kept compressed, so that one that comes, goes or changes costs what it brings, and a
-document goes through the compressor definition by definition: neither the interpreter's lock nor memory is held for the sum of them.
+The contribution of each definition is encoded separately and kept compressed. A definition that is added, removed or changed thus costs
+only its own size, and a document is compressed definition by definition: neither the GIL nor memory is held for the whole.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ import orjson
 from kas.endpoints.openapi import gnostic
 from kas.endpoints.openapi.schemas import Schema, references
 
-# Where in a document of either version stands what definitions add: their schemas, and their paths.
+# Where a document of either version has what definitions add: their schemas and their paths.
 SCHEMAS = {"v2": ("definitions",), "v3": ("components", "schemas")}
 PATHS = ("paths",)
-_GZIP = 31  # zlib's word for gzip with the largest window; its header tells no time
+_GZIP = 31  # zlib's code for gzip with the largest window; the header then has no timestamp
 _LEVEL, _QUICK = 6, 1
-_WINDOW = 32 << 10  # as far back as zlib looks
+_WINDOW = 32 << 10  # zlib's maximum distance for matches
 
-Like = tuple[bytes, bytes]  # schemas and paths of some piece of a form, beside which others are compressed: they say much the same
+Like = tuple[bytes, bytes]  # schemas and paths of another piece, used as compression dictionaries because pieces are much alike
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one part brings to a document in one form. ``texts`` and ``sizes`` are those of its schemas and of its paths, compressed beside
-    ``like`` and in bytes before that; ``names`` are the definitions it brings, ``others`` those it refers to and does not."""
+    """The contribution of one part to a document in one encoding.
+
+    ``texts`` are its schemas and its paths, compressed with the dictionaries ``like``, and ``sizes`` their uncompressed bytes. ``names``
+    are the definitions that it has, and ``others`` those that it only refers to.
+    """
 
     texts: tuple[bytes, bytes]
     like: Like
@@ -39,14 +42,14 @@ class Piece:
 
 
 def used(definitions: dict[str, Schema], others: Iterable[str]) -> frozenset[str]:
-    """The definitions that these refer to and that are not among them, with ``others``, those that paths name."""
+    """Return the definitions that these refer to but do not contain, and ``others``, those that paths name."""
     return frozenset(set(others).union(*(references(schema) for schema in definitions.values())) - definitions.keys())
 
 
 def piece(
     version: str, schemas: dict[str, Schema], paths: dict[str, Any], others: frozenset[str], json: bool, like: Like = (b"", b"")
 ) -> tuple[Piece, Like]:
-    """A part's schemas and paths, as ``version`` ("v2", "v3") has them, and what others may be like."""
+    """Return a part's schemas and paths as a piece for ``version`` ("v2", "v3"), and dictionaries for other pieces."""
     own = _entries(version, 0, schemas, json), _entries(version, 1, paths, json)
     texts = _packed(own[0], _QUICK, like[0]), _packed(own[1], _LEVEL, like[1])
     made = Piece(texts, like, (len(own[0]), len(own[1])), frozenset(schemas), others)
@@ -59,14 +62,14 @@ def _packed(text: bytes, level: int, like: bytes) -> bytes:
 
 
 def gzipped(version: str, document: dict[str, Any], pieces: Sequence[Piece], json: bool) -> bytes:
-    """The document with the pieces, in the order they come, behind its own schemas and paths; compressed."""
+    """Return the compressed document, with the pieces in order after its own schemas and paths."""
     made = zlib.compressobj(_LEVEL, wbits=_GZIP)
     out = [made.compress(text) for text in (_json(version, document, pieces) if json else _protobuf(version, document, pieces))]
     return b"".join([*out, made.flush()])
 
 
 class Brought:
-    """What parts bring to the document of v2, looked up for who adds to it. ``made`` are the pieces of each group version, in JSON."""
+    """Lookup in what parts contribute to the v2 document. ``made`` are the pieces of each group version, in JSON."""
 
     def __init__(self, made: dict[tuple[str, str], list[Piece]]) -> None:
         self._made = made
@@ -74,14 +77,14 @@ class Brought:
         self._names = {name: found for several in made.values() for found in several for name in found.names}
 
     def has_path(self, path: str) -> bool:
-        """Whether a part brings this path, which begins with ``/apis/``."""
+        """Return whether a part has this path, which begins with ``/apis/``."""
         _, _, group, version, *_ = (*path.split("/", 4), "", "")
         if (group, version) not in self._paths:
             self._paths[group, version] = frozenset(name for found in self._made.get((group, version), ()) for name in _read(found, 1))
         return path in self._paths[group, version]
 
     def definition(self, name: str) -> Schema | None:
-        """The definition of this name that a part brings."""
+        """Return the definition of this name that a part has, or None."""
         found = self._names.get(name)
         return None if found is None else _read(found, 0)[name]
 

@@ -1,7 +1,7 @@
-"""Definitions of the built-in types, as OpenAPI v2 and v3 want them.
+"""Definitions of the built-in types for OpenAPI v2 and v3.
 
-They come from ``definitions.json.gz`` (written by tools/gen_openapi.py) and are parsed anew for every document: OpenAPI is
-asked for rarely, and the parsed form is not worth its memory in between.
+They are read from ``definitions.json.gz`` (written by tools/gen_openapi.py) and parsed for every document: OpenAPI is requested rarely,
+and the parsed form is not worth the memory in between.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def _blob_digest() -> str:
 
 
 def digest() -> str:
-    """Changes whenever the definitions do."""
+    """Return a digest that changes whenever the definitions do."""
     return _blob_digest() if features.DEFAULT.enabled("OpenAPIEnums") else f"{_blob_digest()} without enums"
 
 
 def definitions() -> dict[str, Schema]:
-    """Every built-in definition in v2 form, by name; the caller's to change."""
+    """Return every built-in definition in v2 form, by name. The caller may modify the result."""
     found: dict[str, Schema] = json.loads(gzip.decompress(_blob()))
     if not features.DEFAULT.enabled("OpenAPIEnums"):
         for schema in found.values():
@@ -51,12 +51,12 @@ def definitions() -> dict[str, Schema]:
 
 @functools.cache
 def names() -> frozenset[str]:
-    """The names of all built-in definitions."""
+    """Return the names of all built-in definitions."""
     return frozenset(json.loads(gzip.decompress(_blob())))
 
 
 def _prune_enums(schema: Schema) -> None:
-    """Take sets of values out of a schema and all within it; a property may be called ``enum``."""
+    """Remove enum values from a schema and everything in it; a property named ``enum`` is kept."""
     schema.pop("enum", None)
     for inner in (*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")):
         if isinstance(inner, dict):
@@ -64,7 +64,7 @@ def _prune_enums(schema: Schema) -> None:
 
 
 def references(value: Any) -> Iterator[str]:
-    """The names of all definitions a v2 value refers to."""
+    """Yield the names of all definitions that a v2 value refers to."""
     if isinstance(value, dict):
         ref = value.get("$ref")
         if isinstance(ref, str) and ref.startswith(V2_PREFIX):
@@ -77,7 +77,7 @@ def references(value: Any) -> Iterator[str]:
 
 
 def renamed(value: Any, names: dict[str, str]) -> Any:
-    """The value with its references renamed; itself when there is nothing to rename."""
+    """Return the value with its references renamed, or the value itself if there is nothing to rename."""
     if not names:
         return value
     if isinstance(value, dict):
@@ -86,7 +86,7 @@ def renamed(value: Any, names: dict[str, str]) -> Any:
 
 
 def closure(names: Iterable[str], known: dict[str, Schema]) -> dict[str, Schema]:
-    """The definitions of ``names`` and of everything they refer to, sorted by name."""
+    """Return the definitions of ``names`` and everything they refer to, sorted by name."""
     out: dict[str, Schema] = {}
     todo = [name for name in names if name in known]
     while todo:
@@ -98,7 +98,7 @@ def closure(names: Iterable[str], known: dict[str, Schema]) -> dict[str, Schema]
 
 
 def to_v3(name: str, schema: Schema) -> Schema:
-    """A definition in v3 form; the input is left as it is."""
+    """Return a definition in v3 form; the input is not modified."""
     if name in _V3_FORMS:
         return {k: v for k, v in schema.items() if k not in ("type", "format")} | _V3_FORMS[name]
     return _convert(schema)
@@ -111,7 +111,7 @@ def _convert(schema: Schema) -> Schema:
             ref = {"$ref": V3_PREFIX + value[len(V2_PREFIX) :]}
             if len(schema) == 1:
                 return ref
-            out["allOf"] = [ref]  # nothing may stand beside a reference in v3
+            out["allOf"] = [ref]  # v3 allows no siblings of a reference
         elif key == "properties":
             out[key] = {name: _convert(found) for name, found in value.items()}
         elif key in ("items", "additionalProperties", "not") and isinstance(value, dict):

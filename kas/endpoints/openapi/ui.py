@@ -1,6 +1,6 @@
-"""The files of swagger-ui, a page that shows the OpenAPI document (``/swagger-ui/`` when it is enabled).
+"""The files of swagger-ui, a page that shows the OpenAPI document (``/swagger-ui/`` if enabled).
 
-They lie compressed in ``kas/endpoints/static/swagger-ui``, from the npm package swagger-ui-dist 5.35.0 (Apache-2.0).
+They are stored compressed in ``kas/endpoints/static/swagger-ui`` and come from the npm package swagger-ui-dist 5.35.0 (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILES = {
 
 
 def file(name: str, *, accepts_gzip: bool = False) -> tuple[bytes, str, str | None] | None:
-    """Body, content type and content encoding (``gzip`` or None) of a file; "" is the page itself, None an unknown name."""
+    """Return body, content type and content encoding (``gzip`` or None) of a file, or None for an unknown name. "" is the page itself."""
     name = name or "index.html"
     if name not in FILES:
         return None

@@ -13,13 +13,13 @@ CODES = {200: "OK", 201: "Created", 202: "Accepted"}
 
 
 def query(name: str, kind: str, text: str = "") -> dict[str, Any]:
-    """A query parameter of Swagger 2.0; ``kind`` is its JSON type."""
+    """Return a query parameter in Swagger 2.0; ``kind`` is its JSON type."""
     out: dict[str, Any] = {"in": "query", "name": name, "type": kind, "uniqueItems": True}
     return out | ({"description": text} if text else {})
 
 
 def gvk_extension(gvk: tuple[str, str, str]) -> dict[str, str]:
-    """The value of ``x-kubernetes-group-version-kind``."""
+    """Return the value of ``x-kubernetes-group-version-kind``."""
     return {"group": gvk[0], "kind": gvk[2], "version": gvk[1]}
 
 
@@ -48,7 +48,7 @@ def _operation(o: Operation) -> dict[str, Any]:
 
 
 def _without_defaults(schema: Any) -> Any:
-    """A schema as v2 shows it: without defaults, which upstream leaves to v3."""
+    """Return a schema without defaults, which upstream shows only in v3."""
     if isinstance(schema, list):
         return [_without_defaults(found) for found in schema]
     if not isinstance(schema, dict):
@@ -60,7 +60,7 @@ def _without_defaults(schema: Any) -> Any:
 
 
 def hoist(item: dict[str, Any], shared: list[dict[str, Any]]) -> None:
-    """Parameters that all operations of a path take stand at the path, beside those of ``shared``; both are sorted by name."""
+    """Move parameters that all operations of a path share to the path, with those of ``shared``. Both lists are sorted by name."""
     own = [operation.get("parameters", []) for operation in item.values()]
     common = [p for p in own[0] if all(p in parameters for parameters in own[1:])]
     for operation, parameters in zip(item.values(), own, strict=True):
@@ -77,7 +77,7 @@ def _parameter_name(parameter: dict[str, Any]) -> str:
 
 
 def path_items(operations: Iterable[Operation]) -> dict[str, Any]:
-    """The paths of ``operations``, sorted."""
+    """Return the paths of ``operations``, sorted."""
     paths: dict[str, Any] = {}
     shared: dict[str, list[dict[str, Any]]] = {}
     for o in operations:
@@ -94,12 +94,12 @@ def path_items(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def shown(definitions: dict[str, Schema]) -> dict[str, Schema]:
-    """Definitions as v2 has them."""
+    """Return the definitions in v2 form."""
     return {name: _without_defaults(schema) for name, schema in definitions.items()}
 
 
 def document(operations: Iterable[Operation], definitions: dict[str, Schema], server_version: str) -> dict[str, Any]:
-    """The whole document as a dict; ``definitions`` are those to publish."""
+    """Return the whole document as a dict; ``definitions`` are those to publish."""
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": server_version},

@@ -37,7 +37,7 @@ def _operation(o: Operation) -> dict[str, Any]:
 
 
 def path_items(operations: Iterable[Operation]) -> dict[str, Any]:
-    """The paths of ``operations``, sorted."""
+    """Return the paths of ``operations``, sorted."""
     paths: dict[str, Any] = {}
     shared: dict[str, list[dict[str, Any]]] = {}
     for o in operations:
@@ -54,12 +54,12 @@ def path_items(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def shown(definitions: dict[str, Schema]) -> dict[str, Schema]:
-    """Definitions as v3 has them."""
+    """Return the definitions in v3 form."""
     return {name: to_v3(name, schema) for name, schema in definitions.items()}
 
 
 def document(operations: Iterable[Operation], definitions: dict[str, Schema], server_version: str) -> dict[str, Any]:
-    """The whole document as a dict; ``definitions`` are those to publish, in v2 form."""
+    """Return the whole document as a dict; ``definitions`` are those to publish, in v2 form."""
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": server_version},
@@ -74,6 +74,6 @@ def document(operations: Iterable[Operation], definitions: dict[str, Schema], se
 
 
 def document_of_definitions(definitions: dict[str, Schema]) -> dict[str, Any]:
-    """A document for what CustomResourceDefinitions bring to it, with the built-in ``definitions`` that it takes, in v2 form."""
-    info = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}  # apiextensions-apiserver's builder says no more of itself
+    """Return the document frame for CustomResourceDefinitions, with the built-in ``definitions`` that they need, in v2 form."""
+    info = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}  # as in apiextensions-apiserver's builder
     return {"openapi": "3.0.0", "info": info, "paths": {}, "components": {"schemas": shown(definitions)}}

@@ -1,4 +1,4 @@
-"""Which subresources have handlers of their own; everything else is a view of the object (see ``rest.py``)."""
+"""Registers the subresources with their own handlers. All others are views of the object (see ``rest.py``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kas.kinds.core.pod.storage import PodRegistry
 
 SCALABLE = (("apps", "deployments"), ("apps", "replicasets"), ("apps", "statefulsets"), ("", "replicationcontrollers"))
-# Whom the server's own writes to a budget are put down to.
+# Field manager of the server's own writes to a disruption budget.
 SELF = "kube-apiserver"
 
 
@@ -27,8 +27,11 @@ def install(
     rest: Rest, writer: Writer, registries: Registries, authorizer: Authorizer, served: Sequence[Any], kubelet: KubeletAccess,
     issuer: Callable[[], Issuer], store_check: Callable[[], str], long_running: LongRunning,
 ) -> None:  # fmt: skip
-    """Registers the handlers with ``rest``. ``served`` are the records of what is served; ``issuer`` is asked for at the first token,
-    ``store_check`` says "" or what is wrong with the store; ``long_running`` counts what is under way."""
+    """Register the handlers with ``rest``.
+
+    ``served`` are the records of the served resources. ``issuer`` is called for the first token. ``store_check`` returns "" or the
+    store's problem. ``long_running`` counts requests in progress.
+    """
     pods = cast("PodRegistry", registries.of("", "pods"))
     scale = Lazy(lambda: _scale(writer))
     for group, resource in SCALABLE:
@@ -51,7 +54,7 @@ def install(
         rest.subresource("", "pods", name, get=handler, create=handler)
     for resource, name in (("nodes", "node_proxy"), ("pods", "pod_proxy"), ("services", "service_proxy")):
         handler = follow(_method(connects, name))
-        # OPTIONS has no verb of its own.
+        # OPTIONS has no verb.
         rest.subresource("", resource, "proxy", **dict.fromkeys(("get", "create", "update", "patch", "delete", ""), handler))
     for record in served:
         if record.group == "" and record.resource in virtual:
@@ -59,11 +62,11 @@ def install(
 
 
 def _method(owner: Lazy, name: str) -> Any:
-    """A method of an object that is made by the first request for it."""
+    """Return a function that calls a method of an object which is built by the first request for it."""
     return lambda *args: getattr(owner, name)(*args)
 
 
-# What the handlers need is imported when they are first asked for.
+# The handlers' modules are imported by the first request that needs them.
 
 
 def _scale(writer: Writer) -> Any:

@@ -1,4 +1,4 @@
-"""``pods/NAME/binding`` and the older ``bindings``: a pod gets its node (``pkg/registry/core/pod/storage/storage.go``)."""
+"""``pods/NAME/binding`` and the older ``bindings``: assigns a pod to a node (``pkg/registry/core/pod/storage/storage.go``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Binding:
         self.writer, self.pods = writer, pods
 
     async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Binds the pod the URL names; for ``bindings`` the one the body names."""
+        """Bind the pod that the URL names, or for ``bindings`` the one that the body names."""
         subresource = "binding" if served.resource == "pods" else ""
         posted = await named.read(self.writer, req, served, BINDING, namespace, name, subresource, keep_system=True)
         given = posted.obj["metadata"].get("name") or ""
@@ -31,7 +31,7 @@ class Binding:
             raise errors.bad_request("name in URL does not match name in Binding object")
         found = pods.binding(posted.obj)
         if found:
-            # Upstream hands on the bare list, which becomes a server error.
+            # Upstream returns the bare error list, which becomes a server error.
             raise errors.ApiError(500, "", errors.aggregate(found))
         await posted.validate()
         await self.pods.bind(posted.ctx, name, posted.obj)

@@ -1,7 +1,7 @@
-"""``componentstatuses``: whether scheduler, controller manager and store answer (upstream ``pkg/registry/core/componentstatus``).
+"""``componentstatuses``: the health of scheduler, controller manager and store (upstream ``pkg/registry/core/componentstatus``).
 
-Deprecated since v1.19 and computed on every read. Scheduler and controller manager are looked for where upstream looks for
-them: their health ports on this host. They have no labels, and of their fields the name alone can be selected.
+Deprecated since v1.19 and computed on every read. Like upstream, the scheduler and controller manager are probed at their health ports on
+this host. The objects have no labels, and of their fields only the name can be selected.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ MAX_ANSWER = 10 << 10
 
 
 class ComponentStatuses:
-    """``store_check`` answers "" or what is wrong with the store."""
+    """Serves ``componentstatuses``. ``store_check`` returns "" or the store's problem."""
 
     def __init__(self, store_check: Callable[[], str]) -> None:
         self._store_check = store_check
 
     async def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve GET of one component; 500, as upstream, for one that does not exist."""
+        """Serve GET of one component. Like upstream, a missing one is a 500."""
         if name not in (*PORTS, STORE):
             raise ApiError(500, "", f"Component not found: {name}")
         return respond.transformed(req, respond.media(req), served, await self._status(name), 200)
 
     async def list(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve the components that are selected, all asked at the same time."""
+        """Serve the selected components. All are probed concurrently."""
         o = with_served_fields(served, list_options(req.params))
         items = [i for i in await asyncio.gather(*(self._status(n) for n in (*PORTS, STORE))) if _selected(served, o, i)]
         m = respond.media_of_list(req, served)
@@ -79,7 +79,7 @@ def _selected(served: Any, o: ListOptions, status: Obj) -> bool:
 
 
 async def _probe(port: str) -> tuple[bool, str]:
-    """(healthy, what it said); as upstream's HTTP prober: what is no 2xx or 3xx is a failure."""
+    """Return (healthy, the response or error). Like upstream's HTTP prober, only 2xx and 3xx are healthy."""
     target = Target("https", "127.0.0.1", port, "/healthz", tls=insecure_tls())
     try:
         connection = await connect(target, TIMEOUT_S)

@@ -1,8 +1,7 @@
-"""What connects a client with something else: pods' exec, attach, portforward and proxy, nodes/proxy, services/proxy.
+"""Subresources that connect a client to a backend: pods' exec, attach, portforward and proxy, nodes/proxy, services/proxy.
 
-Upstream's ``handlers/rest.go: ConnectResource`` and ``pkg/registry/core/{pod/rest,node/rest,service}``. Every one passes
-CONNECT admission first. exec, attach and portforward want a WebSocket; SPDY, which takes over a raw connection, is served behind the TLS
-front only.
+Upstream's ``handlers/rest.go: ConnectResource`` and ``pkg/registry/core/{pod/rest,node/rest,service}``. Each passes CONNECT admission
+first. exec, attach and portforward require a WebSocket. SPDY, which takes over a raw connection, works only behind the TLS front.
 """
 
 from __future__ import annotations
@@ -35,14 +34,16 @@ V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 SPDY_TUNNEL = "SPDY/3.1+"
 PORT_FORWARD = "portforward.k8s.io"
 STREAM_PROTOCOL = b"x-stream-protocol-version"
-EXTENDED = "ExtendWebSocketsToKubelet"  # what kubelets declare that take all that a WebSocket may be
+EXTENDED = "ExtendWebSocketsToKubelet"  # declared by kubelets that support WebSockets for every kind of stream
 STREAMS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty"))
 NO_SPDY = "SPDY streams are not supported here: use a client that upgrades to a WebSocket (kubectl v1.31 or newer), or --client-ca-file"
 
 
 class Connects:
-    """Serves what leads on to pods, services and nodes: exec, attach, port-forward, proxy. ``bytes_per_second`` bounds what a connection
-    that was upgraded passes in each direction; 0 is no bound."""
+    """Serves exec, attach, port-forward and the proxies of pods, services and nodes.
+
+    ``bytes_per_second`` limits an upgraded connection in each direction; 0 means no limit.
+    """
 
     def __init__(self, writer: Writer, locations: Locations, authorizer: Authorizer, pods: Any, bytes_per_second: int = 0) -> None:
         self._writer, self._locations, self._authorizer, self._pods = writer, locations, authorizer, pods
@@ -57,7 +58,7 @@ class Connects:
         return await self._stream(req, served, namespace, name, "exec", "PodExecOptions", options)
 
     async def attach(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve /attach: stream to what runs in the pod's container."""
+        """Serve /attach: stream to the running process of the pod's container."""
         return await self._stream(req, served, namespace, name, "attach", "PodAttachOptions", _stream_options(req))
 
     async def portforward(self, req: Request, served: Any, namespace: str, name: str) -> Response:
@@ -78,7 +79,8 @@ class Connects:
         kubelet = self._locations.kubelet(node, ("", "pods"))
         target = kubelet._replace(path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
         if isinstance(req, StreamRequest) or req.header(b"upgrade").upper() == SPDY.decode():
-            # A kubectl whose WebSocket came to nothing asks so as well, and shows what it hears now: the kubelet's refusal, where it does.
+            # kubectl also sends this after its WebSocket failed, and shows the answer to the user. So the kubelet's error is returned, if
+            # it has one.
             versions = [(k, v) for k, v in req.headers if k == STREAM_PROTOCOL]
             resp = await _raw(req, "", target, versions)
             if isinstance(resp, Upgrade) and not isinstance(req, StreamRequest):
@@ -95,13 +97,13 @@ class Connects:
         return self._bounded(await _relayed(req, target))
 
     def _bounded(self, resp: Response) -> Response:
-        """The answer, with a bound on what its connection passes when it is upgraded."""
+        """Return the response, with a limit on the throughput of its connection if it is upgraded."""
         if self._bytes_per_second and isinstance(resp, Upgrade):
             resp.talk = throttled(resp.talk, self._bytes_per_second)
         return resp
 
     async def _authorize_create(self, req: Request) -> None:
-        """A WebSocket comes as GET, yet does what SPDY's POST does: it needs the right to create (kubernetes#133515)."""
+        """Require permission to create: a WebSocket arrives as GET but does what SPDY's POST does (kubernetes#133515)."""
         info = req.info
         if info.verb == "create" or req.read_only_port or not features.DEFAULT.enabled("AuthorizePodWebsocketUpgradeCreatePermission"):
             return
@@ -116,30 +118,30 @@ class Connects:
     # --- proxies
 
     async def node_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve a node's /proxy: the request goes on to its kubelet."""
+        """Serve a node's /proxy: forward the request to its kubelet."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "NodeProxyOptions", {"path": path})
         return self._bounded(await proxy.forward(req, await self._locations.node(name), path))
 
     async def pod_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve a pod's /proxy: the request goes on to one of its ports."""
+        """Serve a pod's /proxy: forward the request to one of its ports."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "PodProxyOptions", {"path": path})
         return self._bounded(await proxy.forward(req, self._locations.pod(namespace, name), path))
 
     async def service_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve a service's /proxy: the request goes on to one of its endpoints."""
+        """Serve a service's /proxy: forward the request to one of its endpoints."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "ServiceProxyOptions", {"path": path})
         return self._bounded(await proxy.forward(req, await self._locations.service(namespace, name), path))
 
     async def _admit(self, req: Request, served: Any, namespace: str, name: str, kind: str, options: Obj) -> None:
         if req.read_only_port:
-            # Nobody was asked there whether this may be done, and it does more than read.
+            # That port does no authorization, and a connection can do more than read.
             raise errors.forbidden(served.group, served.resource, name, "the read-only port connects to nothing")
         ctx = self._writer.context(req, namespace, False, req.info.subresource)
         obj = {"kind": kind, "apiVersion": "v1", **options}
-        admission = self._writer.asked(req, served, CONNECT, ctx, name, {}, kind)
+        admission = self._writer.admission_of(req, served, CONNECT, ctx, name, {}, kind)
         for step in (admission.admit, admission.validate):
             pending = step(CONNECT, obj, None)
             if pending is not None:
@@ -154,7 +156,7 @@ def _stream_options(req: Request) -> Obj:
 
 
 def _kubelet_query(options: Obj) -> list[tuple[str, str]]:
-    """The options by the names the kubelet knows them under, sorted as Go encodes them."""
+    """Return the options under the kubelet's parameter names, sorted as Go encodes them."""
     out = [("command", c) for c in options.get("command") or ()]
     out += [(theirs, "1") for ours, theirs in STREAMS if options.get(ours)]
     if options.get("ports"):
@@ -163,7 +165,7 @@ def _kubelet_query(options: Obj) -> list[tuple[str, str]]:
 
 
 def _sub_path(req: Request) -> str:
-    """What follows the subresource in the URL, with its slashes."""
+    """Return the path after the subresource in the URL, with its slashes."""
     path = "/".join((req.info.parts or ())[3:])
     if path and not path.startswith("/"):
         path = "/" + path
@@ -173,17 +175,17 @@ def _sub_path(req: Request) -> str:
 
 
 def _tunnel_of(offered: list[str]) -> str:
-    """The subprotocol in whose messages SPDY comes, or ""; while the gate is off that is the kubelet's to understand."""
+    """Return the subprotocol that tunnels SPDY, or "". While the feature gate is off, it is left to the kubelet."""
     return next((p for p in offered if p.startswith(SPDY_TUNNEL) and features.DEFAULT.enabled("PortForwardWebsockets")), "")
 
 
 def _is_translated(offered: list[str]) -> bool:
-    """Whether streams go on as SPDY; while the gate is off v5 is the kubelet's to understand."""
+    """Return whether the streams are translated to SPDY. While the feature gate is off, v5 is left to the kubelet."""
     return V5 in offered and features.DEFAULT.enabled("TranslateStreamCloseWebsocketRequests")
 
 
 async def _relayed(req: WebSocketRequest, target: Target) -> Response:
-    """Messages go through as they are."""
+    """Relay the WebSocket's messages unchanged."""
     headers: Headers = [(b"user-agent", req.raw_header(b"user-agent"))] if req.has_header(b"user-agent") else []
     try:
         connection, backend = await open_websocket(target, headers, req.subprotocols, client=tenant(req.user.name))
@@ -195,7 +197,7 @@ async def _relayed(req: WebSocketRequest, target: Target) -> Response:
 
 
 async def _translated(req: Request, target: Target, options: Obj) -> Response:
-    """A client that speaks v5 reaches any kubelet, with the end of its stdin, which v4 has no message for."""
+    """Serve a v5 client through any kubelet, including the end of its stdin, for which v4 has no message."""
     connection = await _spdy(req, target, [(STREAM_PROTOCOL, V4.encode())])
     if isinstance(connection, Response):
         return connection
@@ -208,7 +210,7 @@ async def _translated(req: Request, target: Target, options: Obj) -> Response:
 
 
 async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
-    """Port forwarding as kubectl does it: SPDY within the WebSocket's messages, which only the kubelet has to understand."""
+    """Serve kubectl's port forwarding: SPDY tunnelled in the messages of a WebSocket, decoded only by the kubelet."""
     inner = protocol.removeprefix(SPDY_TUNNEL)
     if inner != PORT_FORWARD:
         raise bad_request(f"unable to negotiate protocol: client supports [{protocol}], server accepts [{SPDY_TUNNEL}{PORT_FORWARD}]")
@@ -216,7 +218,10 @@ async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
 
 
 async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -> Response:
-    """Bytes in both directions, in which client and kubelet speak SPDY; ``versions`` are what they may speak in its streams."""
+    """Relay bytes in both directions, in which client and kubelet speak SPDY.
+
+    ``versions`` are the stream protocols offered to the kubelet.
+    """
     connection = await _spdy(req, target, versions)
     if isinstance(connection, Response):
         return connection
@@ -230,7 +235,7 @@ async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -
 
 
 async def _spdy(req: Request, target: Target, versions: Headers) -> Connection | Response:
-    """A connection to the kubelet that was upgraded, or what the kubelet answers else."""
+    """Return an upgraded connection to the kubelet, or the kubelet's other response."""
     headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *versions]
     try:
         connection = await connect_for(tenant(req.user.name), target, upgrade=True)

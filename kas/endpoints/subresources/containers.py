@@ -1,4 +1,4 @@
-"""Which container of a pod is meant (upstream ``pkg/registry/core/pod/strategy.go: validateContainer``)."""
+"""Selects the container of a pod (upstream ``pkg/registry/core/pod/strategy.go: validateContainer``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kas.registry.strategy import Obj
 
 
 def chosen(pod: Obj, wanted: str) -> str:
-    """The container's name; a pod with one container needs none. Raises 400."""
+    """Return the container's name, which may be omitted for a pod with one container. Raises 400."""
     name, spec = pod["metadata"]["name"], pod.get("spec") or {}
     containers, init, ephemeral = (
         [c.get("name") or "" for c in spec.get(kind) or ()] for kind in ("containers", "initContainers", "ephemeralContainers")

@@ -1,4 +1,4 @@
-"""``pods/NAME/eviction``: policy/v1 Eviction, also in its v1beta1 form (the budgets are in ``kinds/core/pod/eviction.py``)."""
+"""``pods/NAME/eviction``: policy/v1 Eviction, also in its v1beta1 form (``kinds/core/pod/eviction.py`` has the disruption budgets)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Eviction:
 
 
 def _options(posted: named.Posted) -> Obj:
-    """How the pod is deleted. Raises ApiError."""
+    """Return the DeleteOptions for the pod. Raises ApiError."""
     options = dict(posted.obj.get("deleteOptions") or {})
     asked, own = (["All"] if posted.options.dry_run else []), options.get("dryRun") or []
     if asked and own and asked != own:
@@ -60,7 +60,7 @@ def _options(posted: named.Posted) -> Obj:
 
 
 def _kind(req: Request) -> Any:
-    """The version the body says it is of; anything that is no JSON is read as policy/v1."""
+    """Return the Eviction kind of the version that the body declares; policy/v1 for a body that is not JSON."""
     try:
         value = orjson.loads(req.body)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""``pods/NAME/log``: a container's log from its kubelet, streamed (upstream ``pkg/registry/core/pod/rest/log.go``)."""
+"""``pods/NAME/log``: a container's log, streamed from its kubelet (upstream ``pkg/registry/core/pod/rest/log.go``)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kas.request.requestinfo import Query
 from kas.request.websocket import Socket, Upgrade, WebSocketRequest, told
 
 MAX_REFUSAL = 50_000
-ENFORCED, SKIPPED = "enforce_tls", "skip_tls_allowed"  # how metrics call that the kubelet's certificate was looked at, or not
+ENFORCED, SKIPPED = "enforce_tls", "skip_tls_allowed"  # the metrics' values for whether the kubelet's certificate was verified
 NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
-BINARY, BASE64 = "binary.k8s.io", "base64.binary.k8s.io"  # subprotocols of WebSockets
+BINARY, BASE64 = "binary.k8s.io", "base64.binary.k8s.io"  # WebSocket subprotocols
 ALL = "All"
 STREAMS = (ALL, "Stderr", "Stdout")
 
@@ -37,7 +37,7 @@ class Log:
         self._locations = locations
 
     async def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """The log; 204 for a pod no node has yet. Raises 400, 404, 422, and 500 when the kubelet cannot be reached."""
+        """Serve the log; 204 for a pod that has no node yet. Raises 400, 404, 422, and 500 if the kubelet cannot be reached."""
         wanted = log_options(req.params, name)
         pod = served.registry.object(served.registry.get(namespace, name))
         container = chosen(pod, req.params.get("container"))
@@ -46,9 +46,9 @@ class Log:
             return Response(204, [])
         verify = not req.params.flag("insecureSkipTLSVerifyBackend")
         counted.LOGS.inc((ENFORCED if verify else SKIPPED,))
-        spoken = _spoken(req) if isinstance(req, WebSocketRequest) else None
+        chosen_protocol = _chosen_protocol(req) if isinstance(req, WebSocketRequest) else None
         kubelet = self._locations.kubelet(node, ("", "pods"), verify)
-        target = _at(kubelet, f"/containerLogs/{namespace}/{name}/{container}", wanted)
+        target = _with_path(kubelet, f"/containerLogs/{namespace}/{name}/{container}", wanted)
         try:
             connection = await connect_for(tenant(req.user.name), target)
         except BackendError as e:
@@ -66,13 +66,13 @@ class Log:
         except BaseException:
             connection.close()
             raise
-        if spoken is not None:
-            return _upgraded(connection, spoken)
+        if chosen_protocol is not None:
+            return _upgraded(connection, chosen_protocol)
         return Response(200, [(b"content-type", b"text/plain")], stream=piped(connection))
 
 
-def _spoken(req: WebSocketRequest) -> str:
-    """The first of a client's subprotocols in which a log can be told, "" for who names none (``wsstream.NewDefaultReaderProtocols``)."""
+def _chosen_protocol(req: WebSocketRequest) -> str:
+    """Return the client's first supported subprotocol, or "" if it names none (``wsstream.NewDefaultReaderProtocols``). Raises 403."""
     found = next((p for p in req.subprotocols if p in (BINARY, BASE64)), "")
     if req.subprotocols and not found:
         offered = " ".join(req.subprotocols)
@@ -81,7 +81,7 @@ def _spoken(req: WebSocketRequest) -> str:
 
 
 def _upgraded(connection: Connection, protocol: str) -> Upgrade:
-    """The log in messages, as it comes, behind an empty one that shows clients that they are connected (``wsstream.Reader``)."""
+    """Send the log in WebSocket messages, after an empty one that tells the client that it is connected (``wsstream.Reader``)."""
     pieces = piped(connection)
 
     async def talk(client: Socket) -> int:
@@ -100,12 +100,12 @@ def _upgraded(connection: Connection, protocol: str) -> Upgrade:
     return Upgrade(protocol, talk, connection.close)
 
 
-def _at(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
+def _with_path(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
     return kubelet._replace(path=path, query=urlencode(sorted(params), quote_via=quote_plus))
 
 
 def log_options(q: Query, name: str) -> list[tuple[str, str]]:
-    """The query's PodLogOptions, as the kubelet wants them. Raises 400 and 422."""
+    """Return the query's PodLogOptions in the form that the kubelet takes. Raises 400 and 422."""
     given = {k: number(q.get(k)) for k in NUMBERS if k in q}
     since = q.get("sinceTime")
     errs: list[field.FieldError] = []
@@ -134,7 +134,7 @@ def log_options(q: Query, name: str) -> list[tuple[str, str]]:
 
 
 def _stream(q: Query, tail: bool, errs: list[field.FieldError]) -> str:
-    """Which of the container's streams is wanted; "" without the gate, where that cannot be said."""
+    """Return the requested stream, or "" without the feature gate. Errors are added to ``errs``."""
     given = q.get("stream") if "stream" in q else None
     if not features.DEFAULT.enabled("PodLogsQuerySplitStreams"):
         if given is not None:
@@ -149,7 +149,7 @@ def _stream(q: Query, tail: bool, errs: list[field.FieldError]) -> str:
 
 
 async def _refusal(connection: Connection, name: str) -> ApiError:
-    """A kubelet's error as the API's (``GenericHttpResponseChecker``)."""
+    """Return a kubelet's error response as an API error (``GenericHttpResponseChecker``)."""
     code = connection.status
     text = (await connection.read(MAX_REFUSAL)).decode("utf-8", "replace")
     if code == 500:

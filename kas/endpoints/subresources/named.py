@@ -1,4 +1,4 @@
-"""POST to a named subresource: body to object, managed fields, admission (``handlers/create.go`` with a name in the URL)."""
+"""POST to a named subresource: decoding, managed fields and admission (``handlers/create.go`` with a name in the URL)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYSTEM_FIELDS = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGrace
 
 
 class Posted(NamedTuple):
-    """What was sent, read and past mutating admission. ``validate`` runs the validating plug-ins and is due before anything is written."""
+    """A decoded object after mutating admission. ``validate`` runs validating admission and must be called before anything is written."""
 
     obj: Obj
     ctx: Context
@@ -30,7 +30,7 @@ class Posted(NamedTuple):
     admission: RequestAdmission
 
     async def validate(self) -> None:
-        """Run the validating plug-ins over the object."""
+        """Run the validating plug-ins on the object."""
         pending = self.admission.validate(CREATE, self.obj, None)
         if pending is not None:
             await pending
@@ -39,7 +39,10 @@ class Posted(NamedTuple):
 async def read(
     writer: Writer, req: Request, served: Any, kind: Any, namespace: str, name: str, subresource: str, *, keep_system: bool = False
 ) -> Posted:
-    """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
+    """Return the posted object of ``kind`` after mutating admission.
+
+    ``keep_system`` keeps system fields such as uid, which serve as preconditions. Raises the errors of a create.
+    """
     respond.media_without_table(req)
     o = write_options(req.params, "CreateOptions")
     large = respond.large(req)
@@ -54,12 +57,12 @@ async def read(
     pipeline.match_namespace(served.record, meta, namespace)
     ctx = writer.context(req, namespace, o.dry_run, subresource)
     await step(large, own, req, obj, kind, ctx, o)
-    admission = writer.asked(req, served, CREATE, ctx, name or meta.get("name", ""), options_dict("CreateOptions", o), kind.kind)
+    admission = writer.admission_of(req, served, CREATE, ctx, name or meta.get("name", ""), options_dict("CreateOptions", o), kind.kind)
     return Posted(await admit(admission, CREATE, obj, None), ctx, o, admission)
 
 
 def own(req: Request, obj: Obj, kind: Any, ctx: Context, o: WriteOptions) -> None:
-    """Managed fields of an object that is answered but never stored: all of it is the sender's."""
+    """Set the managed fields of an object that is returned but never stored: all of it belongs to the client."""
     manager = managedfields.manager_name(o.field_manager, req)
     schema = builtin(kind.group, kind.version, kind.kind)
     entries = update(schema, None, obj, manager, now=ctx.now, subresource=ctx.subresource)
@@ -70,5 +73,5 @@ def own(req: Request, obj: Obj, kind: Any, ctx: Context, o: WriteOptions) -> Non
 
 
 def done(req: Request) -> Response:
-    """201 with a Status: what a subresource that only does something answers."""
+    """Return a 201 with a Status, the answer of a subresource without an object."""
     return respond.success(req, status_code=201)

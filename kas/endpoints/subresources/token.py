@@ -1,4 +1,4 @@
-"""``serviceaccounts/NAME/token``: TokenRequest (the token itself is made in ``kinds/authentication/tokenrequest.py``)."""
+"""``serviceaccounts/NAME/token``: TokenRequest (``kinds/authentication/tokenrequest.py`` creates the token)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ ISSUED = "authentication.kubernetes.io/issued-credential-id"
 
 
 class Token:
-    """``issuer`` is asked for when the first token is: its key may be made while the server already serves."""
+    """Serves the ``token`` subresource.
+
+    ``issuer`` is called by the first request, because its key may be created while the server starts.
+    """
 
     def __init__(self, writer: Writer, issuer: Callable[[], token_request.Issuer], get: token_request.Getter) -> None:
         self.writer, self._make, self._get = writer, issuer, get
         self._issuer: token_request.Issuer | None = None
 
     async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        """Serve POST of /token: sign a token for the service account; its id goes to the audit log."""
+        """Serve POST of /token: sign a token for the service account, and record its id in the audit event."""
         posted = await named.read(self.writer, req, served, TOKEN_REQUEST, namespace, name, "token", keep_system=True)
         await posted.validate()
         if self._issuer is None:
@@ -56,6 +59,6 @@ class Token:
 
 
 def jti_of(token: str) -> str:
-    """The id of a token of ours, by which the audit log finds what was done with it."""
+    """Return the id of a token that this server issued, which identifies its use in the audit log."""
     payload = token.split(".")[1]
     return orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["jti"]
