@@ -1,4 +1,4 @@
-"""Conflicts of an apply and the 409 that tells of them (managedfields ``internal/conflict.go``)."""
+"""Conflicts of an apply and the 409 that reports them (managedfields ``internal/conflict.go``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Conflict = tuple[Ident, list[str]]
 
 
 class Conflicts(Exception):
-    """Fields an applier wants to change that others own, as (manager, path) pairs."""
+    """Fields that an applier wants to change and other managers own, as (manager, path) pairs."""
 
     def __init__(self, found: list[Conflict]) -> None:
         super().__init__(found)
@@ -19,12 +19,12 @@ class Conflicts(Exception):
 
 
 def conflicts_of(sets: dict[Ident, dict]) -> Conflicts:
-    """Every path of each manager's set, the managers in the order of their texts."""
+    """Return every path of each manager's set as Conflicts, sorted by the managers' identifier texts."""
     return Conflicts([(ident, path) for ident in sorted(sets, key=ident_text) for path in paths(sets[ident])])
 
 
 def path_text(path: list[str], decoded: bool = True) -> str:
-    """The path as fieldpath prints it: ``.spec.ports[port=80]``. ``decoded``: its numbers are read from stored managedFields."""
+    """Return the path as fieldpath prints it: ``.spec.ports[port=80]``. ``decoded``: its numbers were read from stored managedFields."""
     return "".join(element_text(e, decoded) for e in path)
 
 
@@ -37,8 +37,10 @@ def _manager_text(ident: Ident) -> str:
 
 
 def conflict_error(conflicts: list[Conflict], decoded: bool) -> ApiError:
-    """409 with one cause a field; the message groups the fields by manager. Bounded as an Invalid is: what lies below one long key has its
-    text each. ``decoded`` as in ``path_text``."""
+    """Return a 409 with one cause per field; the message groups the fields by manager. ``decoded`` as in ``path_text``.
+
+    The size is bounded as for an Invalid: every path below one long key repeats that key.
+    """
     told: list[tuple[Ident, str]] = []
     size = 0
     for ident, path in conflicts:
