@@ -125,9 +125,7 @@ def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[int, int]) -> int:
 
 
 def check(type: TypeDesc) -> Check:
-    """Return the compiled check of the type, made once: whether an object certainly has no schema errors and no repeated item in a set or
-    map.
-    """
+    """Return the check of the type, made once: whether an object certainly has no schema errors and no repeated item in a set or map."""
     found: Check | None = type.derived.get("check")
     if found is None:
         found = type.derived["check"] = schema_check(type.schema)
