@@ -212,7 +212,7 @@ def _limits(o: Options) -> Iterator[str]:
 
 
 def _versions(o: Options) -> Iterator[str]:
-    """Check the emulated release, which can only be this one, and the minimum compatibility version (component-base's ``compatibility``)."""
+    """Check the emulated release, which must be this one, and the minimum compatibility version (component-base's ``compatibility``)."""
     said = []
     for texts in (getattr(o, "emulated_version"), o.min_compatibility_version):  # noqa: B009 - a flag of one value
         try:

@@ -14,10 +14,10 @@ _BOOKKEEPING = ("managedFields", "resourceVersion")
 
 
 def keep_timestamps(live: Obj, new: Obj, of: TypeDesc | None = None) -> Obj:
-    """Return ``new`` with the live managedFields if the objects differ only in the managers' times; else ``new`` itself.
+    """Return ``new`` with the live managedFields if only the managers' times differ; else ``new`` itself.
 
-    The resource version is ignored. So are differences that Go objects of type ``of`` cannot represent: an apply merges empty maps and lists
-    of its configuration into objects without them. Callers then recognize a write without effect and skip it.
+    The resource version is ignored. So are differences that Go objects of type ``of`` cannot represent: an apply merges empty maps and
+    lists of its configuration into objects without them. Callers then recognize a write without effect and skip it.
     """
     live_meta, new_meta = live.get("metadata") or {}, new.get("metadata") or {}
     old_entries, entries = live_meta.get("managedFields"), new_meta.get("managedFields")
