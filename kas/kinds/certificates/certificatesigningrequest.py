@@ -54,7 +54,7 @@ def any_name(name: str, prefix: bool) -> list[str]:
 class CertificateSigningRequestStrategy(Strategy):
     """Spec, approval and certificate are written by three parties, each through a path of its own."""
 
-    costly = True  # parses certificates, and loads what parses them
+    costly = True  # parses certificates, and imports the parser
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """The requester is who sends it, whatever the body says; nothing arrives approved."""
@@ -87,7 +87,7 @@ class CertificateSigningRequestStrategy(Strategy):
         return _validate(obj, _options(obj, None))
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateCertificateSigningRequestUpdate``: approvals and the certificate may not change; stored faults are tolerated."""
+        """``ValidateCertificateSigningRequestUpdate``: approvals and the certificate may not change; stored errors are tolerated."""
         return _validate_update(obj, old, _options(obj, old))
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

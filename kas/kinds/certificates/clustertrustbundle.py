@@ -20,7 +20,7 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 class ClusterTrustBundleStrategy(Strategy):
     """Bundles of certificates, of one signer each or of none."""
 
-    costly = True  # parses certificates, and loads what parses them
+    costly = True  # parses certificates, and imports the parser
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateClusterTrustBundle``: a name that fits the signer, and certificates that parse."""

@@ -38,7 +38,7 @@ REFRESH_MARGIN = datetime.timedelta(minutes=10)
 class PodCertificateRequestStrategy(Strategy):
     """Requests whose spec is fixed and whose status is decided once."""
 
-    costly = True  # parses certificates, and loads what parses them
+    costly = True  # parses certificates, and imports the parser
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status: a request begins undecided."""

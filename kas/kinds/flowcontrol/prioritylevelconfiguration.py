@@ -40,7 +40,7 @@ class PriorityLevelConfigurationStrategy(Strategy):
         return errs + _spec(name, spec) + _fixed(name, spec) + status_conditions(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """The whole of the new object; the stored one is not compared with."""
+        """Validate the whole new object, without comparing it with the stored one."""
         return self.validate(ctx, obj)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

@@ -42,7 +42,7 @@ class Options:
 
 @strategy_for("networking.k8s.io", "ingresses")
 class IngressStrategy(Strategy):
-    """What would be refused today is tolerated where it is stored already."""
+    """Stored values that would be refused today are tolerated."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateIngressCreate``: class annotation and field do not contradict each other."""

@@ -24,10 +24,10 @@ _NO_CIDRS: frozenset[str] = frozenset()
 
 @strategy_for("networking.k8s.io", "networkpolicies")
 class NetworkPolicyStrategy(Strategy):
-    """What would be refused today is tolerated where it is stored already."""
+    """Stored values that would be refused today are tolerated."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateNetworkPolicy`` without tolerance for values or blocks that are refused today."""
+        """``ValidateNetworkPolicy`` without tolerance for values or blocks that are now refused."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         return errs + _spec(obj.get("spec") or {}, allow_invalid_values=False, stored=_NO_CIDRS)
 
@@ -39,7 +39,7 @@ class NetworkPolicyStrategy(Strategy):
         return errs + _spec(obj.get("spec") or {}, tolerated, frozenset(_cidrs(old_spec)))
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each block in a form that will be refused one day."""
+        """Return a warning for each block in a form that will be refused in future."""
         found: list[str] = []
         for direction, peers in (("ingress", "from"), ("egress", "to")):
             for i, rule in enumerate((obj.get("spec") or {}).get(direction) or ()):
@@ -53,7 +53,7 @@ class NetworkPolicyStrategy(Strategy):
         return found
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return self.warnings_on_create(ctx, obj)
 
 

@@ -29,7 +29,7 @@ class ClusterRoleStrategy(Strategy):
     """Rules about resources and paths, own ones or gathered from other roles by their labels."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateClusterRole`` without tolerance for selector values that are refused today."""
+        """``ValidateClusterRole`` without tolerance for selector values that are now refused."""
         return self._validate(obj, allow_invalid_values=False)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

@@ -28,7 +28,7 @@ class DeviceClassStrategy(Strategy):
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDeviceClassUpdate``: what the stored spec holds already is tolerated."""
+        """``ValidateDeviceClassUpdate``: errors that the stored spec already has are tolerated."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain) + object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, old.get("spec") or {})
 

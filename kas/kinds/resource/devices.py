@@ -174,7 +174,7 @@ def _selector(selector: dict[str, Any], path: str, allowance: CompileBudget | No
     expression, at = cel.get("expression") or "", field.child(path, "cel", "expression")
     if len(expression.encode()) > MAX_EXPRESSION:
         return [field.too_long(at, MAX_EXPRESSION)]
-    from kas.cel.expressions import device_selector  # most servers never see one
+    from kas.cel.expressions import device_selector  # rarely needed
 
     return device_selector(expression, at, allowance)
 

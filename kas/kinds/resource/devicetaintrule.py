@@ -36,7 +36,7 @@ class DeviceTaintRuleStrategy(Strategy):
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDeviceTaintRuleUpdate``: what the stored spec holds already is tolerated."""
+        """``ValidateDeviceTaintRuleUpdate``: errors that the stored spec already has are tolerated."""
         return object_meta_update(obj["metadata"], old["metadata"]) + _spec(obj.get("spec") or {}, old.get("spec") or {})
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

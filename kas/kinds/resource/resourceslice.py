@@ -55,7 +55,7 @@ class ResourceSliceStrategy(Strategy):
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateResourceSliceUpdate``: what the stored spec holds already is tolerated, and what names the pool may not change."""
+        """``ValidateResourceSliceUpdate``: errors that the stored spec already has are tolerated, and the pool's name may not change."""
         return object_meta_update(obj["metadata"], old["metadata"]) + _spec(obj.get("spec") or {}, old.get("spec") or {})
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
@@ -66,7 +66,7 @@ class ResourceSliceStrategy(Strategy):
         return [f"spec.driver: driver names should be lowercase; {field.go_quote(driver)} contains uppercase characters"]
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return self.warnings_on_create(ctx, obj)
 
 

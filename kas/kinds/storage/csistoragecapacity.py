@@ -23,7 +23,7 @@ class CSIStorageCapacityStrategy(Strategy):
         return self._validate(obj, allow_invalid_values=False)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateCSIStorageCapacityUpdate``: topology and class may not change; a stored selector's faults are tolerated."""
+        """``ValidateCSIStorageCapacityUpdate``: topology and class may not change; errors of a stored selector are tolerated."""
         stored = old.get("nodeTopology")
         tolerated = stored is not None and bool(label_selector(stored, ""))
         errs = self._validate(obj, tolerated) + object_meta_update(obj["metadata"], old["metadata"])
@@ -43,11 +43,11 @@ class CSIStorageCapacityStrategy(Strategy):
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated node label in the topology."""
+        """Return a warning for each deprecated node label in the topology."""
         return _warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _warnings(obj)
 
 

@@ -53,7 +53,7 @@ class StorageClassStrategy(Strategy):
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated node label in the allowed topologies."""
+        """Return a warning for each deprecated node label in the allowed topologies."""
         found = []
         for i, term in enumerate(obj.get("allowedTopologies") or ()):
             for j, expression in enumerate(term.get("matchLabelExpressions") or ()):
@@ -63,7 +63,7 @@ class StorageClassStrategy(Strategy):
         return found
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return self.warnings_on_create(ctx, obj)
 
 

@@ -122,7 +122,7 @@ class CustomResourceStrategy(Strategy):
         return errs + found
 
     def as_read(self, obj: Obj) -> None:
-        """Apply defaults: the written version may lack some of this one's, admission may have added values, and a status was dropped."""
+        """Apply this version's defaults, which another version, values added by admission, or a dropped status may lack."""
         customtypes.default(self.type, obj)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
