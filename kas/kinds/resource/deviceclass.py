@@ -19,7 +19,7 @@ from kas.types.scheme import builtin_field
 
 @strategy_for("resource.k8s.io", "deviceclasses")
 class DeviceClassStrategy(Strategy):
-    """Selectors are expressions, compiled and bounded in cost when they are written."""
+    """DeviceClasses; selectors are expressions, which are compiled and bounded in cost when written."""
 
     costly = True
 
@@ -34,12 +34,12 @@ class DeviceClassStrategy(Strategy):
 
 
 def _kept(spec: dict[str, Any], old: dict[str, Any] | None, name: str) -> bool:
-    """Whether the field is as it is stored."""
+    """Whether the field is as stored."""
     return old is not None and semantic_equal(spec.get(name), old.get(name), builtin_field("resource.v1.DeviceClassSpec", name))
 
 
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    # Expressions that are stored were valid when they were, and stay so; in another order they are others.
+    # Stored expressions were valid when written, and stay so; if reordered, they are validated again.
     allowance = None if _kept(spec, old, "selectors") else CompileBudget()
     errs = selectors(spec.get("selectors"), "spec.selectors", allowance)
     stored = _kept(spec, old, "config")

@@ -16,7 +16,7 @@ from kas.types.scheme import builtin_field
 
 @strategy_for("storage.k8s.io", "csistoragecapacities")
 class CSIStorageCapacityStrategy(Strategy):
-    """What GetCapacity was asked with (topology, class) is fixed; the answer may change."""
+    """CSIStorageCapacities; the arguments of GetCapacity (topology, class) are immutable, its result is not."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateCSIStorageCapacity``."""
@@ -52,7 +52,7 @@ class CSIStorageCapacityStrategy(Strategy):
 
 
 def _warnings(obj: Obj) -> list[str]:
-    """Of node labels that were renamed, in the expressions and in the labels of the topology."""
+    """Return warnings about renamed node labels in the topology's expressions and labels."""
     topology = obj.get("nodeTopology") or {}
     found = []
     for i, expression in enumerate(topology.get("matchExpressions") or ()):

@@ -26,7 +26,7 @@ BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
 
 @strategy_for("storage.k8s.io", "storageclasses")
 class StorageClassStrategy(Strategy):
-    """A class keeps its parameters, provisioner, reclaim policy and binding mode."""
+    """StorageClasses; parameters, provisioner, reclaim policy and binding mode are immutable."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStorageClass``."""
@@ -68,7 +68,7 @@ class StorageClassStrategy(Strategy):
 
 
 def parameters(params: dict[str, str] | None, allow_empty: bool, path: str) -> list[FieldError]:
-    """At most 512 entries and 256 KiB; ``allow_empty`` false asks for one entry at least."""
+    """Check that there are at most 512 entries and 256 KiB; without ``allow_empty`` at least one entry is required."""
     params = params or {}
     errs: list[FieldError] = []
     if len(params) > MAX_PARAMETERS:
@@ -83,7 +83,7 @@ def parameters(params: dict[str, str] | None, allow_empty: bool, path: str) -> l
 
 
 def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[FieldError]:
-    """A term is compared with those before it and, an oversight of upstream's, with one empty term for each there is."""
+    """Check that terms are unique. As upstream, a term is also compared with an empty term for each existing one."""
     errs: list[FieldError] = []
     terms = terms or []
     seen: Counter[frozenset[tuple[str, frozenset[str]]]] = Counter({frozenset(): len(terms)})
@@ -98,7 +98,7 @@ def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[F
                 errs.append(field.duplicate(field.child(here, "key"), key))
             expressions[key] = frozenset(expression.get("values") or ())
         same = frozenset(expressions.items())
-        # One for each it is like: of n empty terms the square of n, of which no more are made than are told.
+        # One error per pair: n empty terms give a number quadratic in n, so it is limited to what is reported.
         errs += [field.duplicate(field.child(at, "matchLabelExpressions"), "")] * min(seen[same], max(1, MAX_CAUSES + 1 - len(errs)))
         seen[same] += 1
     return errs
