@@ -161,7 +161,7 @@ def request_reference(name: str, path: str, known: Mapping[str, frozenset[str]])
 
 
 def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: CompileBudget | None) -> list[FieldError]:
-    """Check the number of selectors, which are CEL expressions, and compile them; without ``allowance`` they are stored and not compiled."""
+    """Check the number of selectors, which are CEL expressions, and compile them unless they are stored (no ``allowance``)."""
     return each(items, MAX_SELECTORS, lambda item, at: _selector(item, at, allowance), path)
 
 
