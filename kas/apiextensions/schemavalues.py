@@ -316,7 +316,7 @@ class SchemaValidator:
         if most is not None and len(value) > most:
             out.add(field.too_many(_path(base, name), len(value), most))
         before = old if isinstance(old, dict) else {}
-        for key in self._told(value):
+        for key in self._checked_members(value):
             if base.enough(out):
                 break
             inner = self.below(key)
@@ -334,7 +334,7 @@ class SchemaValidator:
                 if base.missing > MAX_ERRORS:
                     break
 
-    def _told(self, value: dict[str, Any]) -> list[str]:
+    def _checked_members(self, value: dict[str, Any]) -> list[str]:
         """Return the members that the schema may restrict, sorted. One of thousands of alternatives names few of a value's thousands."""
         if self.additional is not False and not isinstance(self.additional, dict) and len(self.properties) < len(value):
             return sorted(key for key in self.properties if key in value)

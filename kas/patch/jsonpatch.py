@@ -34,10 +34,10 @@ MEMBERS = frozenset({"op", "path", "from", "value"})
 
 
 class Test(dict[str, Any]):
-    """A ``test`` operation with ``said``, its value as read by ``literals``, which must match the text of the value in the document."""
+    """A ``test`` operation with ``literal``, its value as read by ``literals``, which must match the text of the value in the document."""
 
-    __slots__ = ("said",)
-    said: Any
+    __slots__ = ("literal",)
+    literal: Any
     __test__ = False  # not a test class of pytest
 
 
@@ -84,7 +84,7 @@ def decode(text: bytes | str, strict: bool = False) -> list[Operation]:
     except gojson.JSONError as e:
         raise DecodeError(f"error decoding patch: {e}" if strict else str(e)) from None
     if strict:
-        why = _misfit(patch)
+        why = _type_error(patch)
         if why:
             raise DecodeError(f"error decoding patch: {why}")
     if patch is None:
@@ -97,23 +97,23 @@ def decode(text: bytes | str, strict: bool = False) -> list[Operation]:
     if len(patch) > MAX_OPERATIONS:
         raise TooManyOperationsError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
     if any(operation and operation.get("op") == "test" for operation in patch):
-        _hear(patch, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+        _attach_literals(patch, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     return [operation or {} for operation in patch]
 
 
-def _hear(patch: list[Any], text: bytes) -> None:
+def _attach_literals(patch: list[Any], text: bytes) -> None:
     """Replace the ``test`` operations of the patch in place by Test objects; ``text`` is the text that the patch was decoded from."""
     try:
-        said = literals.read(text)
+        decoded = literals.read(text)
     except (ValueError, RecursionError):
         return  # these rare texts are compared by value
     for i, operation in enumerate(patch):
         if operation and operation.get("op") == "test" and operation.get("value") is not None:
             patch[i] = test = Test(operation)
-            test.said = next(value for name, value in said[i].items() if name == "value")
+            test.literal = next(value for name, value in decoded[i].items() if name == "value")
 
 
-def _misfit(patch: Any) -> str:
+def _type_error(patch: Any) -> str:
     """Return Go's first error about a value that is not a ``[]jsonPatchOp`` (apiserver's handlers/patch.go), "" if it is one."""
     if patch is not None and not isinstance(patch, list):
         return gojson.cannot_unmarshal(patch, "[]handlers.jsonPatchOp")
@@ -176,7 +176,7 @@ class _Run:
         self.root = document
         self.owned: dict[int, Any] = {}
         self.max_copy_bytes, self.copied, self.copied_containers = max_copy_bytes, 0, 0
-        self.given = False  # whether a value of the patch may be in the document
+        self.has_patch_values = False  # whether a value of the patch may be in the document
 
     def own(self, value: Any) -> Any:
         """Return a container that may be changed: ``value`` itself if this run made it, else a copy."""
@@ -299,7 +299,7 @@ def _apply_add(run: _Run, operation: Operation) -> None:
     container, key = run.find(path)
     if container is None:
         raise ApplyError(f'add operation does not apply: doc is missing path: "{path}": missing value')
-    run.given = True
+    run.has_patch_values = True
     try:
         _add(container, key, operation.get("value"))
     except _Fault as e:
@@ -320,7 +320,7 @@ def _apply_remove(run: _Run, operation: Operation) -> None:
 def _apply_replace(run: _Run, operation: Operation) -> None:
     path = _pointer_of(operation, "replace", "path")
     value = operation.get("value")
-    run.given = True
+    run.has_patch_values = True
     if path == "":
         if not isinstance(value, (dict, list)):
             # Upstream formats a nil error into this message.
@@ -412,20 +412,20 @@ def _apply_test(run: _Run, operation: Operation) -> None:
             have = _get(container, key)
         except _Fault as e:
             raise ApplyError(f"error in test for path: '{path}': {e}") from None
-    if not _tells(run, operation, have):
+    if not _test_passes(run, operation, have):
         raise TestFailedError(f"testing value {path} failed: test failed")
 
 
-def _tells(run: _Run, operation: Operation, have: Any) -> bool:
+def _test_passes(run: _Run, operation: Operation, have: Any) -> bool:
     """Whether a ``test`` operation passes.
 
     Values are compared by their text. They are compared by value if the operation has no text, or if the value in the document may come
     from the patch, whose original text is no longer known.
     """
     if isinstance(operation, Test):
-        if literals.says(operation.said, have):
+        if literals.says(operation.literal, have):
             return True
-        if not run.given:
+        if not run.has_patch_values:
             return False
     return equal(have, operation.get("value"))
 

@@ -401,10 +401,10 @@ def _placed(part: list[int], items: list, keys: list[Hashable], index: dict[Hash
         return sorted(part, key=lambda i: index.get(keys[i], last)) + gone
     out: list[int] = []
     for i in part:
-        mine, at = index.get(keys[i]), len(out)
+        rank, at = index.get(keys[i]), len(out)
         while at:
             other = index.get(keys[out[at - 1]])
-            if mine is not None and other is not None and mine >= other:
+            if rank is not None and other is not None and rank >= other:
                 break
             at -= 1
         out.insert(at, i)

@@ -41,25 +41,25 @@ def conflict_error(conflicts: list[Conflict], decoded: bool) -> ApiError:
 
     The size is bounded as for an Invalid: every path below one long key repeats that key.
     """
-    told: list[tuple[Ident, str]] = []
+    shown: list[tuple[Ident, str]] = []
     size = 0
     for ident, path in conflicts:
-        if len(told) >= MAX_CAUSES or size >= MAX_PRINTED:
+        if len(shown) >= MAX_CAUSES or size >= MAX_PRINTED:
             break
         text = path_text(path, decoded)
         size += len(text)
-        told.append((ident, shortened(text)))
-    causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": text} for i, text in told]
+        shown.append((ident, shortened(text)))
+    causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": text} for i, text in shown]
     if len(conflicts) == 1:
-        ident, text = told[0]
+        ident, text = shown[0]
         return apply_conflict(f"Apply failed with 1 conflict: conflict with {_manager_text(ident)}: {text}", causes)
     by_manager: dict[Ident, list[str]] = {}
-    for ident, text in told:
+    for ident, text in shown:
         by_manager.setdefault(ident, []).append(text)
     lines = []
     for ident in sorted(by_manager, key=ident_text):
         lines.append(f"conflicts with {_manager_text(ident)}:")
         lines += [f"- {text}" for text in by_manager[ident]]
-    if len(told) < len(conflicts):
-        lines.append(f"and {len(conflicts) - len(told)} more")
+    if len(shown) < len(conflicts):
+        lines.append(f"and {len(conflicts) - len(shown)} more")
     return apply_conflict(f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines), causes)
