@@ -150,7 +150,7 @@ class DaemonSetStrategy(Workload):
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
         """The warnings of the pod template."""
-        return self.warnings(obj)  # a name that is no DNS label is not told of
+        return self.warnings(obj)  # without a warning for a name that is not a DNS label
 
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"

@@ -92,7 +92,7 @@ def _requester(ctx: Context) -> UserInfo:
 
 def _subject(spec: dict[str, Any]) -> UserInfo:
     user = UserInfo(spec.get("user") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))
-    user.subjects  # noqa: B018 (what authorizers go by is made where this runs, beside the loop when there are many)
+    user.subjects  # noqa: B018 (computed here, which is a thread if there are many, and not later in authorizers)
     return user
 
 

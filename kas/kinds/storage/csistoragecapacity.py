@@ -38,7 +38,7 @@ class CSIStorageCapacityStrategy(Strategy):
             errs += label_selector(obj["nodeTopology"], "nodeTopology", allow_invalid_values)
         name = obj.get("storageClassName") or ""
         errs += invalid_each("storageClassName", name, names.is_dns1123_subdomain(name))
-        if obj.get("capacity") is not None:  # nobody validates maximumVolumeSize
+        if obj.get("capacity") is not None:  # upstream does not validate maximumVolumeSize
             errs += nonnegative_quantity(obj["capacity"], "capacity")
         return errs
 
