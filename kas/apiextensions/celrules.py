@@ -1,7 +1,7 @@
-"""The rules in CEL of a schema, applied to objects: apiextensions-apiserver ``pkg/apiserver/schema/cel`` (Validator).
+"""Evaluation of a schema's CEL rules on objects: apiextensions-apiserver ``pkg/apiserver/schema/cel`` (Validator).
 
-A rule sees the value it stands at as ``self`` and, in an update, what was there as ``oldSelf``, where it can be told. All rules of one
-object share a budget; when it is spent, no more are asked.
+A rule sees the value of its schema as ``self`` and, in an update, the corresponding old value as ``oldSelf`` if there is one. All rules of
+one object share a cost budget; when it is spent, no further rule is evaluated.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _UNTYPED = "rule compiler initialization error: failed to convert to declType fo
 
 
 class OutOfBudget(Exception):
-    """No further rule may run; what is to be told has been added."""
+    """No further rule may be evaluated. The error to report has already been added."""
 
 
 class _Rule:
-    """One rule, compiled. ``error`` says why it is none; ``path`` is where its error stands, below the value."""
+    """One compiled rule. ``error`` is its compile error, if any; ``path`` is the path of its errors, relative to the value."""
 
     __slots__ = ("asked", "error", "fields", "message", "optional_old", "path", "program", "reason", "shown", "uses_old", "words")
 
@@ -52,10 +52,10 @@ class _Rule:
         self.asked = go_quote(rule.get("messageExpression") or "")
         self.reason = rule.get("reason")
         self.path = ""
-        with contextlib.suppress(FieldPathError):  # none, or one that a version before this accepted
+        with contextlib.suppress(FieldPathError):  # no fieldPath, or an invalid one that an earlier version accepted
             self.path = find_path(schema, rule.get("fieldPath") or "").text
         self.uses_old = False
-        self.fields: frozenset[str] | None = frozenset()  # that it looks at; None when it looks at the whole
+        self.fields: frozenset[str] | None = frozenset()  # the fields that it accesses; None: the whole value
         if found is None or not text.strip():
             return
         shape = found[0].type
@@ -72,7 +72,7 @@ class _Rule:
             with contextlib.suppress(cel.CompileError, cel.ProgramError):
                 message = cel.compile(rule["messageExpression"], env)
                 self.message = message if message.type == STRING else None
-            if self.message is None:  # a rule is told without it then, and at the place where it stands
+            if self.message is None:  # then upstream ignores both messageExpression and fieldPath
                 self.path = ""
         if self.program is not None:
             names = (node.variable.name for node in walk(self.program.root) if isinstance(node, Ident) and node.variable is not None)
@@ -82,13 +82,13 @@ class _Rule:
 
 
 def rule_environment(shape: Type, optional_old: bool, shapes: Shapes) -> cel.Environment:
-    """What rules at a place of that type may name."""
+    """Return the environment of the rules of a value of type ``shape``."""
     old = optional_of(shape) if optional_old else shape
     return cel.BASE.extended({"self": shape, "oldSelf": old}, shapes.structs, text_keys=True)
 
 
 def _selected(program: cel.Program) -> frozenset[str] | None:
-    """The fields of ``self`` and ``oldSelf`` that a program looks at; None when it does anything else with them."""
+    """Return the fields of ``self`` and ``oldSelf`` that a program selects; None if it uses them in any other way."""
     nodes = list(walk(program.root))
     selections = [n for n in nodes if isinstance(n, Select) and _is_self(n.operand)]
     if len(selections) < sum(map(_is_self, nodes)):
@@ -101,8 +101,10 @@ def _is_self(node: Any) -> bool:
 
 
 class _Change:
-    """A value and what was there before, with the change it is part of. ``schema`` is the value's, None where nothing is said about it, or
-    where nobody asks."""
+    """A value, the corresponding old value, and the change of the parent value.
+
+    ``schema`` is the validator of the value; None if the schema does not describe the value, or if changes are irrelevant.
+    """
 
     __slots__ = ("new", "old", "parent", "same", "schema")
 
@@ -111,7 +113,7 @@ class _Change:
         self.same: bool | None = None
 
     def is_none(self) -> bool:
-        """Whether nothing changed here, or in the nearest parent of which it can be told."""
+        """Whether nothing changed here or, if there is no corresponding old value, in the nearest ancestor that has one."""
         if self.same is None:
             if self.old is ABSENT:
                 self.same = self.parent is not None and self.parent.is_none()
@@ -121,7 +123,7 @@ class _Change:
 
 
 class Node:
-    """The rules of a schema and of what is below it; None where there are none. ``untyped`` are rules that no program can be made of."""
+    """The rules of a schema and of the schemas below it. ``untyped``: it has rules, but expressions have no type for its values."""
 
     __slots__ = ("additional", "fields", "items", "keys", "kind", "order", "properties", "rules", "transitions", "untyped")
 
@@ -132,7 +134,7 @@ class Node:
         if self.rules:
             celmetrics.compiled(perf_counter() - began)
         self.transitions = any(r.uses_old for r in self.rules)
-        # What any of the rules looks at; None for everything.
+        # The fields that any of the rules accesses; None for all.
         self.fields = None if any(r.fields is None for r in self.rules) else frozenset().union(*(r.fields or () for r in self.rules))
         self.properties: dict[str, Node] = {}
         self.order: list[str] = []  # the names of the properties, sorted
@@ -142,12 +144,12 @@ class Node:
         self.untyped = False
 
     def is_empty(self) -> bool:
-        """Whether neither this place nor one below it has a rule."""
+        """Whether neither this schema nor one below it has a rule."""
         return not (self.rules or self.properties or self.items or self.additional or self.untyped)
 
 
 class _Ruled(Shapes):
-    """What expressions see of a schema, and below which of its schemas there are rules: what is elsewhere is not looked at."""
+    """The types that expressions see of a schema. Also records which of its schemas have rules in or below them, to skip the others."""
 
     def __init__(self, root: Schema, is_root: bool) -> None:
         super().__init__(root, is_root)
@@ -164,12 +166,12 @@ class _Ruled(Shapes):
         return found
 
     def are_in(self, schema: Schema) -> bool:
-        """Whether there are any, in the schema or below."""
+        """Whether the schema, or one below it, has rules."""
         return id(schema) in self._ruled
 
 
 def of_type(type: TypeDesc) -> Node | None:
-    """The compiled rules of a type, made once; None when it has none."""
+    """Return the compiled rules of a type, made once; None if it has none."""
     if "rules" not in type.derived:
         node = _struct_node(type, type.schema, _Ruled(type.schema, type.embedded))
         type.derived["rules"] = None if node.is_empty() else node
@@ -188,7 +190,7 @@ def _struct_node(type: TypeDesc, schema: Schema, shapes: _Ruled) -> Node:
 def _field_node(f: Field, shapes: _Ruled) -> Node | None:
     if not shapes.are_in(f.schema):
         return None
-    if not f.schema.get("type") and f.type != "intOrString":  # expressions see nothing of it
+    if not f.schema.get("type") and f.type != "intOrString":  # expressions cannot access such a field
         return None
     if f.card == "single" and f.message is not None:
         node = _struct_node(f.message, f.schema, shapes)
@@ -205,8 +207,10 @@ def _field_node(f: Field, shapes: _Ruled) -> Node | None:
 
 
 def _untyped_node(schema: Any, shapes: Shapes) -> Node | None:
-    """The rules of items that a value has not by its type, and that one from before its type was another may have still. Properties of what
-    has no type for expressions have none either, and are passed over."""
+    """Return the rules of an ``items`` schema whose parent is not a list; objects from before a change of type may still hold a list.
+
+    Properties of a value that has no type for expressions have no type either, and are skipped.
+    """
     if not isinstance(schema, dict):
         return None
     node = Node({name: said for name, said in schema.items() if name != RULES}, False, shapes)
@@ -217,7 +221,7 @@ def _untyped_node(schema: Any, shapes: Shapes) -> Node | None:
 
 
 class _Run:
-    """One object: what is left of the budget, and what was found."""
+    """The validation of one object: the remaining budget, and the errors and warnings so far."""
 
     def __init__(self, budget: int, ratchet: bool) -> None:
         self.left, self.ratchet = budget, ratchet
@@ -257,7 +261,7 @@ class _Run:
                 inner = type.additional if isinstance(type, TypeDesc) else type.element if isinstance(type, Field) else None
             if below is not None:
                 inside = _Change(value[key], old.get(key, ABSENT), change, change.schema.below(key) if change.schema is not None else None)
-                if change.parent is None and key in ("apiVersion", "kind"):  # both objects have been converted to the same ones
+                if change.parent is None and key in ("apiVersion", "kind"):  # both objects were converted to the same version
                     inside.same = False
                 self.node(below, inner, value[key], inside, at)
 
@@ -277,14 +281,14 @@ class _Run:
             elif rule.program is not None and not (rule.uses_old and was is None and not rule.optional_old):
                 old = (Optional(was) if was is not None else NONE) if rule.optional_old else was
                 if not self.holds(rule, {"self": me, "oldSelf": old}, node.kind, path):
-                    # A message may look at what was there before where one of the rules does.
+                    # The messageExpression of any rule may use oldSelf if at least one rule of the schema does.
                     past = {"oldSelf": was} if was is not None and node.transitions else {}
                     self.failed(rule, {"self": me, **past}, node, value, change, path)
 
     def holds(self, rule: _Rule, variables: dict[str, Any], kind: str, path: str) -> bool:
         assert rule.program is not None
         if abandoned():
-            raise OutOfBudget  # the client has left
+            raise OutOfBudget  # the client has disconnected
         found, cost = rule.program.run_in_turn(variables)
         if cost > self.left:
             self.stop(field.invalid(path, kind, _OUT_OF_BUDGET))
@@ -305,7 +309,7 @@ class _Run:
     def failed(self, rule: _Rule, variables: dict[str, Any], node: Node, value: Any, change: _Change, path: str) -> None:
         at = path
         if rule.path:
-            at = rule.path if path == NIL_PATH else f"{path}.{rule.path}"  # also of an entry: "spec.[a]"
+            at = rule.path if path == NIL_PATH else f"{path}.{rule.path}"  # also for a map entry: "spec.[a]"
         unchanged = self.ratchet and not rule.uses_old and change.is_none()
 
         def tell(error: FieldError) -> None:
@@ -336,7 +340,7 @@ class _Run:
 
 
 def _message(found: Any) -> str:
-    """What a message expression came to, if it can be shown."""
+    """Return the value of a messageExpression if it is a usable message, else ""."""
     text = found.strip(field.GO_SPACE) if isinstance(found, str) else ""
     return text if len(text.encode()) <= MAX_MESSAGE_B and "\n" not in text else ""
 
@@ -354,7 +358,10 @@ def _error(reason: str | None, path: str, value: Any, words: str) -> FieldError:
 def errors(
     type: TypeDesc, obj: dict[str, Any], old: Any = ABSENT, budget: int = BUDGET, ratchet: bool = True
 ) -> tuple[list[FieldError], list[str]]:
-    """The errors of the type's rules, and the warnings for rules that fail where nothing changed. ``budget`` is in cost units."""
+    """Evaluate the rules of the type. ``budget`` is in cost units.
+
+    Returns the errors, and with ``ratchet`` warnings instead for rules that fail on unchanged values.
+    """
     node = of_type(type)
     if node is None:
         return [], []
@@ -365,15 +372,16 @@ def errors(
 
 
 def default_errors(f: Field, value: Any, budget: int, path: str) -> tuple[list[FieldError], int]:
-    """As ``errors``, of a default that stands at ``path``; and what is left of the budget, which may be below 0.
+    """As ``errors``, for a default at ``path``. Also returns the remaining budget, which may be below 0.
 
-    It is tried as what was there before and, if that is right, as what is new: a rule may see the difference by an optional ``oldSelf``.
+    The default is validated first as an unchanged value and, if that succeeds, as a new one: a rule can tell these apart by an optional
+    ``oldSelf``.
     """
     is_root = f.card == "single" and f.message is not None and f.message.embedded
     shapes = _Ruled(f.schema, is_root)
     if not shapes.are_in(f.schema):
         return [], budget
-    # A place of which expressions see nothing is passed over below others, but has to be seen where it is what is asked for.
+    # Below other values, a value that expressions cannot access is skipped; a default that is such a value itself is not.
     node = _field_node(f, shapes) if shapes.of(f.schema, is_root) is not None else _untyped_node(f.schema, shapes)
     if node is None:
         return [], budget

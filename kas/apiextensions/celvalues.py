@@ -1,4 +1,4 @@
-"""Values of a schema as expressions see them: apiserver ``pkg/cel/common/values.go``."""
+"""Conversion of values of a schema to CEL values: apiserver ``pkg/cel/common/values.go``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _ROOT_META = {"name": "name", "generateName": "generateName"}
 
 
 def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any]:
-    """An object with the fields that its type knows, by their names in expressions; with ``wanted`` of those alone. Of metadata there are
-    the names only. Of an object nothing is said about expressions see that it is there, and whether it is equal to another."""
+    """Return an object's fields that its type declares, by their names in expressions; with ``wanted`` only those.
+
+    Of metadata only the names are included. Undeclared fields are not accessible, but count in comparisons of whole objects.
+    """
     fields = _fields(type)
     out: dict[str, Any] = {}
     for name in fields if wanted is None else wanted:
         found = fields.get(name)
         inner = obj.get(found[0]) if found is not None else None
-        if found is None or inner is None:  # what is null is not there
+        if found is None or inner is None:  # null counts as absent
             continue
         key, f = found
         if f is not None:
@@ -41,7 +43,7 @@ def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | No
 
 
 def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
-    """The fields of a type by their names in expressions, with their names in objects; None for what every object has."""
+    """Return {name in expressions: (name in objects, field)} of a type; the field is None for those that every object has."""
     found: dict[str, tuple[str, Field | None]] | None = type.derived.get("expressions")
     if found is None:
         found = {}
@@ -50,7 +52,7 @@ def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
                 found[name] = f.name, f
                 if f.name in RESERVED:
                     found[f.name] = f.name, f
-            elif unescape(f.name) == f.name:  # no expression can write it, yet it is compared, and found by what looks for any key
+            elif unescape(f.name) == f.name:  # not accessible by name, but compared and found by macros over keys
                 found[f.name] = f.name, f
         if type.embedded:
             found |= {name: (name, None) for name in ("apiVersion", "kind", "metadata")}
@@ -60,8 +62,11 @@ def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
 
 
 def field_value(f: Field, value: Any, wanted: Iterable[str] | None = None) -> Any:
-    """A value that ``f`` describes; of an object what is ``wanted``. What does not fit its type, or has not its format, whoever looks at
-    it fails: a change of the schema may have left it so, and it is let be as long as nobody changes it."""
+    """Return the CEL value of a value that ``f`` describes; of an object, the ``wanted`` fields.
+
+    A value of the wrong type or format becomes one that fails when an expression uses it. A change of the schema may leave such values,
+    which are tolerated while they do not change.
+    """
     if value is None:
         return None if f.accepts_null or f.type == "any" else _NULL
     if f.card == "map":
@@ -93,12 +98,12 @@ def _misfit(wanted: str, value: Any) -> Unreadable:
 
 
 def _items(f: Field, value: list[Any]) -> Any:
-    if f.list_type and f.list_type not in _LIST_TYPES:  # of a definition that is refused, a default
+    if f.list_type and f.list_type not in _LIST_TYPES:  # only in the default of a CRD that is being rejected
         return Unreadable(f"invalid x-kubernetes-list-type, expected 'map', 'set' or 'atomic' but got {f.list_type}", value)
     items = [field_value(f.element, item) for item in value]
     if f.list_type == "map":
-        # Upstream looks in objects for the names that keys have in expressions: not one that has to be written in another way is there,
-        # and that of which no name can be made is looked for as it is.
+        # Upstream looks up the escaped key names in the objects. So a key that has to be escaped is never found, and one that cannot be
+        # escaped is looked up as it is.
         return MapList(items, tuple(key for key in f.list_map_keys if escape(key) in ("", key)))
     return SetList(items, value) if f.list_type == "set" else items
 
@@ -111,7 +116,7 @@ def _formatted(form: str | None, text: str) -> Any:
         return Unreadable(f"Invalid {name} {text}: {e}", text)
 
 
-# The digits of what upstream reads here are those of URLs, though what it lets in has the others: with one of these it is unreadable.
+# Upstream decodes with the URL alphabet here, although its validation accepts the standard one: a text with "+" or "/" is unreadable.
 _URL_DIGITS = str.maketrans("+/-_", "!!+/")
 
 
@@ -129,12 +134,12 @@ def _time(text: str) -> Timestamp:
     try:
         seconds, nanos, ahead = parse_zoned_time(text)
     except DecodeError:
-        return _completed(text, "Z", "2006-01-02T15:04:05")  # the last layout that is tried
+        return _completed(text, "Z", "2006-01-02T15:04:05")  # the last layout that upstream tries
     return Timestamp.read(seconds * NS + nanos, ahead)
 
 
 def _completed(text: str, missing: str, layout: str) -> Timestamp:
-    """A time of a shorter layout."""
+    """Parse a time of a shorter layout by adding the ``missing`` part."""
     try:
         seconds, nanos, _ = parse_zoned_time(text + missing)
     except DecodeError as e:

@@ -1,4 +1,4 @@
-"""Tables of custom resources: the name and the columns their definition asks for.
+"""Tables of custom resources: the name and the printer columns of their definition.
 
 Source of the behaviour: apiextensions-apiserver ``pkg/registry/customresource/tableconvertor``.
 """
@@ -18,27 +18,29 @@ from kas.types.scheme import DecodeError, write_json
 
 Column = dict[str, Any]
 MAX_INT64 = (1 << 63) - 1
-MAX_FLOAT = 1 << 53  # integers up to here are floats, too
-# What a version without columns of its own shows beside the name.
+MAX_FLOAT = 1 << 53  # larger integers are not exact in a float64
+# The columns of a version that declares none, after the name.
 DEFAULT_COLUMNS: tuple[Column, ...] = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
-# Columns, and steps of their paths that find more than one value, from which on a row may be long work.
+# A row is expensive with more columns, or with more path steps that can yield several values, than these.
 MANY, MANY_FANS = 64, 8
-PATHS = 64 << 10  # characters of all paths: what is parsed of them is kept, and ten times as large
-# Characters of an object's cells: whole objects can be shown in each of thousands of columns.
+PATHS = 64 << 10  # limit of the characters in all paths: the parsed paths are kept and are ten times as large
+# Characters of text in an object's cells, because thousands of columns can each show the whole object: TEXT plus TIMES the object's size.
 TEXT, TIMES = 16 << 10, 4
 
 
 class Printer:
-    """The columns of a version, an ``additionalPrinterColumns`` each; made once for all that is printed."""
+    """The printer columns of a version (``additionalPrinterColumns``); made once and used for all its tables."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._given = columns or DEFAULT_COLUMNS
         self._definitions: list[Column] = []
 
     def definitions(self, name: Column, age_text: str) -> list[Column]:
-        """Column definitions. ``name`` is the definition of the name column, ``age_text`` the description of a default age column. The list
-        is shared: do not change it."""
+        """Return the column definitions. The list is shared: do not change it.
+
+        ``name`` is the definition of the name column, ``age_text`` the description of a default age column.
+        """
         if not self._definitions:
             self._definitions = [name, *(self._definition(column, age_text) for column in self._columns)]
         return self._definitions
@@ -52,7 +54,7 @@ class Printer:
 
     @cached_property
     def _columns(self) -> Sequence[Column]:
-        """Those before the first whose path cannot be parsed; upstream goes no further."""
+        """The columns before the first one whose path cannot be parsed; upstream stops there."""
         return self._given[: len(self._prepared)]
 
     @cached_property
@@ -68,13 +70,15 @@ class Printer:
 
     @cached_property
     def costly(self) -> bool:
-        """Whether a row of a small object may be long work."""
+        """Whether the row of even a small object may be expensive."""
         paths = [path for _, path in self._prepared if path is not None]
         return len(self._columns) > MANY or any(path.deep for path in paths) or sum(path.fans for path in paths) > MANY_FANS
 
     def cells(self, obj: dict[str, Any], now: float) -> list[Any]:
-        """The cells of a row. A path that cannot be applied gives null; so does one that is too long, or would make the row
-        too long or too long work."""
+        """Return the cells of a row.
+
+        A cell is null if its path cannot be applied, exceeds the limit of path characters, or would make the row too long or too expensive.
+        """
         walk, text = Walk(obj), _Text(obj)
         out: list[Any] = [(obj.get("metadata") or {}).get("name", "")]
         for kind, path in self._prepared:
@@ -88,7 +92,7 @@ class Printer:
 
 
 class _Text:
-    """How much text the cells of an object may have."""
+    """The remaining room for text in the cells of an object."""
 
     __slots__ = ("_left", "_obj")
 
@@ -96,7 +100,7 @@ class _Text:
         self._left, self._obj = TEXT, obj
 
     def fits(self, cell: str) -> bool:
-        """Whether there is room for one more, which is taken."""
+        """Whether there is room for the cell; if so, the room is used."""
         if self._left < len(cell) and self._obj:
             self._left += TIMES * len(write_json(self._obj))
             self._obj = {}
@@ -113,7 +117,7 @@ def _cell(kind: str, value: Any, now: float) -> Any:
         case ("integer" | "number"), bool():
             return None
         case "integer", int() | float():
-            # What Go's int64() makes of a larger one on amd64.
+            # The result of Go's int64() for larger values on amd64.
             return int(value) if -MAX_INT64 - 1 <= value <= MAX_INT64 else -MAX_INT64 - 1
         case "number", int() | float():
             return value if -MAX_FLOAT <= value <= MAX_FLOAT else float(value)
@@ -125,7 +129,7 @@ def _cell(kind: str, value: Any, now: float) -> Any:
 
 
 def _age(text: str, now: float) -> str:
-    """The age of a time as the API reads it in a query: RFC 3339 to the letter, none when empty or null."""
+    """Return the age of a time, which must be strict RFC 3339 as in a query; UNKNOWN if it is empty or null."""
     if text in ("", "null"):
         return UNKNOWN
     try:
@@ -135,7 +139,7 @@ def _age(text: str, now: float) -> str:
     return UNKNOWN if when == ZERO_TIME else human_duration(now - when)
 
 
-# Objects made together share their times.
+# Objects created together share their times.
 @remembered("column_times", "times in columns of custom resources", 4096, 64)
 def _seconds(text: str) -> float:
     seconds, nanos = parse_time(text)
@@ -143,7 +147,7 @@ def _seconds(text: str) -> float:
 
 
 def _text(value: Any) -> str:
-    """A value as Go prints it: lists and maps as JSON, others plainly."""
+    """Format a value as Go prints it: lists and maps as JSON, others plainly."""
     if isinstance(value, str):
         return value
     if value is None:

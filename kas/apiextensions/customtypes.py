@@ -1,7 +1,7 @@
-"""Everything a custom resource needs of its type, made from the one descriptor (``schema_type``) when it is first asked for.
+"""Operations on custom resources that their type defines, derived lazily from one descriptor (``schema_type``).
 
-What is made is kept in the descriptor's ``derived`` and goes with it. The order in which a request's object passes: ``decode``, the
-request's own changes, ``default``, ``errors``. Upstream: apiextensions-apiserver ``pkg/registry/customresource`` and
+Derived data is cached in the descriptor's ``derived`` and released with it. A request's object passes through ``decode``, the request's
+own changes, ``default`` and ``errors``, in this order. Upstream: apiextensions-apiserver ``pkg/registry/customresource`` and
 ``pkg/apiserver/customresource_handler.go`` (schemaCoercingConverter, unstructuredDefaulter).
 """
 
@@ -23,22 +23,22 @@ from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc, apply_schema_defaults, drop_nulls, has_digits, prune
 
 Obj = dict[str, Any]
-_LONG = 19  # digits of the first integer that is a float64 in Go
+_LONG = 19  # digits of the smallest integer that Go decodes as float64
 _MAX_INT64 = (1 << 63) - 1
-MOST_DEFAULTED = 16 << 20  # bytes: a small object may have a large default for each of thousands of items
+MOST_DEFAULTED = 16 << 20  # bytes: a small object may have thousands of items, each with a large default
 NOT_ALL_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 )
-# After these, rules might see values of types they were not compiled for, or more than their costs were estimated for.
+# After these errors, rules might get values of types they were not compiled for, or exceed their estimated costs.
 BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
 
 
 def decode(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
-    """Bring a parsed object into the form it is worked with, in place: unknown fields are gone, metadata is typed.
+    """Prune unknown fields of a parsed object and give its metadata its typed form, in place.
 
-    Answers the paths of the unknown fields: of the object's own metadata, of the rest, of the metadata of embedded objects. Raises
-    embeddedmeta.MetadataError; of a ``stored`` object, whose schema may have been another, fields of metadata that have not their types are
-    gone. Other values of wrong types stay, for ``errors`` to find.
+    Returns the paths of the unknown fields: first those of the object's own metadata, then of the rest, then of embedded objects' metadata.
+    Raises embeddedmeta.MetadataError. In a ``stored`` object, which may have been written under another schema, metadata fields of the
+    wrong type are dropped instead. Other values of the wrong type stay, for ``errors`` to report.
     """
     unknown = prune(type, obj)
     inner = decode_metadata(type, obj, stored)
@@ -48,13 +48,15 @@ def decode(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
 
 
 def decode_metadata(type: TypeDesc, obj: Obj, stored: bool = False) -> list[str]:
-    """Of ``decode`` what is about metadata, the object's own and that of objects in it."""
+    """The part of ``decode`` that concerns metadata, of the object itself and of embedded objects."""
     return embeddedmeta.coerce(type, obj, drop=stored) if traits.of(type).embedded else embeddedmeta.coerce_own(obj, stored)
 
 
 def as_floats(value: Any, text: bytes = b"") -> None:
-    """Make floats, in place, of integers that are too large for an int64: what an unstructured object holds in Go, and writes. ``text`` is
-    the JSON it was read from, where there is some: without a long number in it there is nothing to do."""
+    """Convert integers that exceed int64 to floats, in place, as Go's unstructured objects hold and write them.
+
+    ``text`` is the JSON that the value was decoded from, if any: without a long number in it nothing has to be done.
+    """
     if text and not has_digits(text, _LONG):
         return
     left: list[Any] = [value]
@@ -68,14 +70,16 @@ def as_floats(value: Any, text: bytes = b"") -> None:
 
 
 def default(type: TypeDesc, obj: Obj) -> None:
-    """Fill in what the schema says of absent fields, in place; also objects from the store, whose schema may have been another."""
+    """Apply the schema's defaults to absent fields, in place; also for stored objects, which may have been written under another schema."""
     drop_nulls(type, obj)
     apply_schema_defaults(type, obj)
 
 
 def bound_defaults(type: TypeDesc, obj: Obj, text: bytes, in_json: bool = True) -> None:
-    """Raises 413 when the defaults of what is absent would come to more than ``MOST_DEFAULTED`` bytes; ``text`` is what ``obj`` was read
-    from, JSON or something with at most one map or null a byte."""
+    """Raise a 413 if the defaults of absent fields would exceed ``MOST_DEFAULTED`` bytes.
+
+    ``text`` is what ``obj`` was decoded from: JSON, or an encoding with at most one map or null per byte.
+    """
     found: tuple[int, dict[int, int]] | None = type.derived.get("default_sizes")
     if found is None:
         sizes: dict[int, int] = {}
@@ -89,7 +93,7 @@ def bound_defaults(type: TypeDesc, obj: Obj, text: bytes, in_json: bool = True) 
 
 
 def _find_default_sizes(schema: Schema, sizes: dict[int, int], seen: set[int]) -> None:
-    """The bytes of each default that is an object or a list, by the identity of its schema."""
+    """Record the size in bytes of each default that is an object or a list, by the identity of its schema."""
     if id(schema) in seen:
         return
     seen.add(id(schema))
@@ -121,9 +125,7 @@ def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[int, int]) -> int:
 
 
 def check(type: TypeDesc) -> Check:
-    """The check of the type's schema, made once for each type: whether an object certainly has neither errors of its schema nor an item
-    twice in a set or map.
-    """
+    """Return the check of the type, made once: whether an object certainly has no schema errors and no repeated item in a set or map."""
     found: Check | None = type.derived.get("check")
     if found is None:
         found = type.derived["check"] = schema_check(type.schema)
@@ -131,24 +133,24 @@ def check(type: TypeDesc) -> Check:
 
 
 def schema_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldError]:
-    """What the schema finds wrong with the object; with ``old`` faults in parts that did not change are tolerated."""
+    """Return the schema errors of the object; with ``old``, errors in unchanged parts are tolerated."""
     return validator(type).errors(obj, old)
 
 
 def status_errors(type: TypeDesc, obj: Obj, old: Obj) -> list[FieldError]:
-    """What the schema of the status finds wrong with it. As upstream, the texts name places in the status."""
+    """Return the schema errors of the object's status. As upstream, their paths begin at the status."""
     found = validator(type)
     below = found.below("status") if "status" in obj and "status" in found.properties else None
     return below.errors(obj["status"], old.get("status"), "status") if below is not None else []
 
 
 def embedded_errors(type: TypeDesc, obj: Obj) -> list[FieldError]:
-    """What is wrong with the objects inside the object."""
+    """Return the errors of embedded objects."""
     return embeddedmeta.errors(type, obj) if traits.of(type).embedded else []
 
 
 def list_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldError]:
-    """Items that stand in a set or map twice; with ``old`` nothing is said while that has some, too."""
+    """Return errors for repeated items in sets and maps; with ``old``, none if the old object had such errors, too."""
     if not traits.of(type).keyed:
         return []
     found = listtypes.errors(type, obj)
@@ -156,11 +158,11 @@ def list_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldError]
 
 
 def errors(type: TypeDesc, obj: Obj, old: Any = ABSENT, found: Sequence[FieldError] = ()) -> tuple[list[FieldError], list[str]]:
-    """What is wrong with a defaulted object, and warnings for rules that fail on what an update leaves alone.
+    """Return the errors of a defaulted object, and warnings for rules that fail on parts that an update does not change.
 
-    ``found`` is what is wrong with its metadata, and comes first. When there are errors of types or sizes, rules are not asked.
+    ``found`` are the errors of its metadata, which come first. If any error is BLOCKING, no rule is evaluated.
     """
-    from kas.apiextensions import celrules  # CEL is large, and wanted once there are custom resources
+    from kas.apiextensions import celrules  # CEL is large, and needed only once there are custom resources
 
     errs = list(found)
     passes = check(type).passes(obj)

@@ -1,5 +1,6 @@
-"""What a server keeps in memory of a CustomResourceDefinition: all but its schemas, which are read again from the store when an object
-of theirs first comes. Most definitions of a server are never used.
+"""What a server keeps in memory of a CustomResourceDefinition: everything but its schemas.
+
+The schemas are read from the store again when the first object of theirs arrives. Most definitions of a server are never used.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from kas.meta.stored import Stored, object_of
 from kas.types.scheme import without_member
 
 Obj = dict[str, Any]
-NO_CA_BUNDLE = "InvalidCABundle"  # why a definition is not established though its names are accepted
+NO_CA_BUNDLE = "InvalidCABundle"  # the reason why a definition with accepted names is not established
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-# Of a version in the stored form (v1beta1) at the top of the spec, where all versions agree.
+# In the stored form (v1beta1), fields of a version that are at the top of the spec if all versions agree.
 _SHARED = ("subresources", "additionalPrinterColumns", "selectableFields")
 Names = dict[str, Any]
 
 
 class DefinedVersion(NamedTuple):
-    """One version: ``status`` and ``scale`` say which subresources it has, ``columns`` and ``selectable`` are as v1 has them,
-    ``warning`` is told with every use of a deprecated one."""
+    """One version of a definition.
+
+    ``status`` and ``scale`` say which subresources it has; ``columns`` and ``selectable`` are in the form of v1; ``warning`` is sent with
+    every use of a deprecated version.
+    """
 
     name: str
     served: bool
@@ -36,8 +40,11 @@ class DefinedVersion(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """``names`` are the accepted ones, ``requested`` those of the spec. ``revision`` is that of the write it was read from, ``since``
-    the first from which on the spec is surely what it is: what was written later was written under it."""
+    """A definition without its schemas.
+
+    ``names`` are the accepted names, ``requested`` those of the spec. ``revision`` is that of the write it was read from; ``since`` is the
+    first revision from which the spec is known to be unchanged, so later objects were written under it.
+    """
 
     name: str
     uid: str
@@ -55,12 +62,12 @@ class Definition(NamedTuple):
     deleting: bool
 
     def is_true(self, condition: str) -> bool:
-        """Whether a condition says True."""
+        """Whether a condition has status True."""
         return any(c.get("type") == condition and c.get("status") == "True" for c in self.conditions)
 
     @property
     def served(self) -> bool:
-        """Whether its objects are served; names that were accepted once are good until somebody says that they are not."""
+        """Whether its objects are served. Names that were accepted stay valid until the condition is no longer True."""
         if self.is_true("Established"):
             return True
         return self.is_true("NamesAccepted") and not any(c.get("reason") == NO_CA_BUNDLE for c in self.conditions)
@@ -72,18 +79,18 @@ class Definition(NamedTuple):
 
     @property
     def contents(self) -> tuple[Any, ...]:
-        """What must change for its objects to be served otherwise."""
+        """The parts on which the serving of its objects depends."""
         return self.uid, self.generation, self.served, repr(self.names)
 
 
 def light(record: Stored) -> Obj:
-    """A stored definition without its schemas, which are nearly all of it."""
+    """Return a stored definition without its schemas, which are most of it."""
     found: Obj = orjson.loads(without_member(record.json, b"openAPIV3Schema"))
     return found
 
 
 def read(record: Stored, revision: int, created: int, known: Definition | None = None) -> Definition:
-    """The definition of a stored record of ``revision``, which was created at ``created``; ``known`` is what it was before."""
+    """Return the definition in a stored record of ``revision``, created at revision ``created``; ``known`` is the previous definition."""
     obj = light(record)
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     uid, generation = meta.get("uid", ""), meta.get("generation") or 0
@@ -108,7 +115,7 @@ _Parts = tuple[bool, Obj | None, tuple[Obj, ...], tuple[str, ...]]
 
 
 def _parts(v: Obj) -> _Parts:
-    """Whether there is a status, what scale says, the columns and the fields to select by, of a version or of what all share."""
+    """Return whether there is a status, the scale, the columns and the selectable fields, of a version or of the part that all share."""
     subresources = v.get("subresources") or {}
     columns, selectable = v.get("additionalPrinterColumns") or (), v.get("selectableFields") or ()
     return (
@@ -119,8 +126,8 @@ def _parts(v: Obj) -> _Parts:
 
 
 def _version(v: Obj, shared: _Parts, group: str, kind: str, best: str | None) -> DefinedVersion:
-    """One version; ``best`` is the name of the first that is served and not deprecated, in the order clients prefer them."""
-    status, scale, columns, selectable = shared  # where a version has none of its own: as one of thousands has
+    """Return one version; ``best`` is the name of the first served and not deprecated one, in the order that clients prefer."""
+    status, scale, columns, selectable = shared  # nearly all versions share them
     if not v.keys().isdisjoint(_SHARED):
         own = _parts(v)
         if v.get("subresources"):
@@ -143,14 +150,16 @@ def _deprecation(version: str, group: str, kind: str, best: str | None) -> str:
 
 
 def schema(record: Stored, version: str) -> Obj:
-    """The schema of a version of a stored definition; see ``schema_of``."""
+    """Return the schema of a version of a stored definition; see ``schema_of``."""
     return schema_of(object_of(record), version)
 
 
 def schema_of(definition: Obj, version: str) -> Obj:
-    """The schema of a version, with pruned defaults and without what it says to readers, for which the definition is used up; an empty one,
-    which knows no field, where there is none."""
-    from kas.apiextensions import schemadefaults  # as all that is of use with objects only
+    """Return the schema of a version, with pruned defaults and without descriptions; an empty one, without any fields, if there is none.
+
+    ``definition`` is consumed: its contents are moved into the result.
+    """
+    from kas.apiextensions import schemadefaults  # like everything that only objects need
 
     spec = definition["spec"]
     found: Obj = next((v for v in spec.get("versions") or () if v["name"] == version), {})
@@ -165,8 +174,10 @@ _ONE, _MANY = frozenset(("items", "additionalProperties", "not")), frozenset(("a
 
 
 def _lean(schema: Obj, known: dict[tuple[Any, ...], Obj]) -> Obj:
-    """The schema as it is kept, changed in place: without its texts, and with one object for all places that are alike. Of the places of
-    real definitions that is one in three: pods, selectors and references to secrets stand in them many times."""
+    """Remove descriptive texts from the schema, in place, and share one object among equal subschemas.
+
+    In real definitions one in three subschemas is a repetition: pods, selectors and references to secrets occur many times.
+    """
     for name in _TEXTS:
         schema.pop(name, None)
     said: list[Any] = []

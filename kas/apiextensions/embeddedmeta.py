@@ -18,12 +18,12 @@ from kas.types.scheme import DecodeError, Field, TypeDesc, builtin_type, decode,
 Obj = dict[str, Any]
 
 
-# Of metadata, what an empty value says something of; everything else empty is left out (``omitempty``).
+# Metadata fields whose empty values are kept; all others are omitted when empty (``omitempty``).
 _SAY_SOMETHING = frozenset({"deletionGracePeriodSeconds"})
 
 
 class MetadataError(ValueError):
-    """What stands where the metadata of an object should be; ``error`` is the field error upstream answers as a 400."""
+    """The metadata has the wrong type; ``error`` is the field error that upstream answers as a 400."""
 
     def __init__(self, error: FieldError) -> None:
         super().__init__(str(error))
@@ -36,7 +36,7 @@ def _object_meta() -> TypeDesc:
 
 
 def embedded(type: TypeDesc, obj: Obj) -> Iterator[tuple[str, Obj]]:
-    """The objects with metadata of their own inside ``obj``, with their paths; not ``obj`` itself. Follows the object."""
+    """Yield (path, object) for each embedded object with its own metadata inside ``obj``, but not ``obj`` itself, in the object's order."""
     return _inside(type, None, obj, "")
 
 
@@ -68,10 +68,10 @@ def _below(f: Field, value: Any, path: str) -> Iterator[tuple[str, Obj]]:
 
 
 def coerce(type: TypeDesc, obj: Obj, is_root: bool = True, drop: bool = False) -> list[str]:
-    """Give metadata its typed form, in place, the object's own and those inside it; the paths of fields nobody knows.
+    """Give metadata its typed form, in place, in the object and in embedded ones; return the paths of unknown fields.
 
-    Raises MetadataError for metadata, an apiVersion or a kind of another type; with ``drop`` they go, field by field, and metadata that is
-    no object at all stays.
+    Raises MetadataError if metadata, an apiVersion or a kind has the wrong type. With ``drop`` fields of the wrong type are dropped
+    instead, and metadata that is not an object stays.
     """
     unknown: list[str] = []
     if is_root:
@@ -82,7 +82,7 @@ def coerce(type: TypeDesc, obj: Obj, is_root: bool = True, drop: bool = False) -
 
 
 def coerce_own(obj: Obj, drop: bool = False) -> list[str]:
-    """``coerce`` of an object of a type without embedded ones."""
+    """``coerce`` for an object of a type without embedded objects."""
     return sorted(_coerce(obj, "", drop))
 
 
@@ -120,7 +120,7 @@ def _fits(meta: Obj) -> bool:
 
 
 def errors(type: TypeDesc, obj: Obj) -> list[FieldError]:
-    """What is wrong with the types and metadata of the objects inside ``obj``."""
+    """Return the errors in the types and metadata of the objects inside ``obj``."""
     errs: list[FieldError] = []
     for path, inner in embedded(type, obj):
         errs += resource_errors(inner, path)
@@ -128,7 +128,7 @@ def errors(type: TypeDesc, obj: Obj) -> list[FieldError]:
 
 
 def resource_errors(obj: Obj, path: str) -> list[FieldError]:
-    """As ``errors``, of one object, which must have an apiVersion and a kind but may go without metadata."""
+    """As ``errors``, for one object, which must have an apiVersion and a kind but needs no metadata."""
     errs = _type_errors(obj, "apiVersion", path) + _type_errors(obj, "kind", path)
     if "metadata" in obj:
         at = field.child(path, "metadata")

@@ -1,10 +1,10 @@
 """The JSON paths of a custom resource's printer columns (client-go's ``jsonpath``, with missing keys allowed).
 
-Known are ``.field`` (a backslash escapes a dot in it), ``['field']``, ``[n]``, ``[from:to:step]``, ``[*]``, ``.*``, ``..field``,
+Supported are ``.field`` (a backslash escapes a dot in it), ``['field']``, ``[n]``, ``[from:to:step]``, ``[*]``, ``.*``, ``..field``,
 unions and filters ``[?(@.type=="Ready")]``. A path is parsed once and then applied to many objects.
 
-Each ``..`` may find as many values as there are below each that was found before: of five in a row there are millions in 500 bytes. So what
-a value may cost is bounded, by its own size (``Walk``).
+Each ``..`` may yield, for every value found before, all values below it: five in a row yield millions in an object of 500 bytes. So the
+cost of evaluating a value's paths is bounded in proportion to its size (``Walk``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from kas.meta.scalars import decimal
 
-STEPS, STEPS_A_NODE = 10_000, 16  # for all paths of one value: they are to be applied to many
-MAX_DEPTH = 50  # of filters in filters
+STEPS, STEPS_A_NODE = 10_000, 16  # limits for all paths of one value; paths are applied to many values
+MAX_DEPTH = 50  # of nested filters
 
 _FIELD = re.compile(r"(?:\\.|[^.,\[\]\\\s$@{}])+")
 _FIELD_OF_FILTER = re.compile(r"(?:\\.|[^.,\[\]\\\s$@{}()=<>!])+")
@@ -38,11 +38,11 @@ class PathError(ValueError):
 
 
 class _NoMoreError(Exception):
-    """Upstream looks at no further value of a step that asks one for no elements."""
+    """A slice selects no elements: upstream then ignores the remaining values of the step."""
 
 
 class Walk:
-    """What may still be looked at in ``value``, by all its paths together."""
+    """The remaining budget of steps for all paths of ``value`` together."""
 
     __slots__ = ("_left", "_value")
 
@@ -50,7 +50,7 @@ class Walk:
         self._left, self._value = STEPS, value
 
     def spend(self, steps: int) -> None:
-        """Raises PathError when that is too much."""
+        """Use up some steps. Raises PathError if the budget is exceeded."""
         self._left -= steps
         if self._left < 0:
             if self._value is not None:
@@ -77,7 +77,7 @@ def _inside(value: Any) -> Collection[Any]:
 
 
 def _nodes(value: Any) -> Iterator[Any]:
-    """It and all below, in the order in which they stand."""
+    """Yield the value and everything below it, in document order."""
     ahead = [iter((value,))]
     while ahead:
         for one in ahead[-1]:
@@ -101,7 +101,7 @@ def _recursive(value: Any, walk: Walk) -> Iterator[Any]:
 
 
 def _slice(start: int | None, stop: int | None, step: int | None) -> Step:
-    """Unlike Python's, a slice that asks for elements the list does not have fails."""
+    """Return a slice step. Unlike in Python, a slice beyond the end of the list fails."""
 
     def take(value: Any, walk: Walk) -> Iterable[Any]:
         if value is None:
@@ -159,8 +159,8 @@ def _apply(steps: Iterable[Step], value: Any, walk: Walk) -> list[Any]:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
-        self.fans = 0  # steps that find more than one value
-        self.deep = False  # whether they find more than there are in what they are applied to
+        self.fans = 0  # number of steps that can yield several values
+        self.deep = False  # whether steps can yield more values than their input contains
         self._depth = 0
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -180,7 +180,7 @@ class _Parser:
             raise PathError(f"{text!r} expected at {self.at} of {self.text!r}")
 
     def steps(self, stop: str = "") -> list[Step]:
-        """Steps up to the end of the text, or to where none follows if there is a stop text."""
+        """Parse steps up to the end of the text or, with a stop text, up to where no step follows."""
         out: list[Step] = []
         while self.at < len(self.text):
             if self.take(".."):
@@ -195,7 +195,7 @@ class _Parser:
             elif self.take("["):
                 out.append(self.bracket())
             elif self.text[self.at] in "@$":
-                self.at += 1  # where one begins is where one is
+                self.at += 1  # stands for the current value: no step
             elif stop:
                 break
             elif self.text[self.at] == " ":
@@ -207,7 +207,7 @@ class _Parser:
         return out
 
     def named(self, stop: str) -> Step:
-        """The field that is named here. Without a name it is that of the empty one, which hardly any map has."""
+        """Parse a field name. An empty name is the field "", which hardly any map has."""
         found = self.match(_FIELD_OF_FILTER if stop else _FIELD)
         if found is None:
             return _field("")
@@ -232,7 +232,7 @@ class _Parser:
                 self.match(_BLANKS)
                 steps.append(self.element())
                 self.match(_BLANKS)
-            if spaced and len(steps) == 1:  # blanks stand around the parts of a union only
+            if spaced and len(steps) == 1:  # only the parts of a union may have blanks around them
                 raise PathError(f"blank before {self.at} of {self.text!r}")
             self.deep = self.deep or len(steps) > 1
             step = steps[0] if len(steps) == 1 else _union(steps)
@@ -246,7 +246,7 @@ class _Parser:
         if self.text.startswith("]", self.at):
             return _index(0)
         if found := self.match(_NAME):
-            # A path of its own: a dot in it wants its backslash here, too.
+            # Parsed as a separate path: a dot in it needs a backslash, too.
             inner = _Parser(f".{found[1]}")
             steps = inner.steps()
             self.fans, self.deep = self.fans + inner.fans, self.deep or inner.deep
@@ -314,16 +314,16 @@ def _is_number(value: Any) -> bool:
 
 
 class Path:
-    """A path. ``fans`` of its steps find more than one value; ``deep``: more than there are in what they are applied to."""
+    """A parsed path. ``fans`` is its number of steps that can yield several values; ``deep``: it can yield more than its input contains."""
 
     __slots__ = ("_steps", "deep", "fans")
 
     def __init__(self, text: str) -> None:
-        """Raises PathError."""
+        """Parse ``text``. Raises PathError."""
         parser = _Parser(text.strip())
         self._steps = parser.steps()
         self.fans, self.deep = parser.fans, parser.deep
 
     def __call__(self, value: Any, walk: Walk | None = None) -> list[Any]:
-        """All results in a value. ``walk`` is that of all its paths. Raises PathError."""
+        """Return all results in a value; ``walk`` is shared by all paths of the value. Raises PathError."""
         return _apply(self._steps, value, walk or Walk(value))

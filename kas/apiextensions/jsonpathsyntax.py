@@ -1,6 +1,6 @@
-"""What client-go's parser refuses of a JSON path, in its words; the paths themselves are those of ``jsonpath``.
+"""Syntax errors of JSON paths in the words of client-go's parser; ``jsonpath`` evaluates the paths.
 
-It reads ``{path}``: what stands behind a brace that closes is text, up to the next that opens.
+The parser reads ``{path}``: text after a closing brace is literal, up to the next opening brace.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kas.apiextensions.jsonpath import PathError
 _ENDS = r".,\[\]$@{} \t\r\n"
 _NAMED = rf"(?:\\.|[^\\{_ENDS}])*\\?"
 _FIELD, _IDENTIFIER = re.compile(_NAMED, re.DOTALL), re.compile(rf"[^{_ENDS}]*")
-_FIELDS = re.compile(rf"(?:\.(?!\.){_NAMED})+", re.DOTALL)  # as most paths are
+_FIELDS = re.compile(rf"(?:\.(?!\.){_NAMED})+", re.DOTALL)  # the form of most paths
 _NUMBER = re.compile(r"[+-]?[\d.]*")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 _ARRAY = re.compile(r"\[([^\]\n]*)\]")
@@ -27,7 +27,7 @@ _MOST = 1 << 63
 
 
 def problem(path: str) -> str:
-    """Why ``path`` cannot be parsed; empty where it can."""
+    """Return the reason why ``path`` cannot be parsed, or "" if it can."""
     try:
         _text("{" + path + "}")
     except PathError as why:
@@ -36,14 +36,14 @@ def problem(path: str) -> str:
 
 
 def _text(text: str) -> None:
-    """Filters stand no deeper in each other than there are kinds of quotes to hide a parenthesis in."""
+    """Check a text with actions. Filters nest no deeper than there are kinds of quotes to hide a parenthesis in."""
     at = 0
     while (at := text.find("{", at)) >= 0:
         at = _action(text, at + 1)
 
 
 def _action(text: str, at: int) -> int:
-    """From behind a brace that opens to behind the one that closes."""
+    """Check from after an opening brace; return the position after the closing one."""
     descended = False
     while not text.startswith("}", at):
         if text.startswith("..", at):
@@ -59,7 +59,7 @@ def _action(text: str, at: int) -> int:
             raise PathError("unclosed action")
         elif text[at] in " @$":
             at += 1
-            continue  # which is no step
+            continue  # not a step
         elif read := _READERS.get(text[at]):
             at = read(text, at)
         elif text[at].isdecimal():
@@ -116,7 +116,7 @@ def _array(text: str, at: int) -> int:
 
 
 def _filter(text: str, at: int) -> int:
-    """A parenthesis closes it unless it stands in the first quotes; others count no more."""
+    """Check a filter. Only the first pair of quotes can contain its closing parenthesis; later quotes do not count."""
     start, quote, closed = at, "", False
     while True:
         c = text[at : at + 1]

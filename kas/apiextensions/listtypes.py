@@ -1,4 +1,4 @@
-"""Lists that are sets or maps have no item twice: apiextensions-apiserver ``pkg/apiserver/schema/listtype``."""
+"""Uniqueness of the items of lists that are sets or maps: apiextensions-apiserver ``pkg/apiserver/schema/listtype``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kas.types.scheme import Field, TypeDesc, write_json
 
 
 def errors(type: TypeDesc, obj: dict[str, Any]) -> list[FieldError]:
-    """The items that stand in a set or map of ``obj`` for the second time; each at its first repetition."""
+    """Return an error for each repeated item in a set or map of ``obj``, at its first repetition."""
     return _struct(type, obj, "")
 
 
@@ -51,16 +51,18 @@ def _map(f: Field, items: list[Any], path: str) -> list[FieldError]:
     for i, item in enumerate(items):
         if item is not None and not isinstance(item, dict):
             return [field.invalid(field.index(path, i), field.as_read(item), "must be an object for an array of list-type map")]
-    wanted = frozenset(f.list_map_keys)  # of which there may be thousands, and so may be items
+    wanted = frozenset(f.list_map_keys)  # there may be thousands of keys, and of items
     keys = [{k: v for k, v in item.items() if k in wanted} if item else {} for item in items]
-    # One key is a scalar to Go, of which the type matters; more of them are a map.
+    # To Go a single key is a scalar, whose type matters; several keys are a map.
     told = keys if len(wanted) > 1 else [next(iter(key.values()), key) for key in keys]
     return [field.duplicate(field.index(path, i), field.in_go_order(keys[i])) for i in _repeated(told)]
 
 
 def _repeated(items: Iterable[Any]) -> list[int]:
-    """Where an item stands for the second time. Types matter, as in Go: 1 is not true, nor 1.0; inside of lists and maps, which Go compares
-    as JSON, 1.0 is 1."""
+    """Return the positions where an item occurs for the second time.
+
+    Types matter, as in Go: 1 is neither true nor 1.0. Inside lists and maps, which Go compares as JSON, 1.0 equals 1.
+    """
     seen: dict[str | bytes, int] = {}
     out = []
     for i, item in enumerate(items):

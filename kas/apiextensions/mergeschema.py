@@ -1,4 +1,4 @@
-"""Merge schemas of custom resources, from the descriptor of a CRD version.
+"""Merge schemas of custom resources, made from the type descriptor of a CRD version.
 
 Upstream: kube-openapi ``pkg/schemaconv/openapi.go`` over what apiextensions' ``controller/openapi/builder`` publishes.
 """
@@ -25,7 +25,7 @@ def crd_schema(
     preserve_unknown: bool = False,
     convert: Callable[[Obj, str], tuple[Schema, Obj] | None] | None = None,
 ) -> Schema:
-    """The merge schema of a CRD version, from the descriptor of its schema; without one everything is deduced.
+    """Return the merge schema of a CRD version; without a type descriptor everything is deduced.
 
     ``convert`` as in Schema. Build it once when the CRD is accepted, not per request.
     """
@@ -37,12 +37,12 @@ def crd_schema(
 
 
 def _kind(f: scheme.Field) -> str:
-    # A list's or map's ``type`` is that of what it holds.
+    # A list's or map's ``type`` is that of its elements.
     return "" if f.card == "single" and f.type == "intOrString" else f.schema.get("type") or ""
 
 
 def _leaf(f: scheme.Field) -> Node | None:
-    """The node of a scalar; None where something may stand below."""
+    """Return the node of a scalar; None if the field may contain other values."""
     kind = _kind(f)
     if kind in _SCALARS:
         return leaf(_SCALARS[kind])
@@ -50,7 +50,7 @@ def _leaf(f: scheme.Field) -> Node | None:
 
 
 def _node(f: scheme.Field, preserve: bool = False) -> Node:
-    """The node of a value; those of fields below it are made when they are first asked for."""
+    """Return the node of a value; nodes of the fields below it are made on first use."""
     known = _leaf(f)
     if known is not None:
         return known
@@ -75,7 +75,7 @@ def _preserving(f: scheme.Field) -> Node:
 
 
 def _object(node: Node, type: TypeDesc | None, map_type: str | None, preserve: bool) -> None:
-    """``type`` None is an object of which nothing is known."""
+    """Set the map of ``node``; ``type`` None is an object without a schema."""
     load = _preserving if preserve else _node
     fields = {f.name: Field(f.name, _leaf(f), default=f.default, load=load, of=f) for f in (type.fields if type is not None else ())}
     if type is not None and type.embedded:

@@ -1,4 +1,4 @@
-"""The rules in CEL of a CustomResourceDefinition's schema: that they compile, and what they may cost at most.
+"""The CEL rules in a CustomResourceDefinition's schema: compilation and cost limits.
 
 Upstream: apiextensions-apiserver ``pkg/apis/apiextensions/validation`` (CELSchemaContext) and ``pkg/apiserver/schema/cel``.
 For structural schemas only.
@@ -28,15 +28,18 @@ from kas.meta.offload import abandoned
 
 RULE_LIMIT, TOTAL_LIMIT = 10_000_000, 100_000_000
 _KNOWN_MAPS = (None, "granular", "atomic")
-MOST_NAMED = 4  # of those that cost a hundredth of the limit or more
+MOST_NAMED = 4  # of the rules that cost a hundredth of the limit or more
 _HINT = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
 
 
 @dataclass(slots=True)
 class _Place:
-    """A schema and what stands around it. ``often``: how many of it there may be, None when nothing bounds that; ``apart``: the path of
-    the list, or object of a map type that nobody knows, whose parts cannot be told from one another when they change; ``ruled``: a rule
-    stands here or around; ``lost``: expressions have no type for it, or for what is around it and ruled."""
+    """A schema and its surroundings.
+
+    ``often``: the maximum number of its values in an object, None if unbounded. ``apart``: the path of an enclosing list, or of an object
+    of unknown map type, whose parts cannot be correlated across an update. ``ruled``: a rule is here or around. ``lost``: expressions have
+    no type for it, or for an enclosing schema with rules.
+    """
 
     schema: Schema
     path: str
@@ -54,7 +57,7 @@ class _Place:
 class _Budget:
     limited: bool = True
     total: int = 0
-    patterns: int = 0  # instructions of those in rules and messages
+    patterns: int = 0  # regular expression instructions in rules and messages
     spent: list[tuple[int, str]] = attribute(default_factory=list)
 
     def spend(self, path: str, cost: int) -> None:
@@ -62,14 +65,16 @@ class _Budget:
         self.spent.append((cost, path))
 
     def within(self, path: str, name: str, cost: int) -> list[FieldError]:
-        """An error when one rule costs too much."""
+        """Return an error if one rule costs too much."""
         return [field.forbidden(path, _exceeds(name, cost, RULE_LIMIT))] if self.limited and cost > RULE_LIMIT else []
 
 
 def rules(schema: Schema, path: str, faulty: Set[str] = frozenset(), limited: bool = True) -> list[FieldError]:
-    """Compile each ``x-kubernetes-validations`` rule of the schema and hold its estimated cost, and that of all, against the limits.
-    ``faulty`` are the paths of the schemas with which something else is wrong, in them or below: their rules are not looked at. Without
-    ``limited`` one rule alone may cost what it does."""
+    """Compile every ``x-kubernetes-validations`` rule of the schema and check the estimated costs of each and of all against the limits.
+
+    ``faulty`` are the paths of schemas that have other errors in or below them: their rules are skipped. Without ``limited`` the limit of a
+    single rule does not apply.
+    """
     errs: list[FieldError] = []
     budget, shapes = _Budget(limited), Shapes(schema, True)
     for place in _places(_Place(schema, path, 1, is_root=True), shapes):
@@ -89,7 +94,7 @@ def rules(schema: Schema, path: str, faulty: Set[str] = frozenset(), limited: bo
 
 
 def _places(place: _Place, shapes: Shapes) -> Iterator[_Place]:
-    """What is below, then the schema itself."""
+    """Yield the places below, then the schema itself."""
     schema, path = place.schema, place.path
     place.ruled = place.ruled or bool(schema.get(RULES))
     if place.ruled and not place.lost:
@@ -136,7 +141,7 @@ def _checked(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]
         env = rule_environment(shape.type, bool(rule.get("optionalOldSelf")), shapes)
         if not text.strip():
             continue
-        if abandoned():  # clients that have no thread go before the next one
+        if abandoned():  # stop before the next rule if the client has disconnected
             return [*errs, field.forbidden(at, UNWANTED)]
         program, why = _compiled(text, env, shape.type)
         budget.patterns += program.patterns if program is not None else 0

@@ -1,4 +1,4 @@
-"""Where a custom resource keeps what its Scale shows: apiextensions-apiserver ``pkg/registry/customresource/validator.go`` and ``etcd.go``.
+"""The fields of a custom resource that its Scale shows: apiextensions-apiserver ``pkg/registry/customresource/validator.go``, ``etcd.go``.
 
 ``scale`` is the subresource of the definition: paths such as ``.spec.replicas``, without list indices.
 """
@@ -19,16 +19,16 @@ _TYPES: dict[type, str] = {
 
 
 class PathError(ValueError):
-    """What stands at a path is not what should."""
+    """The value at a path has the wrong type."""
 
 
 def steps(path: str) -> list[str]:
-    """``.spec.replicas`` as its names."""
+    """Split ``.spec.replicas`` into its names."""
     return path.removeprefix(".").split(".")
 
 
 def value_at(obj: Obj, path: str, wanted: type) -> Any:
-    """The value (an int or a str) at a path, None when it is absent. Raises PathError in the words of ``unstructured.Nested…``."""
+    """Return the value (an int or a str) at a path, None if absent. Raises PathError in the words of ``unstructured.Nested…``."""
     names = steps(path)
     value: Any = obj
     for i, name in enumerate(names):
@@ -45,13 +45,13 @@ def value_at(obj: Obj, path: str, wanted: type) -> Any:
 
 
 def _error(names: list[str], value: Any, wanted: str) -> PathError:
-    from kas.patch.strategicmerge import go_text  # hardly ever needed
+    from kas.patch.strategicmerge import go_text  # rarely needed
 
     return PathError(f".{'.'.join(names)} accessor error: {go_text(value)} is of the type {_TYPES[type(value)]}, expected {wanted}")
 
 
 def set_at(obj: Obj, path: str, value: Any) -> Obj:
-    """A copy of ``obj`` with ``value`` at a path, maps made on the way; the rest is shared. Raises PathError for what is no map there."""
+    """Return a copy of ``obj`` with ``value`` at a path, creating maps on the way; shares the rest. Raises PathError for a non-map."""
     names = steps(path)
     out = inner = dict(obj)
     for i, name in enumerate(names[:-1]):
@@ -64,7 +64,7 @@ def set_at(obj: Obj, path: str, value: Any) -> Obj:
 
 
 def errors(scale: Obj | None, obj: Obj, status: bool = False) -> list[FieldError]:
-    """What stands at the paths and cannot be shown in a Scale; with ``status`` only at those of the status."""
+    """Return errors for values at the paths that a Scale cannot show; with ``status`` only for the paths in the status."""
     if scale is None:
         return []
     errs: list[FieldError] = []

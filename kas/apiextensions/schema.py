@@ -1,8 +1,8 @@
-"""Walking and printing of JSONSchemaProps, and the rules of a CustomResourceDefinition's schema that hold at every level.
+"""Traversal and printing of JSONSchemaProps, and the rules that hold at every level of a CustomResourceDefinition's schema.
 
 Upstream: ``apiextensions-apiserver/pkg/apis/apiextensions/validation`` (ValidateCustomResourceDefinitionOpenAPISchema).
-A schema is the plain dict of its JSON; a present ``items`` may be a schema or a list, ``additionalProperties`` a schema
-or a boolean. The rules in CEL are compiled in rules.py.
+A schema is the plain dict of its JSON; ``items`` may be a schema or a list, ``additionalProperties`` a schema or a boolean. rules.py
+compiles the CEL rules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRESERVE, EMBEDDED, INT_OR_STRING = (
     "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string",
 )  # fmt: skip
 
-# Go field, JSON key, zero value: the internal struct in its order.
+# (Go field, JSON key, zero value) of the internal struct, in its order.
 FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("ID", "id", ""), ("Schema", "$schema", ""), ("Ref", "$ref", None), ("Description", "description", ""), ("Type", "type", ""),
     ("Nullable", "nullable", False), ("Format", "format", ""), ("Title", "title", ""), ("Default", "default", None),
@@ -57,7 +57,7 @@ _SCHEMA_MAPS = ("properties", "patternProperties", "definitions")
 
 
 def shown(schema: Schema | None) -> dict[str, Any] | None:
-    """The internal struct of a schema as it prints in an error."""
+    """Return the internal struct of a schema as it prints in an error."""
     if schema is None:
         return None
     return {name: _shown_value(key, schema[key]) if schema.get(key) is not None else zero for name, key, zero in FIELDS}
@@ -91,7 +91,7 @@ def _shown_dependency(value: Any) -> dict[str, Any]:
 
 
 def shown_rule(rule: dict[str, Any]) -> dict[str, Any]:
-    """The rule under the names Go has for its fields, for messages that print it."""
+    """Return the rule with Go's field names, for messages that print it."""
     return {
         "Rule": rule.get("rule") or "",
         "Message": rule.get("message") or "",
@@ -103,12 +103,12 @@ def shown_rule(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_zero(key: str, value: Any) -> bool:
-    """Whether Go sees the zero value of that field: what is behind a pointer is none as soon as it is there."""
+    """Whether Go sees the zero value of that field; a pointer that is present is never zero."""
     return value is None or (type(value) is type(zero := _ZEROS.get(key)) and value == zero)
 
 
 def sub_schemas(schema: Schema) -> Iterator[Schema]:
-    """Every schema directly inside, wherever one may stand."""
+    """Yield every schema directly inside, at any position."""
     items = schema.get("items")
     if isinstance(items, list):
         yield from items
@@ -127,7 +127,7 @@ def sub_schemas(schema: Schema) -> Iterator[Schema]:
 
 
 def walk(schema: Schema | None) -> Iterator[Schema]:
-    """``schema`` and every schema below it."""
+    """Yield ``schema`` and every schema below it."""
     if schema is not None:
         yield schema
         for inner in sub_schemas(schema):
@@ -136,7 +136,7 @@ def walk(schema: Schema | None) -> Iterator[Schema]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is asked of this part of the schema; an update asks no more than the stored schema fulfils."""
+    """The rules that apply to this part of the schema; an update applies only rules that the stored schema fulfils."""
 
     allow_defaults: bool = True
     no_defaults_reason: str = ""
@@ -147,7 +147,7 @@ class Rules:
 
 
 def root(schema: Schema, path: str, status_enabled: bool) -> list[FieldError]:
-    """What holds at the root only. With a status subresource the rest must not constrain the status from outside."""
+    """Check the rules of the root. With a status subresource the rest must not constrain the status from outside."""
     errs: list[FieldError] = []
     if status_enabled:
         for name, key, _ in FIELDS:
@@ -170,8 +170,10 @@ def root(schema: Schema, path: str, status_enabled: bool) -> list[FieldError]:
 
 
 def every_level(schema: Schema | None, path: str, rules: Rules, faulty: set[str], is_root: bool = False) -> list[FieldError]:
-    """The rules of OpenAPI v3 as CRDs may use it, for ``schema`` and all below. ``faulty`` gets the paths of the schemas that break one, or
-    hold one that does."""
+    """Check the rules of OpenAPI v3 for CRDs in ``schema`` and all schemas below.
+
+    Adds to ``faulty`` the paths of the schemas that break a rule, or contain one that does.
+    """
     if schema is None:
         return []
     errs = _standard(schema, path, rules)
@@ -184,7 +186,7 @@ def every_level(schema: Schema | None, path: str, rules: Rules, faulty: set[str]
             text = "additionalProperties and properties are mutual exclusive"
             errs.append(field.forbidden(f"{path}.additionalProperties", text))
         inner = rules
-        if rules.inside_meta:  # what would be pruned there depends on the value
+        if rules.inside_meta:  # inside metadata, pruning depends on the value
             inner = replace(rules, allow_defaults=False, no_defaults_reason="inside additionalProperties applying to object metadata")
         if isinstance(additional, dict):
             errs += every_level(additional, f"{path}.additionalProperties", inner, faulty)
@@ -238,8 +240,10 @@ def _standard(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
 
 
 def unstructurable(schema: Schema) -> str:
-    """What a schema has that no structural schema can hold, in the words of ``schema.NewStructural``, which refuses it; "" for nothing.
-    Of a schema that has it no more is said than this."""
+    """Return why no structural schema can be made of ``schema``, in the words of ``schema.NewStructural``; "" if one can.
+
+    This is then the only error reported for the schema.
+    """
     for key in ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"):
         value = schema.get(key)
         if value or (key == "additionalItems" and value is not None):
@@ -302,7 +306,7 @@ def _extensions(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
 
 
 def atomic_items(items: Schema, path: str) -> list[FieldError]:
-    """Items of a set are compared as a whole, so they cannot be merged."""
+    """Check that items of a set, which are compared as a whole, cannot be merged."""
     text = f"must be atomic as item of a list with {LIST_TYPE}=set"
     if items.get("type") == "array" and items.get(LIST_TYPE) not in (None, "atomic"):
         return [field.invalid(f"{path}.{LIST_TYPE}", items.get(LIST_TYPE), text)]
@@ -337,7 +341,7 @@ def _map_list(schema: Schema, items: Any, keys: list[str], path: str) -> list[Fi
 
 
 def map_keys(schema: Schema, path: str) -> list[FieldError]:
-    """Items of sets and maps are never null, and a map's keys are always there."""
+    """Check that items of sets and maps are never null, and that a map's keys are always present."""
     items, list_type = schema.get("items"), schema.get(LIST_TYPE)
     if not isinstance(items, dict) or list_type not in ("set", "map"):
         return []
@@ -360,7 +364,7 @@ def map_keys(schema: Schema, path: str) -> list[FieldError]:
 
 def _expressions(schema: Schema, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
-    has_paths: bool | None = None  # not known yet
+    has_paths: bool | None = None  # None: not known yet
     for i, rule in enumerate(schema.get(RULES) or ()):
         at = field.index(f"{path}.{RULES}", i)
         text, message, expression, target = (rule.get(k) or "" for k in ("rule", "message", "messageExpression", "fieldPath"))
@@ -392,12 +396,14 @@ def _has_newline(text: str) -> bool:
 
 
 class FieldPathError(ValueError):
-    """A path that leads to no field of its schema; the text says why."""
+    """The path does not lead to a field of its schema; the text is the reason."""
 
 
 class FieldPath(NamedTuple):
-    """Where a path leads. ``text`` is the path as errors print it, entries of maps in brackets; ``schema`` is None where the values
-    of a map have none."""
+    """The target of a path.
+
+    ``text`` is the path as errors print it, map entries in brackets; ``schema`` is None if the values of a map have no schema.
+    """
 
     text: str
     schema: Schema | None
@@ -416,8 +422,10 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def find_path(schema: Schema, text: str, brackets: bool = True) -> FieldPath:
-    """Follow ``.spec.a['b.c']`` through a schema (``ValidFieldPath``). ``brackets`` says whether names may stand in them.
-    Raises FieldPathError."""
+    """Follow a path such as ``.spec.a['b.c']`` through a schema (``ValidFieldPath``).
+
+    ``brackets``: whether names in brackets are allowed. Raises FieldPathError.
+    """
     tokens = iter(_TOKEN.findall(text))
 
     def more() -> str:

@@ -1,7 +1,7 @@
-"""Checks of structural schemas: whether a custom object certainly has no error of its schema, nor an item twice in a set or map.
+"""Compiled checks of structural schemas: whether a custom object certainly has no schema errors and no repeated item in a set or map.
 
-What they say is what ``schemavalues`` and ``listtypes`` say, which are asked of whatever does not pass, and word the errors. Refusals count
-only inside of ``not`` and ``oneOf``; there a check is exact or says that it does not know.
+A pass means that ``schemavalues`` and ``listtypes`` would find no error; an object that does not pass is given to them, and they word the
+errors. A refusal is relied on only inside ``not`` and ``oneOf``; there a check is exact or says that it does not know.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kas.meta.offload import TURN
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
 
-# A schema nested deeper is for the validator.
+# Deeper schemas are left to the validator.
 MAX_DEPTH = 64
 MAX_NUMBERS = 64
-_SCHEMA_UNITS = 20  # of a turn, for making the check of one
+_SCHEMA_UNITS = 20  # cost of making the check of one schema, in units of a turn on the event loop
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 _INTEGERS = {"int32": (-(1 << 31), (1 << 31) - 1)}
 _INT_BITS = {"int32": 32}
@@ -30,7 +30,7 @@ _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 _SCALARS = frozenset(("boolean", "integer", "number", "string"))
 _TYPE_ONLY = frozenset(("type", "nullable", "default"))
-_PLAIN: dict[tuple[str, bool], Check] = {}  # by type and nullable: eight at most
+_PLAIN: dict[tuple[str, bool], Check] = {}  # by type and nullable: at most eight
 _KINDS = ("text", "integer", "floating", "boolean", "array", "object")
 
 
@@ -50,14 +50,14 @@ def in_range(value: float, kind: str, form: str) -> bool:
 
 
 def schema_check(schema: Schema) -> Check:
-    """The check of objects of a structural schema, defaulted and pruned. Its parts are made when values first come to them."""
+    """Return the check for defaulted and pruned objects of a structural schema. Its parts are made when the first values reach them."""
     return _schema(schema, 0)
 
 
 def _schema(schema: Schema, depth: int, structural: bool = True, keys: tuple[str, ...] = (), scope: Scope | None = None) -> Check:
-    """``structural`` is what stands outside of allOf, anyOf, oneOf and not: only there lists are sets and maps.
+    """Make the check of a schema. ``structural``: outside of allOf, anyOf, oneOf and not; only there lists are sets and maps.
 
-    Objects claim the values of ``keys`` together in ``scope``; with a scope alone the value itself is claimed.
+    Objects jointly claim the values of ``keys`` in ``scope``; with a scope but no keys, the value itself is claimed.
     """
     TURN.spend(_SCHEMA_UNITS)
     if depth > MAX_DEPTH:
@@ -68,7 +68,7 @@ def _schema(schema: Schema, depth: int, structural: bool = True, keys: tuple[str
     junctors = [made(*(_schema(s, depth + 1, False) for s in schema[name])) for name, made in _JUNCTORS if schema.get(name)]
     if schema.get("not") is not None:
         junctors.append(checks.none_of(_schema(schema["not"], depth + 1, False)).exact())
-    # Nothing is asked of null but whether it may be there.
+    # Null is only checked for being allowed.
     parts += [checks.by_kind(**dict.fromkeys(_KINDS, junctor)).or_null() for junctor in junctors]
     out = _together(parts)
     if scope is None or keys:
@@ -90,7 +90,7 @@ def _together(parts: list[Check]) -> Check:
 
 
 def _below(schema: Schema, depth: int, structural: bool, **more: Any) -> Check:
-    """The check of what stands below a value; made at once only where it is small, and once for all that say no more than a type."""
+    """Return the check of a schema below another: made at once only if small, and shared by all schemas that only state a scalar type."""
     if not more and schema.keys() <= _TYPE_ONLY and schema.get("type") in _SCALARS:
         key = schema["type"], bool(schema.get("nullable"))
         if key not in _PLAIN:
@@ -118,7 +118,7 @@ def _of_type(schema: Schema, depth: int, structural: bool, keys: list[tuple[Scop
         made["object"] = _object(schema, depth, structural, keys)
     typed = bool(kind) or either
     if form and not typed:
-        # A format without a type says what type it is.
+        # A format without a type implies one.
         made = {
             "text": made["text"],
             "array": made["array"],
@@ -128,7 +128,7 @@ def _of_type(schema: Schema, depth: int, structural: bool, keys: list[tuple[Scop
         return checks.anything()
     if len(made) == 1:
         (out,) = made.values()
-        # A list where a text of a format should be is no error of its type.
+        # A list in place of a formatted string is not a type error.
         out = out if form else out.exact()
     else:
         out = checks.by_kind(**made)
@@ -137,13 +137,13 @@ def _of_type(schema: Schema, depth: int, structural: bool, keys: list[tuple[Scop
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:
-    """Whether a text certainly matches. Raises RegexError."""
+    """Return a function that tells whether a string certainly matches. Raises RegexError."""
     search = compiled(pattern).search
 
     def match(text: str) -> object:
         try:
             return search(text)
-        except RegexError:  # too long for it: the rules say so
+        except RegexError:  # too long for the matcher: left to the validator
             return None
 
     return match
@@ -164,7 +164,7 @@ def _text(schema: Schema, form: str) -> Check:
 
 
 def _whole_number(schema: Schema, kind: str, form: str) -> Check:
-    """Of ints. Bounds are compared as whole numbers; one that its type cannot hold is an error with every value."""
+    """Return the check of ints. Bounds are compared as whole numbers; a bound that does not fit its type is an error for every value."""
     low, high = _INTEGERS.get(form, _INT64) if kind == "integer" else _INT64
     least, most, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
     if not all(_fits(bound, kind, form) for bound in (least, most, step)):
@@ -173,7 +173,7 @@ def _whole_number(schema: Schema, kind: str, form: str) -> Check:
         low = max(low, int(least) + bool(schema.get("exclusiveMinimum")))
     if most is not None:
         high = min(high, int(most) - bool(schema.get("exclusiveMaximum")))
-    if low > high or (step is not None and int(step) <= 0):  # a step below 1 is 0 to an integer, of which nothing is a multiple
+    if low > high or (step is not None and int(step) <= 0):  # for integers a step below 1 is truncated to 0, of which nothing is a multiple
         return checks.unknown()
     out = checks.integer(low, high)
     if step is not None:
@@ -182,7 +182,7 @@ def _whole_number(schema: Schema, kind: str, form: str) -> Check:
 
 
 def _other_number(schema: Schema, kind: str, either: bool, form: str) -> Check:
-    """Of floats; one that is whole may be an integer, which is for the validator to say."""
+    """Return the check of floats; whether a whole one is an integer is left to the validator."""
     least, most = schema.get("minimum"), schema.get("maximum")
     unsure = schema.get("multipleOf") is not None or not all(_fits(bound, kind, form) for bound in (least, most))
     if kind == "integer" or either or unsure:

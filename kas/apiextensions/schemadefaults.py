@@ -1,4 +1,4 @@
-"""Defaults in a CustomResourceDefinition's schema: each must be pruned and valid for its place.
+"""Defaults in a CustomResourceDefinition's schema: each must be pruned and valid.
 
 Upstream: ``apiextensions-apiserver/pkg/apiserver/schema/defaulting`` (ValidateDefaults, PruneDefaults).
 """
@@ -18,31 +18,31 @@ from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
 
 _META = ("apiVersion", "kind", "metadata")
-# A default is validated by all of the schema below it, so defaults around defaults cost the product of their depth and their size, as they
-# do upstream. All of one schema may take so many steps.
+# A default is validated against the whole schema below it, so nested defaults cost the product of their depth and their size, as they do
+# upstream. This is the limit of steps for all defaults of one schema.
 MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A schema with a default. Inside the metadata of an object, ``steps`` leads there from that object (0: into a list)."""
+    """A schema with a default. Inside an object's metadata, ``steps`` is the path from that object (0: into a list)."""
 
     schema: Schema
     path: str
     steps: tuple[str | int, ...] = ()
 
     def field(self) -> Field:
-        """What the default is a value of."""
+        """Return the field whose value the default is."""
         (found,) = self.holder().fields
         return found
 
     def holder(self) -> TypeDesc:
-        """The type of an object whose field ``default`` holds it."""
+        """Return the type of an object that holds the default in a field named ``default``."""
         return schema_type("", {"properties": {"default": self.schema}})
 
 
 def _all_places(schema: Schema, path: str) -> Iterator[_Place]:
-    """Every default of a definition's schema, whatever the types around it; that of the whole object stands for an embedded one."""
+    """Yield every default of a definition's schema, regardless of the types around it; the root counts as an embedded object."""
     return _places({**schema, EMBEDDED: True}, path, ())
 
 
@@ -52,19 +52,22 @@ def _places(schema: Schema, path: str, steps: tuple[str | int, ...]) -> Iterator
     items = schema.get("items")
     if isinstance(items, dict):
         yield from _places(items, f"{path}.items", (*steps, 0) if steps else ())
-    for name, inner in (schema.get("properties") or {}).items():  # additionalProperties cannot have one
+    for name, inner in (schema.get("properties") or {}).items():  # additionalProperties cannot have a default
         below = _steps_to(name, inner, steps, bool(schema.get(EMBEDDED)))
         yield from _places(inner, field.key(f"{path}.properties", name), below)
 
 
 def unpruned(schema: Schema) -> bool:
-    """Whether some default in the schema holds what pruning would drop."""
+    """Whether a default in the schema contains something that pruning would drop."""
     return pruned(schema) is not schema
 
 
 def pruned(schema: Schema) -> Schema:
-    """The schema as it fills in: its defaults without fields that are unknown at their places, and with metadata of embedded objects in its
-    typed form; fields of that without their types, and defaults of which nothing is left, are gone. ``schema`` itself when nothing is."""
+    """Return the schema with its defaults pruned as they are applied; ``schema`` itself if nothing changes.
+
+    Fields of defaults without a schema are dropped, metadata of embedded objects gets its typed form without fields of the wrong type, and
+    defaults of which nothing is left are dropped.
+    """
     return _pruned(schema, (), is_root=True)
 
 
@@ -89,13 +92,13 @@ def _pruned(schema: Schema, steps: tuple[str | int, ...], is_root: bool = False)
 
 
 def _steps_to(name: str, schema: Schema, steps: tuple[str | int, ...], embedded: bool) -> tuple[str | int, ...]:
-    """Those of the schema of a property, under the ``steps`` of the schema that has it; ``embedded`` says whether that is of an object."""
+    """Return the steps to the schema of a property; ``steps`` are those to its parent, ``embedded`` whether the parent is an object's."""
     inside = bool(steps) or (embedded and name in _META)
     return (*steps, name) if inside and not schema.get(EMBEDDED) else ()
 
 
 def _left_of(place: _Place) -> Any:
-    """What pruning leaves of a default; None for nothing."""
+    """Return what pruning leaves of a default; None if nothing."""
     default = place.schema["default"]
     if not place.steps and _is_plain(place.schema, default):
         return default
@@ -114,7 +117,7 @@ def _left_of(place: _Place) -> Any:
 
 
 def _is_plain(schema: Schema, value: Any) -> bool:
-    """Whether pruning certainly leaves all of the value: it has neither embedded objects nor fields without a schema."""
+    """Whether pruning certainly keeps the whole value: it has neither embedded objects nor fields without a schema."""
     if isinstance(value, dict):
         properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
         below = [(properties.get(key, additional), inner) for key, inner in value.items()]
@@ -126,15 +129,17 @@ def _is_plain(schema: Schema, value: Any) -> bool:
 
 
 def _around(steps: tuple[str | int, ...], value: Any) -> Any:
-    """An object in which the value is where the steps lead to."""
+    """Return an object that has the value at the end of the steps."""
     for step in reversed(steps):
         value = [value] if step == 0 else {step: value}
     return value
 
 
 def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[FieldError]:
-    """What is wrong with the defaults of a structural schema that stands at ``path``. Metadata of objects in them gets its typed form, in
-    place: what nobody knows of it is neither told nor stored."""
+    """Return the errors in the defaults of a structural schema at ``path``.
+
+    Metadata of objects in defaults gets its typed form, in place: its unknown fields are neither reported nor stored.
+    """
     errs: list[FieldError] = []
     budget: int | None = None
     run = Run(path, MAX_STEPS)
@@ -159,7 +164,7 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
 
             found, budget = celrules.default_errors(typed, value, celrules.BUDGET if budget is None else budget, at)
         errs += found
-        if budget is not None and budget < 0:  # no default is looked at any more
+        if budget is not None and budget < 0:  # the budget is spent: skip the remaining defaults
             break
     return errs
 
@@ -169,7 +174,7 @@ def _is_deep(schema: Schema) -> bool:
 
 
 def _measure(schema: Schema, sizes: dict[int, int]) -> int:
-    """How many schemas there are from each place on down, by identity."""
+    """Record the number of schemas at and below each schema, by identity; return it for this one."""
     size = 1
     for below in schema.values():
         if isinstance(below, dict):
@@ -181,7 +186,7 @@ def _measure(schema: Schema, sizes: dict[int, int]) -> int:
 
 
 def _embedded(place: _Place, value: Any, path: str) -> list[FieldError]:
-    """Metadata of objects in the default."""
+    """Return the errors in metadata of objects in the default."""
     holder = place.holder()
     try:
         embeddedmeta.coerce(holder, {"default": value}, is_root=False)
@@ -195,7 +200,7 @@ def _moved(error: FieldError, path: str) -> FieldError:
 
 
 def _in_metadata(place: _Place, value: Any, path: str) -> list[FieldError]:
-    """A default inside metadata is tried in an object around it."""
+    """Validate a default inside metadata as part of an object around it."""
     obj = {"apiVersion": "validation/v1", "kind": "Validation", **_around(place.steps, value)}
     try:
         embeddedmeta.coerce(schema_type("", {}), obj)

@@ -1,7 +1,7 @@
-"""Values against a schema, with the messages of kube-openapi's validator.
+"""Validation of values against a schema, with the messages of kube-openapi's validator.
 
-Upstream: ``k8s.io/kube-openapi/pkg/validation/validate`` and what apiextensions-apiserver's ``pkg/apiserver/validation`` makes of its
-results: field errors, of which those of unchanged parts do not count on an update (ratcheting).
+Upstream: ``k8s.io/kube-openapi/pkg/validation/validate``, and apiextensions-apiserver's ``pkg/apiserver/validation``, which turns its
+results into field errors and on an update ignores those of unchanged parts (ratcheting).
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
 from kas.types.scheme import TypeDesc
 
-# The path of what stands nowhere, as Go prints it.
+# The path of the root, as Go prints it.
 NIL_PATH = "<nil>"
-# Where nothing was before, or it cannot be told what was.
+# In place of an old value: there was none, or it cannot be correlated.
 ABSENT: Any = object()
 _MAX_EXACT = float((1 << 53) - 1)
-# A value of 3 MB has 1.5 million parts. Steps take up to two microseconds.
+# Steps to validate one value. A value of 3 MB has 1.5 million parts; a step takes up to two microseconds.
 MAX_STEPS = 2_000_000
-LOOK_STEPS = 20_000  # after which it is asked whether anybody waits: hundredths of a second
-STEP_UNITS = 4  # microseconds of one, about
-# Errors that are looked for in a value, of which a thousand are told: a list has millions of items, and an item may lack thousands of
-# members.
+LOOK_STEPS = 20_000  # interval of checks whether a client still waits: hundredths of a second
+STEP_UNITS = 4  # microseconds of one step, roughly
+# Errors collected for a value, of which a thousand are reported: a list may have millions of items, and an item may lack thousands of
+# required members.
 MAX_ERRORS = 2_000
-# Steps after which compiled checks, which have to be made, are asked which parts of a value need not be looked through; and the processor
-# time they have for it.
+# After QUICK_FROM steps compiled checks, which first have to be made, are used to skip valid parts of a value, within QUICK_S seconds of
+# processor time.
 QUICK_FROM, QUICK_S = 5_000, 1.0
-# Of the whole object these are as the request's version has them, now and before: that they changed cannot be seen, and they always count.
+# At the root these have the request's version in both objects: a change is invisible, so their errors always count.
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
 
 class Result:
-    """What was found, ``MAX_ERRORS`` at most. ``matches`` counts what held: of alternatives that all fail, those of the one with most of it
-    are told."""
+    """The errors of a validation, ``MAX_ERRORS`` at most. ``matches`` counts what was valid: if all alternatives fail, the errors of the
+    one with the most matches are reported."""
 
     __slots__ = ("errors", "matches", "texts")
 
@@ -53,14 +53,14 @@ class Result:
         self.matches = matches
 
     def add(self, error: FieldError) -> None:
-        """Each error once."""
+        """Add an error once."""
         key = (error.field, error.detail or error.type)
         if key not in self.texts and len(self.errors) < MAX_ERRORS:
             self.texts.add(key)
             self.errors.append(error)
 
     def merge(self, other: Result) -> None:
-        """Count the matches and take over the errors of ``other``."""
+        """Add the matches and the errors of ``other``."""
         self.matches += other.matches
         if len(self.errors) < MAX_ERRORS:
             for error in other.errors:
@@ -68,13 +68,15 @@ class Result:
 
 
 class TooCostlyError(Exception):
-    """The value takes more steps to validate than it was given."""
+    """Validating the value takes more steps than allowed."""
 
 
 class Run:
-    """A value being validated: ``path`` is where it stands, ``left`` how many steps are left to it. Alternatives multiply what a schema
-    and a value cost, so neither their sizes nor their sum bounds it. ``missing`` is how many members were missed so far, ``tried`` in how
-    many alternatives one is."""
+    """The validation of one value at ``path``. ``left`` is the remaining number of steps.
+
+    Alternatives multiply the cost of a schema and a value, so it is bounded neither by their sizes nor by the sum of them. ``missing``
+    counts missing required members so far, ``tried`` is the nesting depth of alternatives.
+    """
 
     __slots__ = ("_look", "_quick", "_quick_from", "left", "missing", "path", "tried")
 
@@ -83,8 +85,11 @@ class Run:
         self._quick, self._quick_from = QUICK_S, left - QUICK_FROM
 
     def take(self, steps: int) -> None:
-        """Raises TooCostlyError when fewer are left or nobody waits for the outcome any more, BudgetSpentError when the loop's budget is
-        spent."""
+        """Use up some steps.
+
+        Raises TooCostlyError if fewer are left or if no client waits for the result any more, BudgetSpentError if the event loop's budget
+        is spent.
+        """
         self.left -= steps
         TURN.spend(STEP_UNITS * steps)
         if self.left < self._look:
@@ -93,11 +98,11 @@ class Run:
             self._look = max(0, self.left - LOOK_STEPS)
 
     def enough(self, out: Result) -> bool:
-        """Whether nothing that is found further on would be told. Of alternatives all is counted."""
+        """Whether no further error would be reported. Inside alternatives all are counted."""
         return not self.tried and len(out.errors) >= MAX_ERRORS
 
     def passes(self, check: Callable[[], Check], value: Any) -> bool:
-        """Whether it is long work, and a compiled check has nothing against the value, while there is time to ask."""
+        """Whether the validation is expensive and a compiled check accepts the value. False once the time for such checks is used up."""
         if self.left > self._quick_from or self._quick <= 0:
             return False
         began = time.thread_time()
@@ -107,14 +112,14 @@ class Run:
 
 
 def too_costly(run: Run) -> FieldError:
-    """What is told of a value that is not validated to its end."""
+    """Return the error for a value that was not validated completely."""
     return field.forbidden(run.path, "takes too many steps to be checked against its schema")
 
 
 class SchemaValidator:
-    """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed.
+    """A compiled schema; immutable and safe to share. Properties and items are compiled on first use.
 
-    ``as_written``: as defaults are tried, for which upstream neither gives int-or-string its two types nor drops formats that nobody knows.
+    ``as_written`` is for validating defaults: for them upstream neither adds the two types of int-or-string nor drops unknown formats.
     """
 
     __slots__ = (
@@ -143,7 +148,7 @@ class SchemaValidator:
         if self.pattern_text:
             try:
                 self.pattern = compiled(self.pattern_text)
-            except RegexError as e:  # of a definition that is being refused for it
+            except RegexError as e:  # only in a definition that is rejected for it
                 self.pattern_text += f", but pattern is invalid: {e}"
         self.limits = _Limits(schema) if any(get(k) is not None for k in ("maximum", "minimum", "multipleOf")) else None
         self.size = tuple(get(k) for k in ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"))
@@ -165,33 +170,37 @@ class SchemaValidator:
         return SchemaValidator(schema, self.as_written)
 
     def errors(self, value: Any, old: Any = ABSENT, path: str = NIL_PATH) -> list[FieldError]:
-        """What is wrong with ``value``; ``old`` is what it replaces. ``path`` is where the whole value stands."""
+        """Return the errors of ``value`` at ``path``; ``old`` is the value that it replaces."""
         return self.errors_within(Run(path, MAX_STEPS), value, old)
 
     def errors_within(self, run: Run, value: Any, old: Any = ABSENT) -> list[FieldError]:
-        """As ``errors``, with the steps that ``run`` has left: when they are spent, that is the one error."""
+        """As ``errors``, with the remaining steps of ``run``: if they are exceeded, that is the only error."""
         try:
             return self.check(value, "", old, run).errors
         except TooCostlyError:
             return [too_costly(run)]
 
     def check(self, value: Any, name: str, old: Any, base: Run) -> Result:
-        """``name`` is the place inside the whole value, as the messages show it. What is unchanged is not told."""
+        """Validate ``value`` at ``name``, its path relative to the root. Errors of unchanged values are dropped."""
         if self.junctors and not self.as_written and not base.tried and base.passes(self._compiled, value):
-            return Result(1)  # what held is counted of alternatives only
+            return Result(1)  # matches only count in alternatives
         out = self._check(value, name, old, base)
         return Result(out.matches) if out.errors and old is not ABSENT and self.unchanged(value, old) else out
 
     def _compiled(self) -> Check:
-        """The check that says of most values that they are good, however many alternatives they have: among thousands that are, one that is
-        not is worded."""
+        """Return the compiled check of this schema, which quickly accepts most valid values whatever the number of alternatives.
+
+        Among thousands of items only the invalid ones then need the slow validation that words the errors.
+        """
         if self._quick is None:
             self._quick = schema_check(self._schema)
         return self._quick
 
     def unchanged(self, value: Any, old: Any) -> bool:
-        """Whether a value is what it was, as far as the schema tells (upstream's ``CorrelatedObject.CachedDeepEqual``): items of lists of
-        type map may have changed places, and of members that the schema does not know nothing can be said."""
+        """Whether a value is unchanged as far as the schema can correlate it (upstream's ``CorrelatedObject.CachedDeepEqual``).
+
+        Items of lists of type map may be reordered; values with members that the schema does not describe cannot be compared.
+        """
         if value is None or old is None or type(value) is not type(old) or not isinstance(value, (dict, list)):
             return same(value, old)
         if len(value) != len(old):
@@ -307,7 +316,7 @@ class SchemaValidator:
         if most is not None and len(value) > most:
             out.add(field.too_many(_path(base, name), len(value), most))
         before = old if isinstance(old, dict) else {}
-        for key in self._told(value):
+        for key in self._checked_members(value):
             if base.enough(out):
                 break
             inner = self.below(key)
@@ -325,14 +334,14 @@ class SchemaValidator:
                 if base.missing > MAX_ERRORS:
                     break
 
-    def _told(self, value: dict[str, Any]) -> list[str]:
-        """The members that the schema may say something about, sorted. One of thousands of alternatives names few of thousands."""
+    def _checked_members(self, value: dict[str, Any]) -> list[str]:
+        """Return the members that the schema may restrict, sorted. One of thousands of alternatives names few of a value's thousands."""
         if self.additional is not False and not isinstance(self.additional, dict) and len(self.properties) < len(value):
             return sorted(key for key in self.properties if key in value)
         return sorted(value)
 
     def item(self) -> SchemaValidator:
-        """What items are validated by; there have to be ``items``."""
+        """Return the validator of items; the schema must have ``items``."""
         found = self._items
         if found is None:
             assert self.items is not None
@@ -340,7 +349,7 @@ class SchemaValidator:
         return found
 
     def below(self, key: str) -> SchemaValidator | None:
-        """What the member of this name is validated by, None where nothing is said about it."""
+        """Return the validator of the named member, None if the schema does not describe it."""
         found = self._properties.get(key)
         if found is None and key in self.properties:
             found = self._properties[key] = self._of(self.properties[key])
@@ -351,7 +360,7 @@ class SchemaValidator:
         return found
 
     def _junctors(self, value: Any, name: str, base: Run, out: Result) -> None:
-        """What alternatives say, to which it is all the same what was before: only the value as a whole may be unchanged."""
+        """Validate the alternatives. They ignore old values: only the value as a whole can be unchanged."""
         base.tried += 1
         try:
             self._try(value, name, base, out)
@@ -362,7 +371,7 @@ class SchemaValidator:
         shown = field.go_quote(name)
         if self.any_of:
             failed: list[Result] = []
-            for alternative in self.any_of:  # the first that holds is what is told, however many do
+            for alternative in self.any_of:  # the errors and matches of the first valid one count
                 found = alternative._check(value, name, ABSENT, base)
                 if not found.errors:
                     out.merge(found)
@@ -391,7 +400,7 @@ class SchemaValidator:
 
 
 class _Enum:
-    """The values that a schema allows. Asked for by every item of a list, so they are found by what they are equal to."""
+    """The allowed values of a schema. Every item of a list is looked up, so they are kept in a set."""
 
     __slots__ = ("_known", "_shown", "options")
 
@@ -401,7 +410,7 @@ class _Enum:
         self._shown = ""
 
     def has(self, value: Any) -> bool:
-        """Equal to an option, after Go's conversion to the option's type."""
+        """Whether the value equals an option, after Go's conversion to the option's type."""
         if self._known is None:
             self._known = frozenset(map(_option_key, self.options))
         if _is_number(value):
@@ -410,7 +419,7 @@ class _Enum:
         return _option_key(value) in self._known
 
     def error(self, value: Any, name: str, base: Run) -> FieldError:
-        """The value is none of them; all are told."""
+        """Return the error for a value that is not allowed, listing all options."""
         if not self._shown:
             shown = (option if isinstance(option, str) else field.write_json(option).decode() for option in self.options)
             self._shown = "supported values: " + ", ".join(map(field.go_quote, shown))
@@ -418,7 +427,7 @@ class _Enum:
 
 
 def _option_key(value: Any) -> tuple[str, Any]:
-    """Equal for JSON values that are the same (``same``), and for no others."""
+    """Return a key that is equal exactly for JSON values that are the same (``same``)."""
     if isinstance(value, (dict, list)):
         return "json", json.dumps(value, sort_keys=True)
     if isinstance(value, bool) or value is None:
@@ -427,7 +436,7 @@ def _option_key(value: Any) -> tuple[str, Any]:
 
 
 class _Limits:
-    """Bounds of numbers. A bound that does not fit the type of its schema is an error with every value."""
+    """The bounds of numbers. A bound that does not fit the type of its schema is an error for every value."""
 
     __slots__ = ("exclusive_maximum", "exclusive_minimum", "maximum", "minimum", "step")
 
@@ -457,7 +466,7 @@ class _Limits:
 
     @staticmethod
     def _bound(bound: float, value: float, which: str, kind: str, form: str, name: str, base: Run, out: Result) -> float:
-        """The bound as a value of this type is compared with it: integers know whole bounds only."""
+        """Return the bound in the form in which it is compared with this value: for integers, as a whole number."""
         if not in_range(float(bound), kind, form):
             out.add(_out_of_range(which, kind, form, name, base))
             return float(bound)
@@ -465,7 +474,7 @@ class _Limits:
 
 
 def validator(type: TypeDesc) -> SchemaValidator:
-    """The validator of the type's schema, made once for each type."""
+    """Return the validator of the type's schema, made once per type."""
     found: SchemaValidator | None = type.derived.get("validator")
     if found is None:
         found = type.derived["validator"] = SchemaValidator(type.schema)
@@ -473,7 +482,7 @@ def validator(type: TypeDesc) -> SchemaValidator:
 
 
 class Correlated:
-    """Which item of the old list an item of the new one stands for: only lists of type map tell."""
+    """Correlation of new list items with old ones, which only lists of type map allow."""
 
     __slots__ = ("found", "keys")
 
@@ -487,12 +496,12 @@ class Correlated:
                     self.found.setdefault(key, item)
 
     def _key(self, item: Any) -> str:
-        """"" of what has none: each part has to be there, and a scalar."""
+        """Return the key text of an item; "" if it has none, because a part is missing or is not a scalar."""
         parts = [item.get(key) for key in self.keys] if isinstance(item, dict) else [None]
         return "" if any(part is None or isinstance(part, (dict, list)) for part in parts) else json.dumps(parts)
 
     def of(self, item: Any, otherwise: Any = ABSENT) -> Any:
-        """The stored item with the same key; ``otherwise`` when there is none."""
+        """Return the old item with the same key, ``otherwise`` if there is none."""
         return self.found.get(self._key(item), otherwise) if self.found else otherwise
 
 
@@ -500,7 +509,7 @@ class Correlated:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Go's ``reflect.DeepEqual`` of JSON values: types matter."""
+    """Compare JSON values as Go's ``reflect.DeepEqual``: types matter."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -511,7 +520,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def is_integral(value: float) -> bool:
-    """swag's ``IsFloat64AJSONInteger``: whole, as far as a float can tell."""
+    """Whether a number is whole, as swag's ``IsFloat64AJSONInteger`` decides with float precision."""
     if not math.isfinite(value) or abs(value) > _MAX_EXACT:
         return False
     whole = float(int(value))
@@ -523,7 +532,7 @@ def is_integral(value: float) -> bool:
 
 
 def _kind_of(value: Any) -> tuple[str, str]:
-    """JSON type and format of a value."""
+    """Return JSON type and format of a value."""
     if isinstance(value, bool):
         return "boolean", ""
     if isinstance(value, int):
@@ -569,5 +578,5 @@ def _out_of_range(which: str, kind: str, form: str, name: str, base: Run) -> Fie
 
 
 def _whole(base: Run, text: str) -> FieldError:
-    """An error that names its place in its text only."""
+    """Return an error that names its path only in its text."""
     return FieldError(field.INVALID, base.path, "", text)

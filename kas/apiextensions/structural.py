@@ -1,7 +1,7 @@
 """Structural schemas: ``apiextensions-apiserver/pkg/apiserver/schema`` (ValidateStructural).
 
-A schema is structural when every field has its type stated once, outside of the logical junctors (allOf, anyOf, oneOf,
-not), which may only constrain values. Errors come sorted by their text, as upstream has them.
+A schema is structural if every field has its type stated once, outside of the logical junctors (allOf, anyOf, oneOf, not), which may only
+constrain values. Errors are sorted by their text, as upstream.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kas.meta import field
 from kas.meta.field import FieldError
 from kas.meta.regex import MOST_INSTRUCTIONS, RegexError, compiled
 
-MOST_PATTERNS = 200_000  # instructions
+MOST_PATTERNS = 200_000  # of regular expressions
 
 ROOT, ITEM, FIELD = "at the root", "for specified array items", "for specified object fields"
 _JUNCTORS = ("allOf", "anyOf", "oneOf")
@@ -36,8 +36,10 @@ _FORBIDDEN_NESTED: tuple[tuple[str, str], ...] = (
 
 
 def costly_patterns(schema: Schema, path: str) -> list[FieldError]:
-    """An error when the patterns of the schema together take too long to compile, which every worker does with them: a tenth of a second.
-    Ours; the largest of real definitions need a hundredth of it."""
+    """Return an error if the schema's patterns together take too long to compile, which every worker has to do: a tenth of a second.
+
+    This limit is ours; the largest real definitions need a hundredth of it.
+    """
     left, known = MOST_PATTERNS, set()
     for inner in walk(schema):
         pattern = inner.get("pattern")
@@ -45,7 +47,7 @@ def costly_patterns(schema: Schema, path: str) -> list[FieldError]:
             known.add(pattern)
             try:
                 left -= compiled(pattern).instructions
-            except RegexError:  # which may have been tried as long
+            except RegexError:  # the attempt may have taken as long
                 left -= MOST_INSTRUCTIONS // 10
             if left < 0:
                 return [field.forbidden(path, f"the patterns of a schema must compile to {MOST_PATTERNS} instructions at most together")]
@@ -53,7 +55,7 @@ def costly_patterns(schema: Schema, path: str) -> list[FieldError]:
 
 
 def structural(schema: Schema, path: str) -> list[FieldError]:
-    """What keeps the schema from being structural, sorted by text."""
+    """Return the reasons why the schema is not structural, sorted by text."""
     errs = _invariants(schema, ROOT, path) + _value_completeness(schema, schema, path, path)
     return sorted(errs, key=str)
 
@@ -104,7 +106,7 @@ def _invariants(schema: Schema | None, level: str, path: str) -> list[FieldError
 
 
 def _metadata(schema: Schema, is_resource: bool, level: str, path: str) -> list[FieldError]:
-    """Of metadata only the name may be constrained; its shape is implied."""
+    """Check metadata: only the name may be constrained; its shape is implied."""
     errs: list[FieldError] = []
     if is_resource and schema.get("type") != "object":
         errs.append(field.invalid(f"{path}.type", schema.get("type") or "", "must be object"))
@@ -127,12 +129,12 @@ def _extensions(schema: Schema, path: str) -> list[FieldError]:
 
 
 def _stated(schema: Schema) -> set[str]:
-    """The keys of what a structural schema keeps."""
+    """Return the keys that a structural schema keeps."""
     return {key for key, value in schema.items() if not is_zero(key, value) and (value or key not in (*_JUNCTORS, "enum"))}
 
 
 def _int_or_string_patterns(schema: Schema) -> tuple[bool, bool]:
-    """The two ways anyOf integer/string may repeat what x-kubernetes-int-or-string says; they are allowed without it, too."""
+    """Whether anyOf repeats x-kubernetes-int-or-string in each of the two allowed ways; both are also allowed without it."""
     first = (schema.get("allOf") or [{}])[0]
     return _is_int_or_string(schema.get("anyOf")), _is_int_or_string(first.get("anyOf"))
 
@@ -177,7 +179,7 @@ def _nested(schema: Schema, skip_any_of: bool, path: str) -> list[FieldError]:
     return errs
 
 
-# -- completeness: what a junctor speaks of is specified outside of it ---------------------------------------------------
+# -- completeness: what a junctor mentions must be specified outside of it ----------------------------------------------
 
 
 def _value_completeness(values: Schema, schema: Schema | None, path: str, value_path: str) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""What a type of custom resources has anywhere in it: walks over objects are left out for what it has not."""
+"""Features that occur anywhere in a type of custom resources: walks over objects are skipped for features that it lacks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from kas.meta.records import NamedTuple
 from kas.meta.regex import RegexError, compiled
 from kas.types.scheme import TypeDesc
 
-# A schema beyond one of these makes small objects long work: properties of one place, whose checks are made with the first value that
-# comes there; instructions of one pattern, and of all, which is what they take to compile; bytes of one default.
+# Above one of these limits even small objects are expensive: properties of one schema, whose checks are made when the first value arrives;
+# instructions of one pattern, and of all, which determine the time to compile; bytes of one default.
 MOST_PROPERTIES, MOST_OF_PATTERN, MOST_OF_PATTERNS, MOST_OF_DEFAULT = 500, 2_000, 10_000, 4_096
 
 
 class Traits(NamedTuple):
-    """``embedded``: objects with metadata of their own; ``keyed``: lists that are sets or maps."""
+    """``embedded``: objects with their own metadata; ``keyed``: lists that are sets or maps."""
 
     embedded: bool
     keyed: bool
 
 
 def of(type: TypeDesc) -> Traits:
-    """The type's, found out once."""
+    """Return the traits of the type, computed once."""
     found: Traits | None = type.derived.get("traits")
     if found is None:
         found = type.derived["traits"] = Traits(*_of_schema(type.schema, {}))
@@ -30,7 +30,7 @@ def of(type: TypeDesc) -> Traits:
 
 
 def _of_schema(schema: Schema, made: dict[int, tuple[bool, bool]]) -> tuple[bool, bool]:
-    """The traits of what stands below a schema; ``made`` are those of schemas by their identity, of which many stand in several places."""
+    """Return the traits of values of a schema; ``made`` caches them by the identity of schemas, many of which are shared."""
     found = made.get(id(schema))
     if found is None:
         embedded = keyed = False
@@ -56,7 +56,7 @@ def is_costly(schema: Schema) -> bool:
             try:
                 own = compiled(place["pattern"]).instructions
             except RegexError:
-                continue  # nothing is searched
+                continue  # invalid: never searched
             instructions += own
             if own > MOST_OF_PATTERN or instructions > MOST_OF_PATTERNS:
                 return True

@@ -4,7 +4,7 @@
     program.type                                                                      # bool
     value, cost = program.evaluate({"object": {...}})                                 # EvaluationError
 
-Expressions come from clients: text, depth, time (RE2) and work (the cost limit) are bounded.
+Expressions come from clients, so their text, depth, time (RE2) and work (the cost limit) are bounded.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ Quick = Callable[[dict[str, Any], int], tuple[Any, int] | None]
 
 
 def _no_way(variables: dict[str, Any], limit: int) -> None:
-    """The quick way of an expression that has none."""
+    """Stand-in for the quick steps of an expression that has none."""
 
 
 class Program:
-    """A compiled expression; immutable to who uses it, safe to share."""
+    """A compiled expression; effectively immutable and safe to share."""
 
     __slots__ = ("_quick", "_step", "patterns", "root", "type")
 
     def __init__(self, step: Step, type: Type, root: Node, patterns: int = 0) -> None:
-        """``patterns``: instructions of those that are written out."""
+        """``patterns``: the number of instructions of its constant patterns."""
         self._step, self.type, self.root, self.patterns = step, type, root, patterns
-        self._quick: Quick | None = None  # made when it first runs: most rules of a definition never do
+        self._quick: Quick | None = None  # made on the first run: most rules of a definition never run
 
     def _made(self) -> Quick:
         way = quick(self.root)
@@ -55,19 +55,21 @@ class Program:
         return made
 
     def estimate(self, sizes: Sizes) -> Span:
-        """The least and the most it may cost; ``sizes`` knows how large what its variables hold may be."""
+        """Return the least and the most the expression may cost; ``sizes`` returns the possible sizes of its variables' contents."""
         return roomy(lambda: estimate(self.root, sizes))
 
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
-        """The value, or the EvaluationError it came to, and the cost. Raises RecursionError where variables that are expressions
-        themselves stand on more of one another than there is room for."""
+        """Return (value or EvaluationError, cost).
+
+        Raises RecursionError if variables that are expressions themselves depend on each other too deeply.
+        """
         try:
             return self.run_within(variables, limit)
         except RecursionError:
             return roomy(lambda: self._walked(variables, limit))
 
     def run_within(self, variables: dict[str, Any], limit: int) -> tuple[Any, int]:
-        """``run`` in the middle of another one's, which finds more room for both: each that did would begin all below it again."""
+        """As ``run``, inside another run. Only the outermost run starts over with more stack depth: nested ones would multiply the work."""
         found = (self._quick or self._made())(variables, limit)
         return found if found is not None else self._walked(variables, limit)
 
@@ -79,7 +81,7 @@ class Program:
             return e.bare(), frame.cost
 
     def run_in_turn(self, variables: dict[str, Any]) -> tuple[Any, int]:
-        """As ``run``. Raises BudgetSpentError where a turn of the loop is bounded and does not do."""
+        """As ``run``. Raises BudgetSpentError if the turn of the event loop is bounded and what is left of it does not suffice."""
         left = TURN.left
         if left is None:
             return self.run(variables)
@@ -90,7 +92,7 @@ class Program:
         return value, cost
 
     def evaluate(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
-        """(value, cost). Raises EvaluationError."""
+        """Return (value, cost). Raises EvaluationError."""
         value, cost = self.run(variables, limit)
         if isinstance(value, EvaluationError):
             raise value.again()
@@ -98,7 +100,7 @@ class Program:
 
 
 def compile(text: str, env: Environment) -> Program:
-    """Raises CompileError for what does not parse or check, ProgramError where a constant has no value."""
+    """Compile an expression. Raises CompileError if it does not parse or check, ProgramError if a constant part has no value."""
     return roomy(lambda: _compile(text, env))
 
 

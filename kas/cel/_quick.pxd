@@ -1,14 +1,14 @@
-# The design of the unit: what most expressions do on ordinary values, without a Python call.
+# Design of this unit: evaluate the common operations on ordinary values without Python calls.
 #
 #     checked tree (syntax.py)  ──quick.py──▶  Step, a tree built once  ──▶  Step.evaluate(variables, limit)
 #
-# The interpreter (interpreter.py) says what an expression comes to and costs; a Step is the same for values whose case is plain: what is
-# there, of exactly the types that an operator is mostly asked for, within the limit. For anything else it answers LEAVE, and the whole
-# expression is interpreted from its beginning: so errors and their words, optional values, dyn and what upstream does at the edges stand in
-# one place. That may be done because nothing here has an effect: quick.py takes functions of the libraries and no others.
+# The interpreter (interpreter.py) defines the value and the cost of an expression. A Step yields the same in the plain cases: values that
+# are present, of exactly the types an operator usually gets, within the cost limit. In any other case it returns LEAVE, and the interpreter
+# evaluates the whole expression from the start. So errors and their words, optional values, dyn and upstream's edge cases are implemented
+# in one place. Starting over is safe because nothing here has side effects: quick.py only takes functions of the libraries.
 #
-# Costs are summed as the interpreter sums them. They are compared with the limit at the end, and, where there is work behind a step
-# that its expression's length does not bound (functions, loops), at each of them.
+# Costs are summed as in the interpreter. They are compared with the limit at the end and also at each step whose work is not bounded by the
+# length of its expression (functions, loops).
 
 from libc.stdint cimport int64_t
 
@@ -30,10 +30,10 @@ cdef enum Op:
 cdef struct Tally:
     int64_t cost
     int64_t limit
-    int64_t looks  # from this cost on others may go before it
+    int64_t looks  # the cost at which to let other threads run next
 
 
-# ``run`` is the value of an expression, ``place`` that of the beginning of a longer path, which costs nothing by itself.
+# ``run`` yields the value of an expression, ``place`` that of the start of a longer path, which costs nothing by itself.
 cdef class Step:
     cdef object run(self, dict variables, Tally* tally)
     cdef object place(self, dict variables, Tally* tally)
@@ -43,7 +43,7 @@ cdef class Fixed(Step):
     cdef readonly object value
 
 
-# A variable or what a step gives, and the keys that lead on from there: each a text, a number or a Step.
+# A variable or the result of a step, and the keys of a path from there: each a string, a number or a Step.
 cdef class Path(Step):
     cdef str variable
     cdef Step start
@@ -57,7 +57,7 @@ cdef class Has(Step):
 
 cdef class Compared(Step):
     cdef int op
-    cdef bint texts  # whether the checker knew that both are texts, which cost by their length
+    cdef bint texts  # whether the checker knows that both are strings, whose comparison costs by length
     cdef Step left, right
     cdef object equal(self, object a, object b, Tally* tally)
 

@@ -1,4 +1,4 @@
-"""What Python sees of quick steps; what they are is said in ``_quick.pxd``."""
+"""Python interface of the quick steps; ``_quick.pxd`` describes them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Expressions on plain values: steps that answer as the interpreter does, or leave the expression to it. See ``_quick.pxd``, their design.
+"""Expressions on plain values: steps that yield what the interpreter would, or leave the expression to it. ``_quick.pxd`` has the design.
 
 Bounds checks are off in the whole unit: lists and tuples are indexed below the size read in the same step.
 """
@@ -32,12 +32,12 @@ cdef dict OPS = {
     "_<_": LESS, "_<=_": AT_MOST, "_>_": MORE, "_>=_": AT_LEAST, "_==_": SAME, "_!=_": OTHER,
     "_+_": PLUS, "_-_": MINUS, "_*_": TIMES, "_/_": OVER, "_%_": REST,
 }
-cdef int LOOKS_EVERY = 25_000  # units: a millisecond, in which nobody else has the interpreter
-cdef int FREE = 100  # characters of a text for which a result costs one unit (interpreter.FREE)
+cdef int LOOKS_EVERY = 25_000  # cost units, about a millisecond, during which no other thread can run
+cdef int FREE = 100  # characters of a string whose comparison costs one unit (interpreter.FREE)
 
 
 cdef inline int64_t traversal(Py_ssize_t n):
-    """What walking ``n`` characters costs, in floating point as upstream has it: 30 of them are 4 units."""
+    """Return the cost of traversing ``n`` characters, in floating point as upstream: 30 of them cost 4 units."""
     return <int64_t> ceil(n * 0.1)
 
 
@@ -47,7 +47,7 @@ cdef inline bint is_object(object value):
 
 cdef class Step:
     def evaluate(self, variables, int64_t limit):
-        """(value, cost), or None: it is for the interpreter."""
+        """Return (value, cost), or None to leave the expression to the interpreter."""
         cdef Tally tally
         cdef object found
         if not PyDict_CheckExact(variables):
@@ -78,11 +78,11 @@ cdef class Path(Step):
         self.variable, self.start, self.keys = variable, start, keys
 
     def then(self, key):
-        """The path with one key more."""
+        """Return the path extended by one key."""
         return Path(self.variable, self.start, (*self.keys, key))
 
     cdef object run(self, dict variables, Tally* tally):
-        if not isinstance(self.start, Chosen):  # a choice of places is no name, and costs what leads on from it
+        if not isinstance(self.start, Chosen):  # a choice between places is not a name and costs its selections
             tally.cost += 1
         return self.place(variables, tally)
 
@@ -201,7 +201,7 @@ cdef class Computed(Step):
             beyond_x = taken(x, y, &out)
         elif self.op == TIMES:
             beyond_x = multiplied(x, y, &out)
-        elif y == 0 or y == -1:  # an error, or, of the least number, too large
+        elif y == 0 or y == -1:  # an error or, for the least number, an overflow
             return LEAVE
         elif self.op == OVER:
             out = x // y  # C's division: cdivision is on

@@ -1,4 +1,4 @@
-"""What expressions about admission may name: webhooks' match conditions and admission policies.
+"""The variables of admission expressions: webhooks' match conditions and admission policies.
 
 Upstream: apiserver ``pkg/admission/plugin/cel/compile.go``.
 """
@@ -40,20 +40,20 @@ STRUCTS: dict[str, Mapping[str, Type]] = {
         "status": struct("kubernetes.NamespaceStatus"),
     },
 }  # fmt: skip
-# The object that a policy's own variables are fields of.
+# The type whose fields are a policy's own variables.
 VARIABLES = "kubernetes.variables"
 
 
-# What mutations make: an object to be applied, or operations of a JSON patch.
+# The results of mutations: an operation of a JSON patch, or an apply configuration.
 PATCH, OBJECT = struct("JSONPatch"), struct("Object")
 OPERATION: dict[str, Type] = {"op": STRING, "path": STRING, "from": STRING, "value": DYN}
-# Any other field of an operation is known, too, only that it has no type.
+# Operations accept any other field, too, but such fields have no type.
 PATCH_STRUCTS: dict[str, Mapping[str, Type]] = {"JSONPatch": Fields(OPERATION, UNSPECIFIED)}
 
 
 @cache
 def environment(params: bool, authorizer: bool = True, patches: bool = False) -> Environment:
-    """``params``: whether the policy has a paramKind; ``patches``: whether the expression makes a patch."""
+    """Return the environment. ``params``: the policy has a paramKind; ``patches``: the expression makes a patch."""
     variables = {
         "object": DYN, "oldObject": DYN, "namespaceObject": struct("kubernetes.Namespace"),
         "request": struct("kubernetes.AdmissionRequest"),
@@ -68,16 +68,16 @@ def environment(params: bool, authorizer: bool = True, patches: bool = False) ->
 
 
 def with_variables(env: Environment, types: dict[str, Type]) -> Environment:
-    """The environment in which a policy's own variables are known. ``types`` are as ``seen`` gives them, and may grow afterwards."""
+    """Return the environment extended by a policy's own variables. ``types`` are as ``seen`` returns them, and may grow afterwards."""
     return env.extended({"variables": struct(VARIABLES)}, {VARIABLES: types})
 
 
-# What variables keep of their types (apiserver ``pkg/admission/plugin/cel/composition.go``, convertCelTypeToDeclType).
+# The types that variables keep (apiserver ``pkg/admission/plugin/cel/composition.go``, convertCelTypeToDeclType).
 _KEPT = frozenset(("bool", "bytes", "double", "duration", "int", "null_type", "string", "timestamp", "uint"))
 
 
 def seen(t: Type) -> Type:
-    """The type of a variable to those that name it: objects, optional values and what libraries make are anything."""
+    """Return the type of a variable as other expressions see it: objects, optional values and library types become dyn."""
     if t.kind in ("list", "map") and t.params:
         return Type(t.kind, t.name, tuple(map(seen, t.params)))
     return t if t.kind in _KEPT and not isinstance(t, Nullable) else DYN

@@ -1,4 +1,4 @@
-"""What expressions about the question to an authorizer may name: match conditions of webhooks that authorize.
+"""The variables of match conditions of authorization webhooks.
 
 Upstream: apiserver ``pkg/authorization/cel/compile.go``.
 """

@@ -1,4 +1,4 @@
-"""The environment every expression starts from: the libraries that Kubernetes 1.36 enables for new expressions."""
+"""The base environment of every expression: the libraries that Kubernetes 1.36 enables for new expressions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _functions() -> dict[str, Function]:
 
 
 def _types() -> dict[str, Variable]:
-    """The names that denote types; of those of libraries two have one."""
+    """Return the names that denote types; of the libraries' types two have one."""
     out = {name: Variable(name, standard.type_declared(name), TypeValue(t)) for name, t in standard.TYPES.items()}
     return out | {t.name: Variable(t.name, type_of(t), TypeValue(t)) for t in (objects.IP_TYPE, objects.CIDR_TYPE)}
 

@@ -1,4 +1,4 @@
-"""Gives every node its type, names and calls their meaning (cel-go ``checker/checker.go``)."""
+"""The type checker: sets the type of every node and resolves names and calls (cel-go ``checker/checker.go``)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from kas.cel.environment import Environment, Function, Variable
 
 
-MOST_PROBLEMS = 10_000  # with those of shared nodes, which double with each
+MOST_PROBLEMS = 10_000  # including repetitions for shared nodes, which can double at each level
 
 
 def check(env: Environment, text: str, root: Node) -> Type:
-    """The type of the whole; the tree is annotated. Raises CompileError."""
+    """Check a tree and annotate its nodes; return the type of the root. Raises CompileError."""
     c = _Checker(env)
     c.visit(root)
     if c.problems:
@@ -53,7 +53,7 @@ class _Checker:
         self.env, self.problems, self.bound = env, list[Problem](), Bindings()
         self.scopes: list[dict[str, Variable]] = []
         self.seen: list[Node] = []
-        self.faults: dict[int, list[Problem]] = {}  # by the shared node in which they are
+        self.faults: dict[int, list[Problem]] = {}  # by the id of the shared node that contains them
         self.count = 0
 
     def report(self, at: int, message: str) -> None:
@@ -72,18 +72,18 @@ class _Checker:
         return self.declared(plain)
 
     def declared(self, name: str) -> Variable | None:
-        """What the environment, or any, calls so."""
+        """Return the variable of that name in the environment, or one that every environment has."""
         return self.env.variables.get(name) or messages.VARIABLES.get(name)
 
     def accepts(self, wanted: Type, given: Type) -> bool:
-        """Whether a type may stand where another is wanted; what that says of variables holds from now on."""
+        """Whether ``given`` is assignable to ``wanted``; if so, the resulting bindings of type variables are kept."""
         return assignable(self.bound, wanted, given)
 
     def shown(self, t: Type) -> Type:
         return substitute(self.bound, t, False)
 
     def said(self, t: Type) -> str:
-        """A type as errors show it, with what its variables are bound to."""
+        """Return a type as errors show it, with its bound type variables replaced."""
         return said(self.shown(t))
 
     def require(self, node: Node, wanted: Type) -> None:
@@ -101,7 +101,7 @@ class _Checker:
         return node.type
 
     def _again(self, node: Node) -> Type:
-        """What was found in the other place; what is wrong is said of both."""
+        """Return the type found at the first visit of a shared node, and report its errors again."""
         faults = self.faults.get(id(node), [])
         if len(self.problems) + len(faults) <= MOST_PROBLEMS:
             self.problems.extend(faults)
@@ -143,13 +143,13 @@ class _Checker:
         return BOOL if node.test else out
 
     def _local(self, name: str) -> bool:
-        """Whether a dotted name begins with a variable of a macro, which then is what it means."""
+        """Whether a dotted name begins with a macro's variable, which then takes precedence."""
         first = name.split(".", 1)[0]
         return any(first in scope for scope in self.scopes)
 
     def _field(self, at: int, operand: Type, field: str) -> Type:
         t = self.shown(operand)
-        if t.kind == "opaque" and t.name == "optional_type":  # one around it is looked through, no more
+        if t.kind == "opaque" and t.name == "optional_type":  # only one level of optional is unwrapped
             return optional_of(self._plain_field(at, self.shown(t.params[0]), field))
         return self._plain_field(at, t, field)
 
@@ -159,7 +159,7 @@ class _Checker:
         if t.kind == "map":
             return t.params[1]
         if t.kind == "param":
-            # What it stands for is not known yet: from here on anything.
+            # The type is not known yet: treat it as dyn from here on.
             self.accepts(DYN, t)
             return DYN
         if t.kind == "struct":
@@ -254,11 +254,11 @@ class _Checker:
     def _join(self, before: Type | None, t: Type) -> Type:
         if before is None:
             return t
-        # Mixed elements make a container of anything; literals.py refuses it where nothing asks for that.
+        # Mixed elements make the container dyn; literals.py rejects it where that is not wanted.
         return most_general(before, t) if self.accepts(before, t) else DYN
 
     def _given(self, node: Node, t: Type) -> Type:
-        """The type of what an optional value of the type ``t``, which is written with ``?``, holds."""
+        """Return the element type of an optional value of type ``t``, used with ``?``."""
         shown = self.shown(t)
         if self._is_optional(shown):
             return shown.params[0]
@@ -315,7 +315,7 @@ class _Checker:
         return out
 
     def _not_a_message(self, at: int, t: Type) -> None:
-        """What is wrong with fields after a name that is no message's: that of a value, or of a type without fields."""
+        """Report fields after the name of a non-message: of a value, or of a type without fields."""
         if t.kind != "type" or not t.params:
             self.report(at, f"'{t.name}' is not a type")
         else:

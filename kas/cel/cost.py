@@ -1,5 +1,5 @@
-"""The most and the least that a checked expression may cost, before it runs: cel-go ``checker/cost.go`` with Kubernetes' estimates
-(apiserver ``pkg/cel/library/cost.go``). The counterpart of what ``interpreter.py`` counts.
+"""Cost estimation before a checked expression runs: cel-go ``checker/cost.go`` with Kubernetes' estimates (apiserver
+``pkg/cel/library/cost.go``). It bounds the costs that ``interpreter.py`` counts.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ MAX = (1 << 64) - 1
 
 
 class Span(NamedTuple):
-    """From ``low`` to ``high``; both stop at 2**64 - 1. Sizes are elements, code points or bytes."""
+    """A range from ``low`` to ``high``; both saturate at 2**64 - 1. Sizes are in elements, code points or bytes."""
 
     low: int
     high: int
 
     def plus(self, other: Span) -> Span:
-        """Both costs, one after the other."""
+        """Return the cost of both."""
         return Span(min(self.low + other.low, MAX), min(self.high + other.high, MAX))
 
     def times(self, other: Span) -> Span:
-        """As often as ``other`` says."""
+        """Return the cost of repeating this ``other`` times."""
         return Span(min(self.low * other.low, MAX), min(self.high * other.high, MAX))
 
     def by(self, factor: float) -> Span:
-        """Scaled by a factor, rounded up."""
+        """Return the range scaled by a factor, rounded up."""
         return Span(_by(self.low, factor), _by(self.high, factor))
 
     def union(self, other: Span) -> Span:
-        """Either of the two."""
+        """Return the range that covers both."""
         return Span(min(self.low, other.low), max(self.high, other.high))
 
 
@@ -48,18 +48,18 @@ def _by(n: int, factor: float) -> int:
 
 
 def fixed(n: int) -> Span:
-    """A cost that is known."""
+    """Return the range of a known cost."""
     return Span(n, n)
 
 
 NOTHING, ONE, UNKNOWN = fixed(0), fixed(1), Span(0, MAX)
 Path = tuple[str, ...]
-# (path from a variable, through field names and @items, @keys, @values; type) -> the size, None where nothing bounds it.
+# (path from a variable, through field names and @items, @keys, @values; type) -> the size, None if unbounded.
 Sizes = Callable[[Path, Type], Span | None]
 
 
 class _Entries(NamedTuple):
-    """Sizes of what a list or map holds."""
+    """Sizes of the elements of a list or map."""
 
     kind: str
     key: Span
@@ -76,7 +76,7 @@ class _Local(NamedTuple):
 
 
 class _Operand(NamedTuple):
-    """What estimates know of a target or argument."""
+    """What is known about a target or argument."""
 
     node: Node
     path: Path
@@ -85,7 +85,7 @@ class _Operand(NamedTuple):
 
 
 def estimate(root: Node, sizes: Sizes) -> Span:
-    """The least and the most that the checked expression may cost, with the sizes known of its variables."""
+    """Return the least and the most the checked expression may cost, given the known sizes of its variables."""
     return _Coster(sizes).cost(root)
 
 
@@ -97,7 +97,7 @@ def _is_scalar(t: Type) -> bool:
 
 
 def _written(node: Node) -> Span | None:
-    """The size of what is written out."""
+    """Return the size of a literal."""
     if isinstance(node, Const):
         return fixed(len(node.value)) if isinstance(node.value, (str, bytes)) else ONE
     if isinstance(node, ListOf):
@@ -260,7 +260,7 @@ class _Coster:
         return total
 
     def bound(self, node: Fold) -> Span:
-        """``cel.bind`` and what is made of it: a name for a value, used once computed."""
+        """Return the cost of ``cel.bind`` and macros based on it: a name for a value that is computed once."""
         total = self.cost(node.range).plus(self.cost(node.init))
         self.push(node.accumulator, _Local(self.path(node.init), self.size(node.init), self.entries_of(node.init)))
         total = total.plus(self.cost(node.result))
@@ -308,7 +308,7 @@ class _Coster:
     def function(
         self, node: Call, overload: str, target: _Operand | None, args: list[_Operand], costs: list[Span]
     ) -> tuple[Span, Span | None]:
-        """The cost of a call by one overload, its arguments included, and the size of its result."""
+        """Return the cost of a call by one overload, including its arguments, and the size of its result."""
         total = NOTHING
         for c in costs:
             total = total.plus(c)
@@ -441,7 +441,7 @@ def _opaque_equality(t: Type, size: Span | None) -> Estimate | None:
 
 
 def _element(target: _Operand) -> tuple[Path, Type] | None:
-    """Path and type of what a list holds."""
+    """Return path and type of a list's elements."""
     if not target.type.params:
         return None
     return ((*target.path, "@items") if target.path else ()), target.type.params[0]
@@ -458,7 +458,7 @@ def _walk(target: _Operand, size: Callable[[_Operand], Span], sizes: Sizes) -> S
 
 
 def _replaced(text: Span, old: Span, new: Span) -> Span:
-    """How long a text may be after replacing: the most and the least often that one fits into it."""
+    """Return the possible length of a text after replacing, from the least and the largest number of matches."""
     kept_high = kept_low = 0
     if old.low == 0:
         count_high, kept_high = min(text.high + 1, MAX), text.high
@@ -486,7 +486,7 @@ def _joined(target: _Operand, args: list[_Operand], size: Callable[[_Operand], S
 
 
 def _constant(x: _Operand, otherwise: int) -> int:
-    """The number that is written out, of those below 0 none."""
+    """Return the value of a constant number, at least 0."""
     value: Any = x.node.value if isinstance(x.node, Const) else None
     return max(value, 0) if type(value) is int else otherwise
 
@@ -494,13 +494,13 @@ def _constant(x: _Operand, otherwise: int) -> int:
 def _of_lists(
     function: str, overload: str, target: _Operand | None, args: list[_Operand], size: Callable[[_Operand], Span]
 ) -> Estimate | None:
-    """cel-go's ``ext/lists.go`` and ``ext/sets.go``: each allocates its result."""
+    """Return the estimates of cel-go's ``ext/lists.go`` and ``ext/sets.go``: each call allocates its result."""
 
     def allocated(n: Span, factor: float) -> Estimate:
         return n.by(factor).plus(ONE).plus(fixed(LIST_COST)), n
 
     if overload == "list_slice" and target is not None:
-        # Of unsigned numbers, as upstream: where the list is shorter than its first item's place, that is nearly 2**64.
+        # In unsigned arithmetic, as upstream: if the end is before the start, the result is nearly 2**64.
         return allocated(fixed((_constant(args[1], size(target).high) - _constant(args[0], 0)) & MAX), 1)
     if overload in ("list_flatten", "list_flatten_int") and target is not None:
         return allocated(size(target), float(_constant(args[0], MAX)) if args else 1)

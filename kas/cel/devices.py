@@ -1,4 +1,4 @@
-"""Selectors of devices (dynamic-resource-allocation ``cel/compile.go``)."""
+"""Device selectors (dynamic-resource-allocation ``cel/compile.go``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DOMAIN, _ID = Declared(STRING, _MAX_DOMAIN), Declared(STRING, _MAX_ID)
 
 
 def _layered(value: Declared) -> Declared:
-    """Domain, then name, then value."""
+    """Return the shape of a map from domain to name to value."""
     inner = Declared(map_of(STRING, value.type), _MAX_ENTRIES, item=value, key=_ID)
     return Declared(map_of(STRING, inner.type), _MAX_ENTRIES, item=inner, key=_DOMAIN)
 
@@ -34,5 +34,5 @@ _BELOW = sizes_below(Declared(struct(DEVICE), 0, _FIELDS), _ATTRIBUTE)
 
 
 def sizes(path: Path, type: Type) -> Span | None:
-    """What bounds the sizes of what a device has."""
+    """Return the sizes of a device's contents."""
     return _BELOW(path, type) if path[0] == "device" else None

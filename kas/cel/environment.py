@@ -1,4 +1,4 @@
-"""What an expression may name: variables, functions with their overloads, object types."""
+"""The environment of an expression: its variables, functions with their overloads, and object types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kas.meta.records import NamedTuple
 
 
 class Variable(NamedTuple):
-    """A declared name; ``constant`` is what it always is (types are named so), else None."""
+    """A declared name; ``constant`` is its fixed value (names of types have one), else None."""
 
     name: str
     type: Type
@@ -18,7 +18,7 @@ class Variable(NamedTuple):
 
 
 class Overload:
-    """One signature of a function; ``member`` ones are called on their first argument."""
+    """One signature of a function; a ``member`` overload is called on its first argument."""
 
     __slots__ = ("args", "generic", "id", "member", "result")
 
@@ -27,16 +27,21 @@ class Overload:
         self.generic = any(True for t in (*args, result) for _ in variables_of(t))
 
 
-# (overload or "" when several are meant, arguments, result) -> cost.
+# (overload, "" if several are possible; arguments; result) -> cost.
 Cost = Callable[[str, list[Any], Any], int]
 Ahead = Callable[[list[Any], int], int]
 
 
 class Function:
-    """``run(*arguments)`` looks at the values themselves, as what is dyn to the checker may be anything. It raises EvaluationError.
-    ``ahead(arguments, room)`` is what it takes at least, in units of cost, where that may be more than there is time or memory for; it is
-    looked for no further than ``room``. Asked before it runs, as costs are counted afterwards. ``settled``: what runs instead where the
-    checker has settled on the overload of that id."""
+    """A function with its overloads.
+
+    ``run(*arguments)`` checks the types of its arguments itself, as dyn values may be anything. It raises EvaluationError.
+
+    ``ahead(arguments, room)`` returns a lower bound of the call's work in units of cost, for functions whose work may exceed the available
+    time or memory. It is called before the function, as costs are counted afterwards, and stops counting once ``room`` is exceeded.
+
+    ``settled`` maps the id of an overload to a function that runs instead if the checker has resolved the call to that overload.
+    """
 
     __slots__ = ("ahead", "cost", "name", "overloads", "run", "settled")
 
@@ -49,7 +54,7 @@ class Function:
 
 
 class Fields(Mapping[str, Type]):
-    """The fields of an object, which takes any name: those that are not listed are ``others``."""
+    """The fields of an object that accepts any name: unlisted fields have type ``others``."""
 
     def __init__(self, listed: Mapping[str, Type], others: Type) -> None:
         self._listed, self._others = listed, others
@@ -68,10 +73,12 @@ ANY_FIELD = Fields({}, DYN)
 
 
 class Environment:
-    """Immutable; ``extended`` gives one that knows more. ``open``: a type name that, and whose parts ("Object.spec"), have any fields.
-    ``bindings``: whether there is ``cel.bind``. ``text_keys``: maps that variables hold have texts for keys and look for nothing
-    else. Functions and object types are looked up in what was given, which is not copied: a schema
-    has as many rules as types."""
+    """The names that an expression may use. Immutable; ``extended`` returns a larger one.
+
+    ``open``: a type name that may have any fields, as may its parts ("Object.spec"). ``bindings``: whether ``cel.bind`` is available.
+    ``text_keys``: maps in variables have only string keys, so other keys need not be looked up. Functions and object types are looked up in
+    the given mappings, which are not copied: a schema has as many rules as types.
+    """
 
     __slots__ = ("bindings", "functions", "open", "structs", "text_keys", "variables")
 
@@ -86,8 +93,7 @@ class Environment:
         self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None, open: str = "",
         bindings: bool = False, functions: Mapping[str, Function] | None = None, text_keys: bool = False,
     ) -> Environment:  # fmt: skip
-        """This environment with more variables, object types and functions; ``open`` names a type whose fields are not known. This one
-        stays as it is."""
+        """Return this environment extended by variables, object types and functions; ``open`` is a type whose fields are unknown."""
         own = {name: Variable(name, t) for name, t in variables.items()}
         known = {**self.structs, **structs} if self.structs and structs else structs or self.structs
         all_ = {**self.functions, **functions} if functions else self.functions
@@ -96,7 +102,7 @@ class Environment:
         )
 
     def fields_of(self, name: str) -> Mapping[str, Type] | None:
-        """The fields of an object type, None when there is no such type."""
+        """Return the fields of an object type, None if there is no such type."""
         if self.open and (name == self.open or name.startswith(f"{self.open}.")):
             return ANY_FIELD
         return self.structs.get(name)

@@ -1,4 +1,4 @@
-"""CEL expressions in objects: whether they compile, and to what (apiserver ``pkg/admission/plugin/cel``)."""
+"""Validation of CEL expressions in objects: whether they compile, and their type (apiserver ``pkg/admission/plugin/cel``)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kas.meta.compilebudget import CompileBudget
 from kas.meta.field import FieldError
 from kas.observe.caches import Cache
 
-# Controllers write the same expressions again and again. What is kept of one is its type and the instructions of its patterns, or
-# whether the text is to blame and why it does not compile.
+# Results are cached because controllers write the same expressions repeatedly: the type and the number of pattern instructions, or whether
+# the text is to blame and why it does not compile.
 Found = tuple[Type, int] | tuple[bool, str]
 _types: Cache[tuple[str, Environment], Found] = Cache(
     "cel_types", "the types of expressions in objects", 4 << 20, 4096
@@ -42,7 +42,7 @@ def _compile(text: str, env: Environment) -> Found:
 def compile_expression(
     text: str, env: Environment, path: str, *wanted: Type, allowance: CompileBudget | None = None
 ) -> tuple[Type | None, list[FieldError]]:
-    """The type of the expression (None: it does not compile) and what is wrong with it. ``wanted``: what it may be; nothing: anything."""
+    """Return the type of the expression (None: it does not compile) and its errors. ``wanted``: the allowed types; none: any."""
     if allowance is not None and (errs := allowance.spent(path)):
         return None, errs
     found, more = _compiled(text, env)
@@ -57,13 +57,13 @@ def compile_expression(
 
 
 def unfit(found: Type, wanted: Sequence[Type]) -> str:
-    """What is said of an expression whose type is none of those ``wanted``."""
+    """Return the error text for an expression whose type is none of ``wanted``."""
     said = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
     return f"must evaluate to {said} but got {found}"
 
 
 def device_selector(text: str, path: str, allowance: CompileBudget) -> list[FieldError]:
-    """A selector of devices, which must be sure to end within its cost limit."""
+    """Validate a device selector, which must be certain to stay within its cost limit."""
     from kas.cel import devices
 
     if errs := allowance.spent(path):
@@ -83,12 +83,12 @@ def device_selector(text: str, path: str, allowance: CompileBudget) -> list[Fiel
 
 
 def condition(text: str, path: str, params: bool, allowance: CompileBudget) -> list[FieldError]:
-    """A match condition; ``params``: whether it may name ``params``."""
+    """Validate a match condition; ``params``: whether it may use ``params``."""
     return compile_expression(text, environment(params), path, BOOL, allowance=allowance)[1]
 
 
 class PolicyExpressions:
-    """The expressions of one admission policy, in which ``variables`` grows with each that is declared."""
+    """The expressions of one admission policy; each declared variable extends ``variables``."""
 
     def __init__(self, params: bool, allowance: CompileBudget) -> None:
         self._params, self._types, self._allowance = params, dict[str, Type](), allowance
@@ -97,24 +97,24 @@ class PolicyExpressions:
         return with_variables(environment(params, authorizer, patches), self._types)
 
     def variable(self, name: str, text: str, path: str) -> list[FieldError]:
-        """Compiles ``variables[].expression``; later expressions know its type."""
+        """Compile ``variables[].expression``; later expressions see its type."""
         found, errs = compile_expression(text, self._environment(self._params), path, allowance=self._allowance)
         self._types[name] = seen(found) if found is not None else DYN
         return errs
 
     def validation(self, text: str, path: str) -> list[FieldError]:
-        """Compiles ``validations[].expression``, which must be a bool."""
+        """Compile ``validations[].expression``, which must be a bool."""
         return compile_expression(text, self._environment(self._params), path, BOOL, allowance=self._allowance)[1]
 
     def message(self, text: str, path: str) -> list[FieldError]:
-        """Compiles a ``messageExpression``, which must be a string and may not ask the authorizer."""
+        """Compile a ``messageExpression``, which must be a string and may not use the authorizer."""
         return compile_expression(text, self._environment(self._params, authorizer=False), path, STRING, allowance=self._allowance)[1]
 
     def annotation(self, text: str, path: str) -> list[FieldError]:
-        """Compiles an audit annotation's ``valueExpression``: a string or null."""
+        """Compile an audit annotation's ``valueExpression``: a string or null."""
         return compile_expression(text, self._environment(self._params), path, STRING, NULL, allowance=self._allowance)[1]
 
     def mutation(self, text: str, path: str, json_patch: bool) -> list[FieldError]:
-        """Compiles a mutation: a list of JSON patches, or the object of an apply configuration."""
+        """Compile a mutation: a list of JSON patch operations, or the object of an apply configuration."""
         env = self._environment(self._params, patches=True)
         return compile_expression(text, env, path, list_of(PATCH) if json_patch else OBJECT, allowance=self._allowance)[1]

@@ -1,7 +1,7 @@
-"""Runs a checked expression: the tree becomes functions of a frame, which count what they cost as they go.
+"""The interpreter: plans a checked expression as nested functions of a frame, which count their cost as they run.
 
-Costs are those of cel-go's ``interpreter/runtimecost.go`` as Kubernetes configures it: names and selections cost 1 each, new lists 10,
-maps 30 and messages 40, constants nothing, calls what their function says.
+Costs are those of cel-go's ``interpreter/runtimecost.go`` as Kubernetes configures it: names and selections cost 1 each, new lists 10, maps
+30 and messages 40, constants nothing; the cost of a call is defined by its function.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
 # Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
 MAX_INDEX = 2**63 - 1
 PER_CALL_LIMIT = 1_000_000
-# Elements of a sum of lists; instructions of a pattern; characters of a text for which upstream counts one unit whatever its length.
+# Limit of list elements in a sum; of pattern instructions; of characters for which upstream counts one unit whatever their number.
 FREE = 100
 
-LOOKS_EVERY = 5_000  # units, some milliseconds: then others may go before it, if it runs beside the loop
+LOOKS_EVERY = 5_000  # cost units, some milliseconds: interval at which a thread lets others run
 
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 
@@ -38,7 +38,7 @@ class ProgramError(Exception):
 
 
 class Frame:
-    """One evaluation: the values of variables, and what it has cost."""
+    """One evaluation: the values of its variables, its limit and its cost so far."""
 
     __slots__ = ("_looks", "cost", "limit", "variables")
 
@@ -47,7 +47,7 @@ class Frame:
         self._looks = min(limit, LOOKS_EVERY)
 
     def spend(self, n: int) -> None:
-        """Counts ``n`` units of cost. Raises CostLimitError beyond the budget, and where nobody waits any more."""
+        """Count ``n`` units of cost. Raises CostLimitError above the limit, or if no client waits for the result any more."""
         self.cost += n
         if self.cost > self._looks:
             self._look()
@@ -58,7 +58,7 @@ class Frame:
         self._looks = min(self.limit, self.cost + LOOKS_EVERY)
 
     def reserve(self, n: int) -> None:
-        """Raises CostLimitError when ``n`` units are more than there are; they are counted later."""
+        """Raise CostLimitError if ``n`` units exceed what is left; they are counted later."""
         if self.cost + n > self.limit:
             self.spend(n)
 
@@ -67,7 +67,7 @@ Step = Callable[[Frame], Any]
 
 
 class Constant:
-    """A step that is always the same, and costs nothing."""
+    """A step with a fixed value that costs nothing."""
 
     __slots__ = ("value",)
 
@@ -79,8 +79,10 @@ class Constant:
 
 
 class Attribute:
-    """A place: a variable, a value or a choice of two places, and a path from there. Each step of the path is (key or what gives it,
-    whether it is computed, whether it may be missing)."""
+    """A variable, a value or a choice of two attributes, and a path from there.
+
+    Each element of the path is (key or the step that computes it, whether it is computed, whether it is optional).
+    """
 
     __slots__ = ("choice", "operand", "path", "text_keys", "variable")
 
@@ -97,7 +99,7 @@ class Attribute:
                 frame.spend(1)
 
     def resolve(self, frame: Frame) -> Any:
-        """The value the whole chain of selections names, in this frame."""
+        """Return the value that the whole chain of selections denotes in this frame."""
         if self.choice is not None:
             condition, yes, no = self.choice
             chosen = condition(frame)
@@ -116,7 +118,7 @@ class Attribute:
         return self.follow(frame, value) if self.path else value
 
     def follow(self, frame: Frame, value: Any) -> Any:
-        """The value the chain's steps lead to from ``value``; optional steps end in ``optional.none()`` where a member is missing."""
+        """Apply the chain's path to ``value``; optional elements end in ``optional.none()`` where a member is missing."""
         maybe = False
         for key, computed, optional in self.path:
             if isinstance(value, Optional):
@@ -145,7 +147,7 @@ class Attribute:
         return Optional(value) if maybe and not isinstance(value, Optional) else value
 
 
-_KEYS = frozenset((str, int, Uint, float, bool))  # what may be between brackets
+_KEYS = frozenset((str, int, Uint, float, bool))  # the allowed types of keys in brackets
 
 
 def _no_key(key: Any, read: bool = False) -> str:
@@ -153,7 +155,7 @@ def _no_key(key: Any, read: bool = False) -> str:
 
 
 def lookup(value: Any, key: Any) -> tuple[bool, Any]:
-    """Whether there is something at ``key``, and what. Raises EvaluationError for what cannot be read."""
+    """Return whether there is a value at ``key``, and the value. Raises EvaluationError if it cannot be read."""
     if isinstance(value, dict):
         if isinstance(key, (list, dict)):
             return False, None
@@ -188,7 +190,7 @@ def _index(key: Any) -> int:
 
 
 def _shown(number: float) -> str:
-    """Go's ``%v`` of a number."""
+    """Format a number as Go's ``%v``."""
     if not isinstance(number, float):
         return str(int(number))
     if math.isfinite(number):
@@ -197,7 +199,7 @@ def _shown(number: float) -> str:
 
 
 def qualify(value: Any, key: Any, text_keys: bool = False) -> Any:
-    """The member, index or field ``key`` of a value. Raises EvaluationError in cel-go's words when there is none."""
+    """Return the member, item or field ``key`` of a value. Raises EvaluationError in cel-go's words if there is none."""
     found, out = lookup(value, key)
     if found:
         return out
@@ -211,7 +213,7 @@ def qualify(value: Any, key: Any, text_keys: bool = False) -> Any:
 
 
 def plan(node: Node, functions: Mapping[str, Function], text_keys: bool = False) -> Step:
-    """The tree as a function; ``text_keys`` as environments have it. Raises ProgramError."""
+    """Return the tree as a function; ``text_keys`` as in Environment. Raises ProgramError."""
     return _Planner(functions, text_keys).plan(node)
 
 
@@ -250,7 +252,7 @@ class _Planner:
     # --- places
 
     def place(self, node: Node) -> Attribute:
-        """What the node is as the beginning of a path; a fresh one, to be added to."""
+        """Return the node as the start of a path: a new Attribute, which may be extended."""
         step = self.plan(node)
         if not isinstance(step, Attribute) or node.shared:
             return Attribute(operand=step)
@@ -267,7 +269,7 @@ class _Planner:
 
         def has(frame: Frame) -> bool:
             value = at.resolve(frame)
-            frame.spend(1)  # for the test alone: where the way to it ends, there is none
+            frame.spend(1)  # for the test itself; not counted if the path ends before it
             if isinstance(value, Optional):
                 value = value.value if value.present else None
             return lookup(value, field)[0] if isinstance(value, (dict, list)) else False
@@ -316,7 +318,7 @@ class _Planner:
             function = _compiling(function)
         overload = node.overloads[0].id if len(node.overloads) == 1 else ""
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and not steps[1].value:
-            return Constant(False)  # whatever is looked for is not even evaluated
+            return Constant(False)  # the searched value is not even evaluated
         if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
             return _membership(steps[0], steps[1].value)
         if name == "@in" and self.text_keys and not _is_written(args[1]):
@@ -426,9 +428,9 @@ class _Planner:
 
 
 def hashable(key: Any) -> Any:
-    """What may be a map's key, as the map has it.
+    """Return a map key in the form in which maps store it.
 
-    Raises EvaluationError for lists and maps, which are no keys in CEL; what is dyn may be one of them.
+    Raises EvaluationError for lists and maps, which CEL does not allow as keys; a dyn value may be one.
     """
     if isinstance(key, (list, dict)):
         raise EvaluationError(f"unsupported key type: {_go_type(key)}")
@@ -439,7 +441,7 @@ _ABSENT = object()
 
 
 def _entry(key: Any, value: Any) -> Any:
-    """What an entry written ``?key: value`` holds, or _ABSENT."""
+    """Return the value of an entry written ``?key: value``, or _ABSENT."""
     if not isinstance(value, Optional):
         raise EvaluationError(f"cannot initialize optional entry '{key}' from non-optional value")
     return value.value if value.present else _ABSENT
@@ -452,7 +454,7 @@ def _go_type(v: Any) -> str:
 
 
 class _Failed:
-    """An error as the value of an accumulator: only one if it is still there at the end."""
+    """An error as the value of an accumulator: it is only raised if it is still there at the end."""
 
     __slots__ = ("error",)
 
@@ -460,7 +462,7 @@ class _Failed:
         self.error = error
 
 
-_NONE = frozenset((_Failed, Unreadable))  # what stands for values that expressions cannot have
+_NONE = frozenset((_Failed, Unreadable))  # stand-ins for values that expressions cannot have
 
 
 def _value(step: Step, frame: Frame) -> Any:
@@ -473,7 +475,7 @@ def _value(step: Step, frame: Frame) -> Any:
 
 
 def _logic(left: Step, right: Step, deciding: bool) -> Step:
-    """``||`` when ``deciding`` is true, else ``&&``: a side that decides makes up for an error of the other."""
+    """Return ``||`` if ``deciding`` is true, else ``&&``: a deciding operand overrides an error in the other."""
 
     def run(frame: Frame) -> bool:
         failed: EvaluationError | None = None
@@ -492,7 +494,7 @@ def _logic(left: Step, right: Step, deciding: bool) -> Step:
         except CostLimitError:
             raise
         except EvaluationError:
-            if failed is None:  # else the first one is told
+            if failed is None:  # else the first error is reported
                 raise
         if b is deciding:
             return deciding
@@ -533,14 +535,14 @@ def _fallback(first: Step, second: Step, unwrap: bool) -> Step:
 
 
 def _is_written(node: Node) -> bool:
-    """Whether it is a map that is written out."""
+    """Whether the node is a map literal."""
     while isinstance(node, Call) and node.function == "dyn" and node.args:
         node = node.args[0]
     return isinstance(node, MapOf)
 
 
 def text_in(function: Function) -> Function:
-    """``in`` where maps have texts for keys."""
+    """Return ``in`` for maps that only have string keys."""
     run = function.run
 
     def found(a: Any, b: Any) -> bool:
@@ -558,7 +560,7 @@ def _plain(values: list[Any]) -> bool:
 
 
 def _membership(step: Step, values: list[Any]) -> Step:
-    """Upstream counts nothing for it, and looks the value up; a list may have as many as an expression has room for."""
+    """Return ``in`` for a constant list: as upstream a hash lookup without cost, as the list may be as long as an expression allows."""
     doubles = {v for v in values if isinstance(v, float)}
     exact = {as_key(v) for v in values if not isinstance(v, float)}
     rounded = {float(v) for v in values if is_number(v)}
@@ -588,7 +590,7 @@ def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
             except CostLimitError:
                 raise
             except EvaluationError as e:
-                # Of one or two arguments each is evaluated, whatever became of the other.
+                # With one or two arguments, all are evaluated even if one fails.
                 if not patient:
                     raise
                 failed = failed or e.bare()
@@ -617,7 +619,7 @@ def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
 
 
 def insert(into: dict[Any, Any], *more: Any) -> dict[Any, Any]:
-    """A macro's map with some more entries, which nobody else has: not copied for each."""
+    """Add entries to a macro's map in place: no one else has a reference to it, so it is not copied each time."""
     added = more[0] if len(more) == 1 else {hashable(more[0]): more[1]}
     for k in added:
         if k in into:
@@ -627,7 +629,7 @@ def insert(into: dict[Any, Any], *more: Any) -> dict[Any, Any]:
 
 
 def _compiling(function: Function) -> Function:
-    """With a pattern that is put together as the expression runs: making ready what is large takes more than upstream counts."""
+    """Wrap a function whose pattern is computed at run time: compiling a large pattern takes more than upstream's cost covers."""
     def cost(called: str, values: list[Any], result: Any) -> int:
         found = 1 if function.cost is None else function.cost(called, values, result)
         try:
@@ -640,7 +642,7 @@ def _compiling(function: Function) -> Function:
 
 
 def _grown(function: Function, steps: list[Step]) -> Step:
-    """A macro's list with one more, which nobody else has: not copied for each."""
+    """Return the step that appends to a macro's list in place: no one else has a reference to it, so it is not copied each time."""
     add, (accumulated, more) = function.run, steps
 
     def call(frame: Frame) -> Any:
@@ -656,8 +658,11 @@ def _grown(function: Function, steps: list[Step]) -> Step:
 
 
 def _sum(function: Function, overload: str, steps: list[Step]) -> Step:
-    """Upstream's sums of lists refer to what they are of; those here are copies, and thirty of them, each of the one before with itself,
-    would have all memory: what they are longer costs."""
+    """Return the sum of lists, charging for long results.
+
+    Upstream's sums refer to their parts; ours are copies. Thirty sums, each of the previous one with itself, would exhaust the memory, so
+    the length beyond FREE costs.
+    """
     def cost(called: str, values: list[Any], result: Any) -> int:
         found = 1 if function.cost is None else function.cost(called, values, result)
         return found + max(0, len(result) - FREE) if type(result) is list else found

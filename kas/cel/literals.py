@@ -1,4 +1,4 @@
-"""Literals that can be checked before anything runs (cel-go ``cel/validator.go``)."""
+"""Validation of literals before evaluation (cel-go ``cel/validator.go``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from kas.cel.syntax import SEARCHES, Call, Const, Fold, ListOf, MapOf, Node, Sel
 from kas.cel.types import Type, said
 from kas.meta.regex import MOST_INSTRUCTIONS, RegexError, compiled
 
-MOST_PATTERNS = 2 * MOST_INSTRUCTIONS  # of one expression: some 0.1 s
+MOST_PATTERNS = 2 * MOST_INSTRUCTIONS  # in one expression: some 0.1 s
 
 
 def check_literals(text: str, root: Node) -> int:
-    """Raises CompileError for durations, timestamps, patterns and formats written out that are none, and for lists and maps of mixed
-    types (``format`` may take those). Gives the instructions of all patterns: what takes more than ``MOST_PATTERNS`` is too much."""
+    """Check the constant durations, timestamps, patterns and formats of an expression, and that lists and maps are not of mixed types.
+
+    Arguments of ``format`` may be of mixed types. Returns the number of instructions of all patterns. Raises CompileError, also if that
+    number exceeds ``MOST_PATTERNS``.
+    """
     problems, patterns = list[Problem](), 0
     for node in walk(root):
         if isinstance(node, Call):
@@ -40,7 +43,7 @@ def _instructions(pattern: Node) -> int:
     try:
         return compiled(pattern.value).instructions
     except RegexError:
-        return 0  # the planner tells
+        return 0  # the planner reports it
 
 
 def _mixed(node: Node, problems: list[Problem], seen: set[int]) -> None:
@@ -48,7 +51,7 @@ def _mixed(node: Node, problems: list[Problem], seen: set[int]) -> None:
         return
     if isinstance(node, ListOf):
         items = [(x, _inner(x.type) if i in node.optional else x.type) for i, x in enumerate(node.items)]
-        problems += _unlike(items)[:1]  # of a list no more is said
+        problems += _unlike(items)[:1]  # only the first problem of a list is reported
     elif isinstance(node, MapOf) and not node.name:
         pairs = [(k, v, _inner(v.type) if optional else v.type) for k, v, optional in node.entries]
         problems += _unlike([(k, k.type) for k, _, _ in pairs]) + _unlike([(v, t) for _, v, t in pairs])
@@ -61,7 +64,7 @@ def _inner(t: Type) -> Type:
 
 
 def _unlike(items: list[tuple[Node, Type]]) -> list[Problem]:
-    """Those that are not of the type of the first."""
+    """Return a problem for each item whose type differs from the first item's."""
     return [Problem(node.at, f"expected type '{said(items[0][1])}' but found '{said(t)}'") for node, t in items[1:] if t != items[0][1]]
 
 
@@ -73,12 +76,12 @@ def _problem(node: Call) -> Problem | None:
     if node.function == "timestamp" and len(node.args) == 1:
         return _literal(node.args[0], "timestamp", to_timestamp)
     if node.function == "matches":
-        return _literal(node.args[0], "matches", compiled)  # the first, also of two, where it is the text
+        return _literal(node.args[0], "matches", compiled)  # the pattern: the first argument, also of two
     return None
 
 
 def _format(node: Call, text: Node, args: Node) -> Problem | None:
-    """A format written out with its arguments: each must fit its clause."""
+    """Check a constant format with its arguments: each must fit its clause."""
     if not isinstance(text, Const) or not isinstance(text.value, str) or not isinstance(args, ListOf):
         return None
     items = args.items
@@ -102,7 +105,7 @@ def _format(node: Call, text: Node, args: Node) -> Problem | None:
 
 
 def _unfit(node: Node, letter: str) -> Node | None:
-    """The argument, or what is in it, that the clause does not take."""
+    """Return the argument, or the part of it, that the clause does not accept."""
     if node.type.kind != "dyn" and node.type.kind not in CLAUSES[letter][0]:
         return node
     if letter == "s" and isinstance(node, (ListOf, MapOf)):
@@ -121,7 +124,7 @@ def _literal(arg: Node, function: str, parse: Callable[[Any], object]) -> Proble
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """The node and all below it, each once, before what is below it."""
+    """Yield the node and all nodes below it, each once, parents first."""
     seen = set[int]()
     left = [root]
     while left:
@@ -132,7 +135,7 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def _first(node: Node, seen: set[int]) -> bool:
-    """Whether nobody has come to the node yet: those that are ``shared`` are met twice."""
+    """Whether this is the first visit of a node; ``shared`` nodes are met twice."""
     if not node.shared:
         return True
     known = id(node) in seen
@@ -141,7 +144,7 @@ def _first(node: Node, seen: set[int]) -> bool:
 
 
 def below(node: Node) -> list[Node]:
-    """The nodes an expression is made of, one level down."""
+    """Return the direct child nodes."""
     if isinstance(node, Select):
         return [node.operand]
     if isinstance(node, Call):

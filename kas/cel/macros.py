@@ -1,4 +1,4 @@
-"""Macros: calls that the parser rewrites (cel-go ``parser/macro.go``, ``cel/library.go`` and ``ext/comprehensions.go``)."""
+"""Macros: calls that the parser expands (cel-go ``parser/macro.go``, ``cel/library.go`` and ``ext/comprehensions.go``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ACCUMULATOR = "@result"
 
 
 class MacroError(Exception):
-    """A macro was called with arguments it cannot have; ``problem`` says where and why."""
+    """A macro was called with invalid arguments; ``problem`` is the position and the reason."""
 
     def __init__(self, at: int, message: str) -> None:
         self.problem = Problem(at, message)
@@ -23,13 +23,13 @@ Macro = Callable[[int, Node | None, list[Node]], Node]
 def _name(node: Node, message: str = "argument must be a simple name") -> str:
     if not isinstance(node, Ident):
         raise MacroError(node.at, message)
-    if node.name in (ACCUMULATOR, "__result__"):  # as it was called once
+    if node.name in (ACCUMULATOR, "__result__"):  # its current and its former name
         raise MacroError(node.at, "iteration variable overwrites accumulator variable")
     return node.name
 
 
 def _names(nodes: list[Node]) -> list[str]:
-    """Of the variables of a macro, one or two."""
+    """Return the names of a macro's variables, one or two."""
     names = [_name(n) for n in nodes]
     if len(names) == 2 and names[0] == names[1]:
         raise MacroError(nodes[1].at, f"duplicate variable name: {names[1]}")
@@ -102,7 +102,7 @@ def filter_(at: int, target: Node | None, args: list[Node]) -> Node:
 
 
 def transform_list(at: int, target: Node | None, args: list[Node]) -> Node:
-    """``transformList(i, v, f)`` and with a condition, of two-variable comprehensions."""
+    """``transformList(i, v, f)``, optionally with a condition: a two-variable comprehension."""
     assert target is not None
     return _listing(at, target, _names(args[:2]), args[2] if len(args) == 4 else None, args[-1])
 
@@ -147,12 +147,12 @@ def sort_by(at: int, target: Node | None, args: list[Node]) -> Node:
 
 
 def bind(at: int, target: Node | None, args: list[Node]) -> Node:
-    """``cel.bind(name, value, expression)``, where an environment has it."""
+    """``cel.bind(name, value, expression)``, in environments that have it."""
     name = _name(args[0], "cel.bind() variable names must be simple identifiers")
     return Fold(at, ListOf(at, []), "#unused", name, args[1], Const(at, False), Ident(at, name), args[2])
 
 
-# (name, number of arguments, called on something) -> what it becomes.
+# (name, number of arguments, has a receiver) -> expansion.
 MACROS: dict[tuple[str, int, bool], Macro] = {
     ("has", 1, False): has,
     ("all", 2, True): _quantifier("all"),

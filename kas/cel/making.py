@@ -1,4 +1,4 @@
-"""What the nodes of a tree are made of: calls, where they are of macros what these become, and what is written out."""
+"""Construction of tree nodes: calls, macro expansion, and literals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEX = {"x": 2, "X": 2, "u": 4, "U": 8}
 
 
 class Maker:
-    """Makes nodes; what is wrong with them is kept. ``bindings``: whether there is ``cel.bind``."""
+    """Makes nodes and collects their problems. ``bindings``: whether ``cel.bind`` is available."""
 
     __slots__ = ("bindings", "problems")
 
@@ -24,7 +24,7 @@ class Maker:
         self.bindings, self.problems = bindings, list[Problem]()
 
     def call(self, at: int, name: str, args: list[Node], target: Node | None = None) -> Node:
-        """A call, or what the macro of that name makes of it."""
+        """Return a call, or the expansion of the macro of that name."""
         macro = MACROS.get((name, len(args), target is not None))
         if self.bindings and name == "bind" and len(args) == 3 and isinstance(target, Ident) and target.name == "cel":
             macro = bind
@@ -36,12 +36,12 @@ class Maker:
             return self.wrong(e.problem.at, e.problem.message)
 
     def wrong(self, at: int, message: str) -> Node:
-        """What stands for something of which no node can be made."""
+        """Report a problem; return a placeholder node."""
         self.problems.append(Problem(at, message))
         return Const(at, None)
 
     def number(self, at: int, kind: str, text: str) -> Node:
-        """One of those kinds: float, int, uint."""
+        """Return a number literal; ``kind`` is float, int or uint."""
         if kind == "float":
             value = float(text)
             return self.wrong(at, "invalid double literal") if math.isinf(value) else Const(at, value)
@@ -53,7 +53,7 @@ class Maker:
         return Const(at, whole) if -(1 << 63) <= whole < 1 << 63 else self.wrong(at, "invalid int literal")
 
     def text(self, at: int, text: str) -> Node:
-        """A text or bytes, in quotes."""
+        """Return a string or bytes literal; ``text`` includes the quotes."""
         quote = min(i for i in (text.find("'"), text.find('"')) if i >= 0)
         prefix, body = text[:quote].lower(), text[quote:]
         width = 3 if body[:3] in ("'''", '"""') and len(body) >= 6 else 1
@@ -68,7 +68,7 @@ class Maker:
 
 
 def balanced(function: str, terms: list[Node], marks: list[int], low: int, high: int) -> Node:
-    """The terms from ``low`` to ``high``, joined by what stands at ``marks``: as a tree that is not deep, however many there are."""
+    """Join the terms from ``low`` to ``high`` by ``function``, at the positions ``marks``, as a balanced tree, to keep it shallow."""
     if low == high:
         return terms[low]
     middle = (low + high) // 2
@@ -80,7 +80,7 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|X[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a
 
 
 def _code(escape: str) -> int | str:
-    """What an escape stands for: a number, or the character itself."""
+    """Return the value of an escape: a code, or the character itself."""
     if escape[0] in _HEX and len(escape) > 1:
         return int(escape[1:], 16)
     if len(escape) == 3:

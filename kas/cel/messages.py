@@ -1,5 +1,6 @@
-"""The messages that protobuf comes with, which any expression may name: ``google.protobuf.Int64Value{value: 1}`` (cel-go
-``common/types/pb`` and ``types/provider.go``). Nearly all of them become plain values once they are made."""
+"""The well-known protobuf messages, which any expression may construct: ``google.protobuf.Int64Value{value: 1}`` (cel-go
+``common/types/pb`` and ``types/provider.go``). Nearly all of them become plain values.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from kas.cel.types import (
 from kas.cel.values import NS, Duration, Message, Timestamp, TypeValue, Uint, key_value, type_of_value
 
 P = "google.protobuf."
-MAX_EXACT = 1 << 53  # of whole numbers that JSON's have room for
+MAX_EXACT = 1 << 53  # integers up to here are exact in JSON numbers
 Make = Callable[[dict[str, Any]], Any]
 
 
@@ -70,7 +71,7 @@ def _unsupported(v: Any, wanted: str) -> EvaluationError:
 
 
 def _json(v: Any) -> Any:
-    """What a value is in JSON, as ``google.protobuf.Value`` holds it. Raises EvaluationError for what is none."""
+    """Return a value as JSON, as ``google.protobuf.Value`` holds it. Raises EvaluationError if it has no JSON form."""
     if v is None or isinstance(v, (bool, str, float)):
         return v
     if isinstance(v, int):
@@ -134,7 +135,7 @@ _VALUE: dict[str, _Field] = {
     "null_value": (INT, lambda v: None), "number_value": (DOUBLE, _DOUBLE), "string_value": (STRING, _STRING), "bool_value": (BOOL, _BOOL),
     "struct_value": (_MAP, _json_map), "list_value": (_LIST, _json_list),
 }  # fmt: skip
-# What an expression says it is, its fields with what each takes, and what becomes of them.
+# (type, fields with their types and conversions, function that makes the value) by name.
 _KNOWN: dict[str, tuple[Type, dict[str, _Field], Make]] = {
     "BoolValue": _wrapper(BOOL, _BOOL, False), "BytesValue": _wrapper(BYTES, _BYTES, b""), "DoubleValue": _wrapper(DOUBLE, _DOUBLE, 0.0),
     "FloatValue": _wrapper(DOUBLE, _float, 0.0), "Int32Value": _wrapper(INT, _INT32, 0), "Int64Value": _wrapper(INT, _INT64, 0),
@@ -156,13 +157,13 @@ VARIABLES: Mapping[str, Variable] = {
 
 
 def fields_of(name: str) -> Mapping[str, Type] | None:
-    """The types of the fields of such a message; None when it is none."""
+    """Return the types of the message's fields; None if it is not a well-known message."""
     known = _KNOWN.get(name.removeprefix(P)) if name.startswith(P) else None
     return {field: t for field, (t, _) in known[1].items()} if known is not None else None
 
 
 def make(name: str, fields: dict[str, Any]) -> Any:
-    """The value of such a message. Raises EvaluationError for fields that hold something else than they may."""
+    """Return the value of the message. Raises EvaluationError if a field has a value of the wrong type."""
     _, known, made = _KNOWN[name.removeprefix(P)]
     out = {}
     for field, value in fields.items():

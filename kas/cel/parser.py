@@ -1,5 +1,6 @@
-"""Text to tree: the grammar of CEL (cel-spec ``doc/langdef.md``), for texts that fit it and do not go deep. All others are read by
-``recovery.py``, which knows what to say of them."""
+"""The parser for valid texts of moderate depth: the grammar of CEL (cel-spec ``doc/langdef.md``). ``recovery.py`` reads all other texts
+and reports their errors.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from kas.cel.tokens import Token, Unread, tokens
 from kas.cel.words import RESERVED
 
 MAX_CODE_POINTS = 100_000
-MAX_DEPTH = 83  # of expressions in one another: this parser goes down by recursion, and each may count for three of the 250 that may be
-MAX_HEIGHT = 250  # of operators, fields and calls on one another
-MOST_READ_AGAIN = 4_000  # tokens: that takes some 40 us each
+MAX_DEPTH = 83  # of nested expressions: this parser recurses, and each may count as three of the 250 levels allowed
+MAX_HEIGHT = 250  # of operators, fields and calls applied to one another
+MOST_READ_AGAIN = 4_000  # tokens that recovery.py reads: each takes some 40 us
 
 _LITERALS = {"true": True, "false": False, "null": None}
 _BINDS = dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 0) | {"+": 1, "-": 1} | {"*": 2, "/": 2, "%": 2}
@@ -22,11 +23,11 @@ _BINARY = {op: f"_{op}_" for op in _BINDS} | {"in": "@in"}
 
 
 class _UnfitError(Exception):
-    """The text is not for this parser."""
+    """The text needs the other parser."""
 
 
 def parse(text: str, bindings: bool = False) -> Node:
-    """The tree, macros expanded (``cel.bind`` if ``bindings``). Raises CompileError."""
+    """Parse a text, expanding macros (``cel.bind`` if ``bindings``). Raises CompileError."""
     if len(text) > MAX_CODE_POINTS:
         raise CompileError("", [Problem(NOWHERE, f"expression code point size exceeds limit: size: {len(text)}, limit {MAX_CODE_POINTS}")])
     found, unread = tokens(text)
@@ -44,7 +45,7 @@ def parse(text: str, bindings: bool = False) -> Node:
 
 
 def _first(parser: _Parser, unread: list[Unread]) -> Problem:
-    """What is said of a text that is too long to be read again."""
+    """Return the first problem of a text that is too long for the other parser."""
     if unread:
         return unread[0].problem
     if parser.depth > MAX_DEPTH:
@@ -72,7 +73,7 @@ class _Parser(Maker):
     def __init__(self, tokens: list[Token], bindings: bool) -> None:
         super().__init__(bindings)
         self.tokens, self.i, self.depth = tokens, 0, 0
-        self.height = 0  # of what was read last
+        self.height = 0  # of the node read last
 
     # --- tokens
 
@@ -123,7 +124,7 @@ class _Parser(Maker):
         return node
 
     def grow(self, height: int = 0) -> None:
-        """Something stands on what was read last, and on what was as high as ``height``."""
+        """Record a node on top of the one read last and of one of ``height``."""
         self.height = max(self.height, height) + 1
         if self.height > MAX_HEIGHT:
             raise _UnfitError
@@ -149,7 +150,7 @@ class _Parser(Maker):
         return balanced("_&&_", terms, marks, 0, len(marks))
 
     def infix(self, level: int = 0) -> Node:
-        """Relations, sums and products: what binds at least as strongly as ``level`` says."""
+        """Parse relations, sums and products with operators that bind at least as strongly as ``level``."""
         node = self.unary()
         while (mark := self.tokens[self.i]).kind in ("mark", "name") and _BINDS.get(mark.text, -1) >= level:
             self.i += 1
@@ -219,7 +220,7 @@ class _Parser(Maker):
         return MapOf(at, entries, qualified_name(node))
 
     def ends(self, closer: str, before: list[Any]) -> bool:
-        """Whether another one follows those ``before`` between brackets; what ends them is taken. A comma may stand before that."""
+        """Whether the bracket ends after the items ``before``; consumes the closer, which may follow a comma."""
         if self.take(closer) is not None:
             return False
         comma = self.take(",")
@@ -229,7 +230,7 @@ class _Parser(Maker):
         return self.take(closer) is None
 
     def arguments(self) -> list[Node]:
-        """What is between the parentheses of a call, up to the closing one."""
+        """Parse the arguments of a call, including the closing parenthesis."""
         out: list[Node] = []
         highest = 0
         if self.take(")") is None:
@@ -267,7 +268,7 @@ class _Parser(Maker):
         if t.text == ".":
             name = self.name()
             return self.named(name, f".{name.text}")
-        if t.text == "-" and self.token.kind in ("int", "float"):  # the sign of a number
+        if t.text == "-" and self.token.kind in ("int", "float"):  # the sign of a number literal
             number = self.tokens[self.i]
             self.i += 1
             return self.number(t.at, number.kind, f"-{number.text}")

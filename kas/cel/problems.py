@@ -1,4 +1,4 @@
-"""What is wrong with an expression, and where: cel-go's ``common.Errors`` as it prints them."""
+"""Problems of expressions and their positions: cel-go's ``common.Errors``, printed as it prints them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Self
 from kas.meta.records import NamedTuple
 
 MAX_SHOWN = 100
-MAX_LINE = 16_384  # bytes of a line that is shown
-NOWHERE = -1  # where problems are that have no place
-BEFORE = -2  # and those of what was not written
+MAX_LINE = 16_384  # bytes of a source line to show
+NOWHERE = -1  # of problems without a position
+BEFORE = -2  # of problems with nodes that are not in the text
 
 
 class Problem(NamedTuple):
-    """``at`` is an offset in code points."""
+    """A problem; ``at`` is its offset in code points."""
 
     at: int
     message: str
 
 
 class CompileError(Exception):
-    """An expression that does not compile; ``str`` is what cel-go prints of it."""
+    """The expression does not compile; ``str`` is what cel-go prints."""
 
     def __init__(self, text: str, problems: list[Problem]) -> None:
         super().__init__(render(text, problems))
@@ -29,21 +29,24 @@ class CompileError(Exception):
 
 
 class EvaluationError(Exception):
-    """What an expression came to instead of a value. Who keeps one keeps it ``bare``, and raises it ``again``: the frames it went through
-    hold it, and all that is evaluated, until somebody looks for cycles, which megabytes of plain texts give no reason to."""
+    """The error that an expression evaluates to.
+
+    Keep a ``bare`` one and raise it ``again``: a traceback refers to its frames and so to all evaluated values until the garbage collector
+    breaks the cycle, and megabytes of plain strings do not trigger a collection.
+    """
 
     def bare(self) -> Self:
-        """Itself, without where it came from."""
+        """Return itself, without traceback and context."""
         self.__traceback__ = self.__context__ = None
         return self
 
     def again(self) -> EvaluationError:
-        """One that says the same."""
+        """Return a new error with the same arguments."""
         return EvaluationError(*self.args)
 
 
 class CostLimitError(EvaluationError):
-    """An evaluation used up the cost it was given."""
+    """An evaluation exceeded its cost limit."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
@@ -54,7 +57,7 @@ class CostLimitError(EvaluationError):
 
 
 def render(text: str, problems: list[Problem]) -> str:
-    """The first problems in the order of their places, each with its line and a pointer below it."""
+    """Return the first problems in the order of their positions, each with its line and a pointer below it."""
     lines = text.split("\n")
     starts = [0]
     for line in lines:
@@ -82,7 +85,7 @@ def _shown(lines: list[str], row: int, column: int, message: str) -> str:
     line = lines[row]
     if (not line and len(lines) == 1) or len(line.encode()) > MAX_LINE:
         return head
-    # Wide characters are pointed at with wide dots.
+    # Wide characters get wide dots.
     dots = "".join("．" if len(c.encode()) > 1 else "." for c in line[: max(column, 0)])
     pointer = "＾" if 0 <= column < len(line) and len(line[column].encode()) > 1 else "^"
     return f"{head}\n | {line.replace(chr(9), ' ')}\n | {dots}{pointer}"

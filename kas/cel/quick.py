@@ -1,4 +1,4 @@
-"""Which expressions have a quick way (``_quick.pxd``), and what it is: the planner of ``interpreter``, for what quick steps know."""
+"""Planning of quick steps (``_quick.pxd``): like the planner of ``interpreter``, for the nodes that quick steps support."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _COMPUTED = frozenset(("_+_", "_-_", "_*_", "_/_", "_%_"))
 
 
 class _NoneError(Exception):
-    """Part of the expression is for the interpreter alone."""
+    """A part of the expression is not supported by quick steps."""
 
 
 def quick(root: Node) -> Step | None:
-    """The quick way of a checked expression; None when it has none."""
+    """Return the quick steps of a checked expression; None if it has none."""
     try:
         return _step(root)
     except _NoneError:
@@ -41,13 +41,13 @@ def _step(node: Node) -> Step:
             _step(node.result),
         )  # fmt: skip
     if isinstance(node, ListOf) and not node.items:
-        return Fixed([])  # what a binding goes over; quick steps add to no list
+        return Fixed([])  # the range of a binding; quick steps never append to lists
     raise _NoneError
 
 
 def _named(variable: object) -> Step:
     if not isinstance(variable, Variable) or variable.name.startswith("authorizer"):
-        raise _NoneError  # what asks the authorizer has an effect: it may wait, and is to ask once
+        raise _NoneError  # authorizer calls have effects: they may wait, and must run once
     return Fixed(variable.constant) if variable.constant is not None else Path(variable.name, None, ())
 
 
@@ -57,7 +57,7 @@ def _selected(node: Select) -> Step:
     return Has(_step(node.operand), node.field) if node.test else _longer(node.operand, node.field)
 
 
-# Whether a map is looked into for anything but a text, the interpreter knows.
+# The interpreter handles lookups of non-strings in maps.
 _IN = text_in(BASE.functions["@in"])
 
 
@@ -98,12 +98,12 @@ def _called(node: Call) -> Step:
     if name == "@not_strictly_false":
         return NotFalse(*steps)
     if name in CONVERSIONS and len(steps) == 1 and isinstance(steps[0], Fixed):
-        return Fixed(function.run(steps[0].value))  # the interpreter has found that it has a value
+        return Fixed(function.run(steps[0].value))  # cannot fail: the interpreter evaluated it already
     return Called(function, overload, steps)
 
 
 def _membership(node: Call) -> Step:
-    """``x in ['a', 'b']``: the interpreter counts nothing for it where the list's type is known."""
+    """``x in ['a', 'b']``: costs nothing in the interpreter if the list's type is known."""
     among = node.args[1]
     texts = [x.value for x in among.items if isinstance(x, Const) and type(x.value) is str] if isinstance(among, ListOf) else []
     if len(node.overloads) != 1 or node.overloads[0].id != "in_list" or not texts or not isinstance(among, ListOf):

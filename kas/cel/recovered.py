@@ -1,4 +1,4 @@
-"""The nodes of what ``recovery.py`` made of a text, and what is wrong with those (cel-go's ``parser/parser.go``)."""
+"""Conversion of the tree that ``recovery.py`` made of a text to nodes, with their problems (cel-go's ``parser/parser.go``)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kas.cel.words import RESERVED
 
 _Steps = Generator["Branch | None", Node, Node]
 _WORDS = {"true": True, "false": False, "null": None}
-# Of these no more than MAX_DEPTH may stand in one another.
+# Rules that may nest at most MAX_DEPTH levels.
 _COUNTED = frozenset(("expr", "relation", "calc", "select", "member call", "index"))
 
 
 def read(text: str, tokens: list[Token], unread: list[Unread], bindings: bool) -> tuple[Node, list[Problem]]:
-    """The tree, and what is wrong with the text: if anything is, not more than that holds of the tree."""
+    """Return the tree and the problems of the text. With problems, only what they say holds of the tree."""
     tree, problems = recover(text, tokens, unread)
     if tree is None:
         return Const(BEFORE, None), problems
@@ -33,7 +33,7 @@ def _at(tree: Branch) -> int:
 
 
 def _bare(tree: Branch | None) -> Branch | None:
-    """The first that is more than what it is made of."""
+    """Skip branches that only wrap another one."""
     while tree is not None and tree.kind in _BARE and "op" not in tree.parts and "ops" not in tree.parts:
         tree = tree.parts.get("e")
     return tree
@@ -43,7 +43,7 @@ _BARE = frozenset(("expr", "or", "and", "relation", "calc", "member expr", "prim
 
 
 class _Nodes(Maker):
-    """Goes through the tree, also without recursion: each kind is a coroutine that asks for the nodes of its parts."""
+    """Converts the tree without recursion: each kind is a coroutine that requests the nodes of its parts."""
 
     __slots__ = ()
 
@@ -124,7 +124,7 @@ class _Nodes(Maker):
         return Select(op.at, operand, field)
 
     def _field(self, name: Branch, at: int) -> str | None:
-        """The name, which not everybody may write in backquotes; where ``at`` what is wrong with it is told."""
+        """Return a simple name; for other names, report a problem at ``at`` and return None."""
         if name.kind == "simple name":
             field: str = name.parts["id"].text
             return field
@@ -195,7 +195,7 @@ class _Nodes(Maker):
 
 
 def _entries(tree: Branch | None) -> list[tuple[Branch, Token, Branch]]:
-    """Those of a map or message that are whole."""
+    """Return the complete entries of a map or message."""
     parts = tree.parts if tree is not None else {}
     return list(zip(parts.get("keys", []), parts.get("colons", []), parts.get("values", []), strict=False))
 

@@ -1,8 +1,8 @@
-"""Texts that do not fit the grammar, read as ANTLR reads them: it tells what it did not expect, passes over tokens or makes some up, and
-goes on. Slower than ``parser.py`` by far and for any text the same tree; nothing here goes down by recursion.
+"""A parser with ANTLR's error recovery, for texts that do not fit the grammar: it reports unexpected tokens, skips or inserts tokens, and
+continues. It is much slower than ``parser.py`` and yields the same tree for any text; it does not use recursion.
 
-Each rule of the grammar is a coroutine: it asks for the rules that it is made of, and ``_Rules.run`` keeps those that wait. A ``site`` is a
-place in the grammar, ``look`` are the kinds of tokens that may come there; ``END_OF_RULE`` is among them where the rule may end.
+Each rule of the grammar is a coroutine that requests the rules it consists of; ``_Rules.run`` keeps the suspended ones. A ``site`` is a
+position in the grammar, ``look`` the kinds of tokens that may come there, including ``END_OF_RULE`` where the rule may end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from kas.cel.problems import NOWHERE, Problem
 from kas.cel.tokens import END, Token, Unread
 
-MAX_DEPTH = 250  # of each rule in itself
+MAX_DEPTH = 250  # of each rule within itself
 MAX_ERRORS = 100
 MAX_ATTEMPTS = 30
 MAX_SKIPPED = 256
@@ -25,7 +25,7 @@ _MARKS = (
     *_RELATIONS, "&&", "||", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*", "/", "%", *_LITERALS,
 )  # fmt: skip
 _NAMED = ("NUM_FLOAT", "NUM_INT", "NUM_UINT", "STRING", "BYTES", "IDENTIFIER", "ESC_IDENTIFIER")
-# As errors name them and in their order.
+# Token kinds as errors name them, in their order.
 _SHOWN = {END: END} | {mark: f"'{mark}'" for mark in _MARKS} | {name: name for name in _NAMED}
 _KINDS = {
     "float": "NUM_FLOAT", "int": "NUM_INT", "uint": "NUM_UINT", "text": "STRING", "raw": "STRING", "name": "IDENTIFIER",
@@ -44,7 +44,7 @@ Look = frozenset[str]
 
 
 class Branch:
-    """What became of a rule, or of the alternative of it that was chosen: ``parts`` are its labelled rules and tokens."""
+    """The result of a rule, or of its chosen alternative; ``parts`` are its labelled rules and tokens."""
 
     __slots__ = ("kind", "parts", "start")
 
@@ -52,12 +52,12 @@ class Branch:
         self.kind, self.start, self.parts = kind, start, parts
 
     def add(self, label: str, part: Any) -> None:
-        """One more of those with the label."""
+        """Append a part with the label."""
         self.parts.setdefault(label, []).append(part)
 
 
 class _Frame:
-    """A rule that is being read."""
+    """A rule being parsed."""
 
     __slots__ = ("follow", "parent", "precedence", "rule", "site", "tree")
 
@@ -66,7 +66,7 @@ class _Frame:
 
 
 class _MismatchError(Exception):
-    """The rule cannot go on; ``str`` says why."""
+    """The rule cannot continue; ``str`` is the reason."""
 
     def __init__(self, token: Token, message: str) -> None:
         super().__init__(message)
@@ -74,21 +74,21 @@ class _MismatchError(Exception):
 
 
 class _GivenUpError(Exception):
-    """Nothing more is read."""
+    """Parsing is abandoned."""
 
 
 _Steps = Generator[tuple[Any, ...], Branch, None]
 
 
 def kind_of(t: Token) -> str:
-    """What a token is to the grammar."""
+    """Return the kind of a token in the grammar."""
     if t.kind in ("mark", "end") or (t.kind == "name" and t.text in ("in", *_LITERALS)):
         return t.text
     return "BYTES" if t.kind in ("text", "raw") and t.text[0] in "bB" else _KINDS[t.kind]
 
 
 def recover(text: str, tokens: list[Token], unread: list[Unread]) -> tuple[Branch | None, list[Problem]]:
-    """The tree as far as there is one (None: it was given up), and what is wrong with the text."""
+    """Return the tree, as far as there is one (None: parsing was abandoned), and the problems of the text."""
     rules = _Rules(text, tokens, unread)
     try:
         return rules.run(), rules.problems
@@ -106,14 +106,14 @@ def _expected(look: Look) -> str:
 
 
 class _Recovery:
-    """The tokens, and ANTLR's strategy for those that do not fit."""
+    """The tokens, and ANTLR's strategy for unexpected ones."""
 
     def __init__(self, text: str, tokens: list[Token], unread: list[Unread]) -> None:
         self.text, self.tokens, self.unread = text, tokens, unread
         self.kinds = [kind_of(t) for t in tokens]
         self.i = self.read = self.lexed = self.told = self.attempts = 0
         self.problems: list[Problem] = []
-        self.recovering = False  # from an error: until a token fits again, others are not told
+        self.recovering = False  # after an error: further errors are suppressed until a token matches
         self.site = 0
         self.failed_at, self.failed_sites = -1, set[int]()
         self.frame: _Frame | None = None
@@ -121,7 +121,7 @@ class _Recovery:
     # --- tokens
 
     def look(self, n: int) -> str:
-        """The kind of the token ``n`` from here. What the lexer tells on the way there is told then."""
+        """Return the kind of the ``n``-th token from here; reports lexer errors before it when they are first passed."""
         place = min(self.i + n - 1, len(self.tokens) - 1)
         while self.lexed < len(self.unread) and self.unread[self.lexed].before <= place:
             self.lexed += 1
@@ -149,7 +149,7 @@ class _Recovery:
         self.problems.append(problem)
 
     def error(self, t: Token, message: str) -> None:
-        """Note an error, unless it may come from the one before."""
+        """Report an error, unless it may be a consequence of the previous one."""
         if not self.recovering:
             self.recovering = True
             self.tell(Problem(t.at, f"Syntax error: {message}"))
@@ -158,7 +158,7 @@ class _Recovery:
         self.recovering, self.failed_at, self.failed_sites = False, -1, set()
 
     def expected(self, look: Look) -> Look:
-        """What may come, also behind the rule where that may end."""
+        """Return the tokens that may come, including those after the rule if it may end."""
         frame, out = self.frame, look
         while END_OF_RULE in look and frame is not None:
             look, frame = frame.follow, frame.parent
@@ -169,13 +169,13 @@ class _Recovery:
         return _MismatchError(self.token, f"mismatched input {_shown(self.token.text)} expecting {_expected(self.expected(look))}")
 
     def no_way(self, ahead: int) -> _MismatchError:
-        """No alternative goes on with what comes up to the token so far ahead."""
+        """Return the error that no alternative matches the tokens up to ``ahead``."""
         self.look(ahead + 1)
         first, last = self.token, self.tokens[min(self.i + ahead, len(self.tokens) - 1)]
         if first.kind == "end":
             return _MismatchError(first, f"no viable alternative at input {_shown(END)}")
         shown, at = "", first.at
-        for bad in self.unread:  # what is no token is not shown
+        for bad in self.unread:  # text that is not a token is not shown
             if first.at < bad.problem.at < last.at:
                 shown += self.text[at : bad.problem.at]
                 at = bad.problem.at + len(bad.text)
@@ -188,7 +188,7 @@ class _Recovery:
         self.error(self.token, f"extraneous input {_shown(self.token.text)} expecting {_expected(self.expected(look))}")
 
     def delete(self, look: Look) -> bool:
-        """Whether the next token fits, and this one was passed over for it."""
+        """If the next token fits, skip the current one and return True."""
         if self.look(2) not in self.expected(look):
             return False
         self.unwanted(look)
@@ -197,7 +197,7 @@ class _Recovery:
         return True
 
     def resume(self) -> Look:
-        """What the rules that are open here may go on with."""
+        """Return the tokens with which the open rules may continue."""
         frame, out = self.frame, frozenset[str]()
         while frame is not None and frame.parent is not None:
             out |= frame.follow
@@ -219,12 +219,12 @@ class _Recovery:
         self.attempts += 1
 
     def give_up_rule(self, e: _MismatchError) -> None:
-        """Pass over what cannot follow the rule, which failed."""
+        """Report that the rule failed, and skip tokens that cannot follow it."""
         self.error(e.token, str(e))
         self.attempt()
         most = MAX_SKIPPED
         if self.failed_at == self.i and self.site in self.failed_sites:
-            self.consume()  # or there would be no end
+            self.consume()  # guarantees progress
             most -= 1
         self.failed_at = self.i
         self.failed_sites.add(self.site)
@@ -233,7 +233,7 @@ class _Recovery:
     # --- what rules do
 
     def sync(self, site: int, look: Look, again: bool = False) -> str:
-        """The kind of the token here, which is one of those of ``look`` if an error can be mended; ``again`` behind a turn of a loop."""
+        """Return the kind of the current token, one of ``look`` if an error can be repaired; ``again``: after a loop iteration."""
         self.site = site
         if not self.recovering and END_OF_RULE not in look and self.look(1) not in look:
             if again:
@@ -244,7 +244,7 @@ class _Recovery:
         return self.look(1)
 
     def match(self, site: int, kind: str, then: Look = _ENDS) -> Token:
-        """Take the token of that kind, or make one up where one of ``then`` comes already."""
+        """Consume a token of that kind, or insert one if the current token is one of ``then``."""
         self.site = site
         if self.look(1) != kind:
             wanted = frozenset((kind,))
@@ -345,7 +345,7 @@ class _Rules(_Recovery):
             while kind == "!":
                 f.tree.add("ops", self.match(29, "!", _BEGINS))
                 kind = self.sync(30, _BEGINS, True)
-        elif kind == "-" and self.look(2) not in _NUMBERS:  # else it is the sign of a number
+        elif kind == "-" and self.look(2) not in _NUMBERS:  # otherwise it is the sign of a number literal
             if self.look(2) not in _MEMBERS:
                 raise self.no_way(1)
             f.tree.kind = "negated"
@@ -421,7 +421,7 @@ class _Rules(_Recovery):
             raise self.no_way(0)
 
     def _named(self, f: _Frame) -> _Steps:
-        """A name, a call of one, or the name of a message with its fields, which is seen by the brace behind it."""
+        """Parse a name, a call, or a message literal, which the brace after its name distinguishes."""
         dotted = self.look(1) == "."
         if self.look(1 + dotted) != "IDENTIFIER":
             raise self.no_way(1)
@@ -444,7 +444,7 @@ class _Rules(_Recovery):
             yield from self._entries(f, "fields", "}", _NAME | {"?"}, 78)
 
     def _entries(self, f: _Frame, rule: str, closer: str, first: Look, site: int) -> _Steps:
-        """Between the brackets of a list, map or message."""
+        """Parse the entries between the brackets of a list, map or message."""
         ends = frozenset((",", closer))
         if self.sync(site, first | ends) in first:
             f.tree.parts["entries"] = yield rule, site + 1, ends

@@ -1,8 +1,8 @@
-"""Room for expressions that go deep.
+"""Stack depth for deeply nested expressions.
 
-Every walk goes down the tree by recursion of functions in Python, for which the interpreter has a limit far below what an expression may
-be, as it may be in its own stack: 250 operators, fields and calls on one another, in each of 250 brackets no more than a few nodes. That is
-some 2000 nodes; what goes down by way of C takes less than 1 KiB of the stack for each.
+Every walk of the tree recurses in Python, whose recursion limit is far below the depth that an expression may have: 250 operators, fields
+and calls on one another, or 250 nested brackets with a few nodes each. That is some 2000 nodes, and the thread's stack suffices for them:
+recursion through C takes less than 1 KiB of it per node.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-FRAMES = 12_000  # of functions in one another, while anybody has room
+FRAMES = 12_000  # recursion limit while any thread needs more depth
 
 T = TypeVar("T")
 _lock = threading.Lock()
-_inside = 0  # how many have it
-_before = 0  # the limit that was
+_inside = 0  # number of threads that need it
+_before = 0  # the original limit
 
 
 def roomy(work: Callable[[], T]) -> T:
-    """What ``work``, which may be done twice, comes to; with more room where it needs that."""
+    """Return the result of ``work``. It may run twice: again with a higher recursion limit if the current one does not suffice."""
     try:
         return work()
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources as the types of expressions (apiserver ``pkg/cel/common/schemas.go``)."""
+"""Expression types of custom resources' structural schemas (apiserver ``pkg/cel/common/schemas.go``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Schema = dict[str, Any]
 Structs = dict[str, dict[str, Type]]
 
 Shape = tuple[Declared, int]
-_Made = dict[tuple[int, bool], tuple[Schema, "Shape | None"]]  # by identity, so the schema is kept beside it
+_Made = dict[tuple[int, bool], tuple[Schema, "Shape | None"]]  # keyed by identity; holding the schema keeps its id valid
 
 MAX_REQUEST_BYTES = 3 << 20
-# The least a value takes in JSON, and the most a time does.
+# The minimum size of a value in JSON, and the maximum of a time.
 _MIN_TEXT, _MIN_BOOL, _MIN_NUMBER, _MIN_CONTAINER = 2, 4, 1, 2
 _TIMES = {"duration": (DURATION, 3, 32), "date": (TIMESTAMP, 12, 12), "date-time": (TIMESTAMP, 21, 32)}
 _MAX_CHARACTER = 4  # bytes
@@ -26,7 +26,7 @@ _ESCAPED, _UNESCAPES = re.compile(r"__[^_]+__"), {"underscores": "__", **{word[2
 
 
 def escape(name: str) -> str:
-    """A property's name in expressions; "" for those that have none."""
+    """Return a property's name in expressions; "" if it has none."""
     if not name or "0" <= name[0] <= "9":
         return ""
     if name in RESERVED or name in LITERALS:
@@ -49,7 +49,7 @@ def escape(name: str) -> str:
 
 
 def unescape(name: str) -> str | None:
-    """What ``escape`` made this name of; any other is what it says. None for what it makes of no name (apiserver ``cel.Unescape``)."""
+    """Invert ``escape``; names that need no escape are unchanged. None for names that it never returns (apiserver ``cel.Unescape``)."""
     if "__" not in name:
         return name
     bad = False
@@ -67,8 +67,11 @@ def unescape(name: str) -> str | None:
 
 
 def as_seen_from(place: Type, text: str) -> str:
-    """What is wrong with a rule, with the types of objects named from where it stands, as upstream names them: what is declared once is
-    named from the root. (A number follows upstream's name, another one each time.)"""
+    """Return the errors of a rule with the type names that upstream uses at its place.
+
+    Here types are declared once and named from the root; upstream names them from the rule's schema. (It also appends a number that
+    varies.)
+    """
     steps = {"list": ".@idx", "map": ".@elem"}
     above = ""
     while place.kind in steps and place.params:
@@ -80,8 +83,11 @@ def as_seen_from(place: Type, text: str) -> str:
 
 
 class Shapes:
-    """What expressions see of a schema and of whatever stands below it. Each place is declared once, however many rules ask for it; all
-    share ``structs``. ``root`` is declared with the first question, since what stands around a place declares it on the way."""
+    """The types that expressions see of a schema and all schemas below it.
+
+    Each schema is declared once, however many rules use it; all share ``structs``. The root is declared on the first request, which also
+    declares the schemas below it.
+    """
 
     def __init__(self, root: Schema, is_root: bool) -> None:
         self.structs: Structs = {}
@@ -90,18 +96,21 @@ class Shapes:
         self._made: _Made = {}
 
     def of(self, schema: Schema, is_root: bool) -> Shape | None:
-        """The shape, and its least size in JSON; None for what expressions may not see."""
+        """Return the shape and its minimum size in JSON; None if expressions cannot see it."""
         if self._root is not None:
             declare(self._root, "selfType", self.structs, self._is_root, self._made)
             self._root = None
-        # What the root does not declare, such as what stands below something that expressions may not see, has a name of its own.
+        # Schemas that the root does not declare, such as those below a hidden one, get a name of their own.
         return declare(schema, f"selfType{len(self._made)}", self.structs, is_root, self._made)
 
 
 def declare(schema: Schema | None, name: str, structs: Structs, is_root: bool = False, made: _Made | None = None) -> Shape | None:
-    """The shape that expressions see, and its least size in JSON; None for what they may not see. ``structs`` gathers the fields of
-    objects by the names of their types, which begin with ``name``; ``made`` what was declared of this schema and of those below it.
-    Without it no type stands at two places, though their schema be one object: expressions may not compare what differs in its type."""
+    """Return the shape that expressions see, and its minimum size in JSON; None if they cannot see it.
+
+    ``structs`` collects the fields of objects by the names of their types, which begin with ``name``. ``made`` caches the shapes of schemas
+    already declared. Without it, no two places share a type even if they share a schema: expressions cannot compare values of different
+    types.
+    """
     if schema is None:
         return None
     if made is None:
@@ -161,7 +170,7 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _M
             continue
         if escaped:
             fields[escaped] = found[0]
-            if key in RESERVED:  # behind a dot a keyword is a name, too
+            if key in RESERVED:  # after a dot a keyword is a name, too
                 fields[key] = found[0]
         if key in required and value.get("default") is None:
             least += len(key.encode()) + found[1] + 4
@@ -170,7 +179,7 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _M
 
 
 def _has_meta(properties: dict[str, Schema]) -> bool:
-    """Whether they say all of an object's type and metadata that expressions always see: what more they say then counts, too."""
+    """Whether the properties include all parts of type and metadata that expressions always see; then their further parts count, too."""
     meta: Schema = properties.get("metadata") or {}
     of_meta = meta.get("properties") or {}
     texts = (properties.get("kind"), properties.get("apiVersion"), of_meta.get("name"), of_meta.get("generateName"))
@@ -189,7 +198,7 @@ def _text(schema: Schema) -> Shape:
 
 
 def _text_length(schema: Schema) -> int:
-    """The most bytes a text may have."""
+    """Return the maximum length of a text in bytes."""
     most = schema.get("maxLength")
     if most is not None:
         return max(most, 0) * _MAX_CHARACTER
@@ -200,5 +209,5 @@ def _text_length(schema: Schema) -> int:
 
 
 def most_often(least: int) -> int:
-    """How often values of that least size fit into a request."""
+    """Return how many values of that minimum size fit into a request."""
     return MAX_REQUEST_BYTES // (least + 1)

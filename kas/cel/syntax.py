@@ -1,15 +1,17 @@
-"""The tree of an expression. The checker fills in ``type`` and what names and calls refer to."""
+"""The syntax tree of an expression. The checker sets ``type`` and what names and calls refer to."""
 
 from __future__ import annotations
 
 from typing import Any
 
-SEARCHES = frozenset(("find", "findAll", "matches"))  # functions that are given a pattern
+SEARCHES = frozenset(("find", "findAll", "matches"))  # functions with a pattern argument
 
 
 class Node:
-    """``at`` is where errors about it point: its operator, bracket or first character. One that is ``shared`` stands in two places, below
-    which all is the same: who goes through a tree looks at it once, since what is shared may hold what is shared, and so on."""
+    """A node of the tree. ``at`` is the position of its errors: its operator, bracket or first character.
+
+    A ``shared`` node has two parents. Traversals must visit it once, as shared nodes may contain shared nodes, and so on.
+    """
 
     __slots__ = ("at", "shared", "type")
 
@@ -29,7 +31,7 @@ class Const(Node):
 
 
 class Ident(Node):
-    """A name; ``variable`` is the declaration it turned out to be."""
+    """A name; ``variable`` is the declaration it refers to."""
 
     __slots__ = ("name", "variable")
 
@@ -40,7 +42,7 @@ class Ident(Node):
 
 
 class Select(Node):
-    """``operand.field``, ``has(operand.field)`` when ``test``; ``variable`` when the whole is a declared name with dots."""
+    """``operand.field``, or ``has(operand.field)`` if ``test``; ``variable`` is set if the whole is a declared name with dots."""
 
     __slots__ = ("field", "operand", "test", "variable")
 
@@ -51,8 +53,10 @@ class Select(Node):
 
 
 class Call(Node):
-    """``function(args)`` or ``target.function(args)``; ``overloads`` are those that may be meant. A function whose name has dots
-    lost its target to the name."""
+    """``function(args)`` or ``target.function(args)``; ``overloads`` are the possible ones.
+
+    If the function's name has dots, the target has become part of the name.
+    """
 
     __slots__ = ("args", "function", "overloads", "target")
 
@@ -63,7 +67,7 @@ class Call(Node):
 
 
 class ListOf(Node):
-    """``optional`` are the places of elements written ``?x``."""
+    """A list; ``optional`` are the positions of elements written ``?x``."""
 
     __slots__ = ("items", "optional")
 
@@ -73,7 +77,7 @@ class ListOf(Node):
 
 
 class MapOf(Node):
-    """``name`` is that of the message type, empty for a map; its keys are then field names. Entries: (key, value, optional)."""
+    """A map or, if ``name`` is not empty, a message of that type with field names as keys. Entries: (key, value, optional)."""
 
     __slots__ = ("entries", "name")
 
@@ -83,7 +87,7 @@ class MapOf(Node):
 
 
 class Fold(Node):
-    """What the macros become: ``accumulator = init; for variable in range: if not condition: break; accumulator = step; result``."""
+    """The expansion of macros: ``accumulator = init; for variable in range: if not condition: break; accumulator = step; result``."""
 
     __slots__ = ("accumulator", "condition", "init", "range", "result", "second", "step", "variable")
 
@@ -97,7 +101,7 @@ class Fold(Node):
 
 
 def qualified_name(node: Node) -> str:
-    """The name that identifiers and selections spell, "" for anything else."""
+    """Return the name spelled by identifiers and selections, "" for other nodes."""
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test:

@@ -1,4 +1,4 @@
-"""Text to tokens (cel-spec ``doc/langdef.md``), as ANTLR's lexer makes them and tells of what is none."""
+"""The lexer (cel-spec ``doc/langdef.md``), which splits text and reports errors as ANTLR's lexer does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     |(?P<mark>==|!=|<=|>=|&&|\|\||[<>\[\]{}()!.,:?+\-*/%])""".replace("ESC", _ESC),
     re.X | re.S,
 )
-# As much as may begin a token, where none is whole.
+# The longest possible start of a token, where no whole token matches.
 _BEGUN = re.compile(
     r"""'(?:[^'\\\n\r]|ESC)*PART?|"(?:[^"\\\n\r]|ESC)*PART?|`[A-Za-z0-9_.\-/ ]*|[&|=]|""".replace("ESC", _ESC).replace(
         "PART", r"(?:\\(?:[xX][0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7}|[0-3][0-7]?)?)"
@@ -34,7 +34,7 @@ END = "<EOF>"
 
 
 class Token(NamedTuple):
-    """A piece of the text; ``at`` is where it begins."""
+    """A token; ``at`` is the position where it begins."""
 
     kind: str  # float, uint, int, text, raw, name, escaped, mark, end
     text: str
@@ -42,7 +42,7 @@ class Token(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """What is no token; ``before`` is the number of the token behind it."""
+    """Text that is not a token; ``before`` is the index of the following token."""
 
     before: int
     text: str
@@ -50,7 +50,7 @@ class Unread(NamedTuple):
 
 
 def tokens(text: str) -> tuple[list[Token], list[Unread]]:
-    """The tokens, the last of which is the end, and what was none."""
+    """Return the tokens, the last of which is the end, and the text that is not a token."""
     out, unread, at = list[Token](), list[Unread](), 0
     while at < len(text):
         m = _RAW.match(text, at)
@@ -74,6 +74,6 @@ def tokens(text: str) -> tuple[list[Token], list[Unread]]:
 
 
 def _unreadable(text: str, at: int) -> int:
-    """Where the lexer goes on: behind what might have become a token, and the character that kept it from that."""
+    """Return where the lexer continues: after the start of a possible token and the character that ended it."""
     begun = _BEGUN.match(text, at)
     return min((begun.end() if begun is not None else at) + 1, len(text))

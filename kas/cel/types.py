@@ -1,4 +1,4 @@
-"""The types of CEL and how they agree (cel-go ``common/types`` and ``checker/types.go``)."""
+"""The types of CEL and their compatibility (cel-go ``common/types`` and ``checker/types.go``)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 
 class Type:
-    """A type: its kind, name and parameters. Kinds are those of cel-go; ``param`` is a type variable, ``struct`` a message or object
-    whose fields the environment knows, ``opaque`` one that only functions look into."""
+    """A type: its kind, name and parameters. Kinds are those of cel-go.
+
+    ``param`` is a type variable, ``struct`` a message or object whose fields the environment knows, ``opaque`` a type with no visible
+    structure.
+    """
 
     __slots__ = ("kind", "name", "params")
 
@@ -28,34 +31,34 @@ class Type:
 
 
 class Nullable(Type):
-    """A primitive type that null is assignable to: a wrapper's. It is equal to the type itself."""
+    """A primitive type that also accepts null: a wrapper's. It equals the primitive type."""
 
     __slots__ = ()
 
 
 DYN, ERROR, NULL = Type("dyn"), Type("error", "!error!"), Type("null_type")
-# What a message of its own holds (``google.protobuf.Any``): as dyn, but nothing goes through it.
+# The type of a message's ``google.protobuf.Any``: like dyn, but not converted.
 ANY = Type("dyn", "any")
 BOOL, INT, UINT, DOUBLE, STRING, BYTES = (Type(k) for k in ("bool", "int", "uint", "double", "string", "bytes"))
 DURATION, TIMESTAMP = Type("duration", "google.protobuf.Duration"), Type("timestamp", "google.protobuf.Timestamp")
 TYPE = Type("type")
-# What upstream has where it forgot the type: nothing is assignable to it, and it has no name.
+# Upstream's type where it recorded none: nothing is assignable to it, and it has no name.
 UNSPECIFIED = Type("unspecified")
 UNSPECIFIED.name = ""
-LIST, MAP = Type("list"), Type("map")  # without parameters, as values name their types
+LIST, MAP = Type("list"), Type("map")  # without parameters, the form in which values name their types
 
 
-# Where what a checker says of types differs from their names.
+# Type names of the checker that differ from the types' own names.
 _SAID = {"null_type": "null", "duration": "duration", "timestamp": "timestamp"}
 
 
 def said(t: Type) -> str:
-    """A type as errors of the checker show it (cel-go's ``FormatCELType``)."""
+    """Format a type for the checker's errors (cel-go's ``FormatCELType``)."""
     return _spelled(t, lambda t: f"wrapper({t.name})" if isinstance(t, Nullable) else _SAID.get(t.kind, t.name))
 
 
 def _spelled(t: Type, name: Callable[[Type], str]) -> str:
-    """The names of a type and its parameters; not by recursion, as lists may be in many others."""
+    """Format a type and its parameters; without recursion, as lists may be nested deeply."""
     if not t.params:
         return name(t)
     out, left = list[str](), list[Type | str]((t,))
@@ -84,7 +87,7 @@ def map_of(key: Type, value: Type) -> Type:
 
 
 def nullable(target: Type) -> Type:
-    """The primitive type, or null."""
+    """Return the type of the primitive value or null."""
     return Nullable(target.kind, target.name)
 
 
@@ -99,31 +102,31 @@ def optional_of(target: Type) -> Type:
 
 
 def param(name: str) -> Type:
-    """A type parameter of an overload, bound anew at each call."""
+    """Return a type parameter of an overload, bound anew for each call."""
     return Type("param", name)
 
 
 def struct(name: str) -> Type:
-    """An object type, by name; its fields are the environment's."""
+    """Return the object type of that name; the environment knows its fields."""
     return Type("struct", name)
 
 
 def opaque(name: str) -> Type:
-    """A type of a library, by name; only that library's functions look inside."""
+    """Return the library type of that name; only the library's functions see inside."""
     return Type("opaque", name)
 
 
 def is_dyn(t: Type) -> bool:
-    """Whether nothing is known of the type before the expression runs."""
+    """Whether nothing is known about the type before the expression runs."""
     return t.kind == "dyn"
 
 
 def is_open(t: Type) -> bool:
-    """Whether anything goes: dyn, or the type of what failed to check."""
+    """Whether anything is accepted: dyn, or the type of a node with errors."""
     return t.kind in ("dyn", "error")
 
 
-# Kinds whose values may be null where the checker looks.
+# Kinds to whose types the checker lets null be assigned.
 _NULLABLE = frozenset(("opaque", "duration", "struct", "timestamp", "null_type"))
 _PLAIN = frozenset(("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint", "struct"))
 
@@ -131,7 +134,7 @@ Bindings = dict[str, Type]
 
 
 class _Trial:
-    """Bindings that may be taken back: a copy of all would make each call of a long expression as dear as all before it."""
+    """Bindings that can be discarded. Copying all bindings instead would make each call of a long expression cost as much as all before."""
 
     __slots__ = ("_bound", "_new")
 
@@ -139,24 +142,24 @@ class _Trial:
         self._bound, self._new = bound, Bindings()
 
     def get(self, name: str) -> Type | None:
-        """What the variable stands for, if that is known."""
+        """Return the type bound to the variable, if any."""
         return self._new.get(name) or self._bound.get(name)
 
     def __setitem__(self, name: str, t: Type) -> None:
         self._new[name] = t
 
     def keep(self) -> None:
-        """They hold from now on."""
+        """Commit the bindings."""
         self._bound.update(self._new)
 
 
 def assignable(bound: Bindings, t1: Type, t2: Type) -> bool:
-    """Whether ``t2`` may stand where ``t1`` is expected; ``bound`` then has what the variables stand for, and is not changed otherwise."""
+    """Whether ``t2`` is assignable to ``t1``; adds the implied bindings to ``bound`` if so, else leaves it unchanged."""
     return assignable_all(bound, (t1,), (t2,))
 
 
 def assignable_all(bound: Bindings, wanted: Sequence[Type], given: Sequence[Type]) -> bool:
-    """Whether every given type fits the wanted one; as ``assignable``."""
+    """Whether every given type is assignable to the wanted one; as ``assignable``."""
     if len(wanted) != len(given):
         return False
     trial = _Trial(bound)
@@ -192,7 +195,7 @@ def _assignable(bound: _Trial, t1: Type, t2: Type) -> bool:
 
 
 def _bind(bound: _Trial, t1: Type, variable: Type) -> tuple[bool, bool]:
-    """Whether ``t1`` may be what the variable stands for, and whether that was known before."""
+    """Return whether ``t1`` is compatible with the variable's binding, and whether it was bound before."""
     if t1 == variable:
         return True, True
     known = bound.get(variable.name)
@@ -221,7 +224,7 @@ def _mentions(bound: _Trial, variable: Type, t: Type) -> bool:
 
 
 def most_general(t1: Type, t2: Type) -> Type:
-    """Whichever of two types that fit one another says less."""
+    """Return the more general of two compatible types."""
     return t1 if _less_specific(t1, t2) else t2
 
 
@@ -240,7 +243,7 @@ def _less_specific(t1: Type, t2: Type) -> bool:
 
 
 def substitute(bound: Bindings, t: Type, to_dyn: bool) -> Type:
-    """The type with its variables replaced by what they stand for; by dyn, if ``to_dyn``, where that is not known."""
+    """Return the type with bound variables replaced; with ``to_dyn`` unbound ones become dyn."""
     if t.kind == "param":
         known = bound.get(t.name)
         if known is not None:
@@ -252,7 +255,7 @@ def substitute(bound: Bindings, t: Type, to_dyn: bool) -> Type:
 
 
 def variables_of(t: Type) -> Iterator[str]:
-    """The type parameters inside a type, in order."""
+    """Yield the type parameters inside a type, in order."""
     if t.kind == "param":
         yield t.name
     for p in t.params:

@@ -1,4 +1,4 @@
-"""Values at run time. Booleans, strings, bytes, lists, maps, null, int and double are Python's own; what Python lacks is here."""
+"""Runtime values. Booleans, strings, bytes, lists, maps, null, int and double are Python's own; this module defines the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Uint(int):
 
 
 class Duration:
-    """``ns``: nanoseconds, as Go's time.Duration."""
+    """A duration; ``ns`` is in nanoseconds, as Go's time.Duration."""
 
     __slots__ = ("ns",)
 
@@ -35,7 +35,7 @@ class Duration:
 
 
 class Timestamp:
-    """``ns``: nanoseconds since the Unix epoch; ``ahead``: how many seconds the clock that it was read from is ahead of UTC."""
+    """A time; ``ns`` is nanoseconds since the Unix epoch, ``ahead`` the UTC offset, in seconds, of the text it was read from."""
 
     __slots__ = ("ahead", "ns")
 
@@ -46,18 +46,18 @@ class Timestamp:
 
     @classmethod
     def read(cls, ns: int, ahead: int = 0) -> Timestamp:
-        """One that a field holds, of the year 0 or 10000, too: only what expressions make is bounded."""
+        """Return the value of a field, which may also be in the years 0 or 10000: only times made by expressions are bounded."""
         self = cls.__new__(cls)
         self.ns, self.ahead = ns, ahead
         return self
 
     def local(self, zone: str | None) -> Clock:
-        """The wall clock there; "" is UTC, None the clock it was read from. Raises EvaluationError for zones nobody knows."""
+        """Return the wall clock in a zone; "" is UTC, None the time's own offset. Raises EvaluationError for unknown zones."""
         seconds = self.ns // NS
         return Clock(seconds + (self.ahead if zone is None else _offset(zone, seconds)))
 
     def text(self) -> str:
-        """RFC 3339 by the clock it was read from, with as many digits below the second as it needs."""
+        """Format as RFC 3339 with the time's own offset and as many fractional digits as needed."""
         at = self.local(None)
         fraction = f".{self.ns % NS:09d}".rstrip("0") if self.ns % NS else ""
         hours, minutes = divmod(abs(self.ahead) // 60, 60)
@@ -66,7 +66,7 @@ class Timestamp:
 
 
 class Clock:
-    """What a wall clock shows ``seconds`` after 1970; also in the years before the first and after the last that a date of Python has."""
+    """The wall clock ``seconds`` after 1970; also supports years outside the range of Python's dates."""
 
     __slots__ = ("day", "day_of_year", "hour", "minute", "month", "second", "weekday", "year")
 
@@ -74,16 +74,16 @@ class Clock:
         days, rest = divmod(seconds, 86400)
         self.year, self.month, self.day = civil_from_days(days)
         self.day_of_year = days - days_from_civil(self.year, 1, 1) + 1
-        self.weekday = (days + 4) % 7  # from Sunday, 0
+        self.weekday = (days + 4) % 7  # Sunday is 0
         self.hour, self.minute, self.second = rest // 3600, rest // 60 % 60, rest % 60
 
 
-# Within a day of the first and the last date of Python nothing can be told in another zone.
+# Within a day of the limits of Python's dates zones cannot be computed.
 _FIRST, _LAST = MIN_TIME // NS + 172800, MAX_TIME // NS - 172800
 
 
 def _offset(zone: str, seconds: int) -> int:
-    """How many seconds the zone, or an offset as "-05:30", is ahead of UTC at that time (cel-go ``common/types/timestamp.go``)."""
+    """Return the UTC offset in seconds of a zone, or of an offset such as "-05:30", at that time (cel-go ``common/types/timestamp.go``)."""
     if not zone or zone == "UTC":
         return 0
     if ":" in zone:
@@ -92,12 +92,12 @@ def _offset(zone: str, seconds: int) -> int:
             h, m = int64(hours, "Atoi"), int64(minutes, "Atoi")
         except DecodeError as e:
             raise EvaluationError(str(e)) from None
-        # An offset beyond any that Go's durations have goes around, as there.
+        # An offset that exceeds Go's durations wraps around, as there.
         ns = (h * 60 + (-m if zone.startswith("-") else m)) * 60 * NS
         return int(((ns - MIN_INT) % (1 << 64) + MIN_INT) / NS)
     if ".." in zone or zone[0] in "/\\":
         raise EvaluationError("time: invalid location name")
-    from zoneinfo import ZoneInfo  # brings the interpreter's build settings with it, and few expressions name a zone
+    from zoneinfo import ZoneInfo  # imports the interpreter's build settings, and few expressions name a zone
 
     at = datetime.datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), datetime.UTC)
     try:
@@ -117,7 +117,7 @@ class TypeValue:
 
 
 class BoolKey:
-    """A boolean as a map's key. Python takes True and 1 for one key, CEL for two."""
+    """A boolean as a map key. In Python True and 1 are the same key, in CEL they are two."""
 
     __slots__ = ("value",)
 
@@ -128,23 +128,23 @@ class BoolKey:
         return "true" if self.value else "false"
 
 
-TRUE_KEY, FALSE_KEY = BoolKey(True), BoolKey(False)  # the only ones, so that they are equal as objects are
+TRUE_KEY, FALSE_KEY = BoolKey(True), BoolKey(False)  # the only instances, so comparing by identity suffices
 
 
 def as_key(value: Any) -> Any:
-    """A value as a map has it for a key."""
+    """Return a value in the form of a map key."""
     if isinstance(value, bool):
         return TRUE_KEY if value else FALSE_KEY
     return value
 
 
 def key_value(key: Any) -> Any:
-    """The value that a map's key is."""
+    """Return the value of a map key."""
     return key.value if isinstance(key, BoolKey) else key
 
 
 class Optional:
-    """A value, or none."""
+    """An optional value: present or none."""
 
     __slots__ = ("present", "value")
 
@@ -156,19 +156,21 @@ NONE = Optional(None, False)
 
 
 class Opaque:
-    """A value of a library: its CEL type, and what compares equal."""
+    """A value of a library type: its CEL type, and the key that defines equality."""
 
     __slots__ = ()
     cel_type: Type = DYN
 
     def key(self) -> Any:
-        """What equality of the type goes by."""
+        """The key by which values of the type are compared."""
         raise NotImplementedError
 
 
 class SetList(list[Any]):
-    """A list of type set: the order does not matter, and what is added is added once (apiserver ``pkg/cel/common/values.go``). Upstream
-    looks for members among what was read for them, ``raw``: days among texts, and 1.0 among numbers that were written as 1."""
+    """A list of type set: the order is irrelevant, and adding a member again has no effect (apiserver ``pkg/cel/common/values.go``).
+
+    Upstream looks up members in the unconverted values, ``raw``: dates as text, and 1.0 in numbers written as 1.
+    """
 
     __slots__ = ("raw",)
 
@@ -177,7 +179,7 @@ class SetList(list[Any]):
         self.raw = raw
 
     def same(self, other: list[Any], left: list[int]) -> bool:
-        """Equality with a list as long, each member of which is one of this list's, in whatever order."""
+        """Compare with a list of equal length whose members are all in this list, in any order."""
         if len(self) != len(other):
             return False
         _look(left, nodes([self, other]))
@@ -196,12 +198,12 @@ class SetList(list[Any]):
 
 
 def _raw(value: Any) -> Any:
-    """As ``_member``, for Go, to which 1 is not 1.0."""
+    """As ``_member``, for Go, where 1 is not 1.0."""
     return (float, value) if type(value) is float else _member(value)
 
 
 def _member(value: Any) -> Any:
-    """A value, so that equal ones are one key: looking at each for each would take the square of the time."""
+    """Return a hashable key that is the same for equal values, to avoid comparing all pairs."""
     if type(value) is str:
         return value
     if isinstance(value, bool):
@@ -218,7 +220,7 @@ def _member(value: Any) -> Any:
 
 
 class MapList(list[Any]):
-    """A list of type map: its items are known by their keys; an item that is added replaces the one with its keys."""
+    """A list of type map: items are identified by their keys; adding an item replaces the one with the same keys."""
 
     __slots__ = ("keys",)
 
@@ -228,12 +230,12 @@ class MapList(list[Any]):
 
     def _key(self, item: Any) -> Any:
         if not isinstance(item, dict):
-            return object()  # without a key it is like no other
-        hidden = item.rest if isinstance(item, Struct) else {}  # what no expression can name may be a key all the same
+            return object()  # an item without its keys equals no other
+        hidden = item.rest if isinstance(item, Struct) else {}  # a key may be a field that expressions cannot name
         return tuple([_member(item[k] if k in item else hidden.get(k)) for k in self.keys])
 
     def same(self, other: list[Any], left: list[int]) -> bool:
-        """Equality with a list as long, each item of which is equal to this list's with its keys, in whatever order."""
+        """Compare with a list of equal length whose items each equal this list's item with the same keys, in any order."""
         if len(self) != len(other):
             return False
         _look(left, nodes([self, other]))
@@ -253,25 +255,27 @@ class MapList(list[Any]):
 
 
 class Struct(dict[str, Any]):
-    """What expressions see of ``obj``, of which the schema knows the keys ``known``, with their names in expressions. The entries that it
-    does not know, and the fields that are null and so are not there for expressions, count where objects are compared (apiserver
-    ``pkg/cel/common/values.go``)."""
+    """The fields of ``obj`` that expressions see; ``known`` maps the schema's keys to their names in expressions.
+
+    Entries that the schema does not declare, and null fields, which expressions cannot see, count when objects are compared (apiserver
+    ``pkg/cel/common/values.go``).
+    """
 
     __slots__ = ("_more", "known", "obj")
 
     def __init__(self, fields: dict[str, Any], obj: dict[str, Any], known: Mapping[str, str]) -> None:
         super().__init__(fields)
         self.obj, self.known = obj, known
-        self._more: tuple[dict[str, Any], list[str]] | None = None  # most are never compared
+        self._more: tuple[dict[str, Any], list[str]] | None = None  # lazily, as most are never compared
 
     @property
     def rest(self) -> dict[str, Any]:
-        """The entries that the schema does not know."""
+        """The entries that the schema does not declare."""
         return self._hidden()[0]
 
     @property
     def nulls(self) -> list[str]:
-        """The names of the fields that are null."""
+        """The names of the null fields."""
         return self._hidden()[1]
 
     def _hidden(self) -> tuple[dict[str, Any], list[str]]:
@@ -288,8 +292,10 @@ class Struct(dict[str, Any]):
         return super().__len__() + len(rest) + len(nulls)
 
     def same(self, other: dict[str, Any], left: list[int]) -> bool:
-        """Equality with an object of the same schema that has as many entries: what is null here must not be there in the other one, an
-        unknown entry is looked at where the other one has it, too."""
+        """Compare with an object of the same schema and the same number of entries.
+
+        A field that is null here must be absent there; undeclared entries are compared if the other object has them, too.
+        """
         if len(self) != len(other):
             return False
         if any(name in other for name in self.nulls):
@@ -301,8 +307,7 @@ class Struct(dict[str, Any]):
 
 
 class Unreadable:
-    """What stands for a value that expressions cannot have, since its schema does not say enough of it: whoever looks fails. The ``raw``
-    value may be the key of an item all the same."""
+    """Stands for a value that does not fit its schema: using it fails. The ``raw`` value may still be the key of an item."""
 
     __slots__ = ("raw", "why")
 
@@ -311,7 +316,7 @@ class Unreadable:
 
 
 class Message(dict[str, Any]):
-    """An object that an expression made of a message type: its fields."""
+    """An object of a message type made by an expression: its fields."""
 
     __slots__ = ("name",)
 
@@ -321,7 +326,7 @@ class Message(dict[str, Any]):
 
 
 def type_of_value(v: Any) -> Type:
-    """The run-time type: containers without their parameters."""
+    """Return the runtime type; containers without their parameters."""
     if v is None:
         return NULL
     kind = _TYPES.get(type(v))
@@ -345,21 +350,22 @@ _TYPES: dict[type, Type] = {
 
 
 def is_number(v: Any) -> bool:
-    """Whether the value is an int, uint or double; booleans are none."""
+    """Whether the value is an int, uint or double, but not a bool."""
     return isinstance(v, (int, float)) and not isinstance(v, bool)
 
 
 def _alike(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two numbers as they are compared: a double makes one of the other, too, which rounds integers beyond 2^53 (cel-go
-    ``common/types/compare.go``). Python would compare the exact values."""
+    """Convert two numbers for comparison: if one is a double, so becomes the other, which rounds integers beyond 2^53 (cel-go
+    ``common/types/compare.go``). Python would compare the exact values.
+    """
     return (float(a), float(b)) if isinstance(a, float) is not isinstance(b, float) else (a, b)
 
 
-MOST_COMPARED = 1_000_000  # what one comparison looks at: a list may hold the same one twice, and that another one, and so on
+MOST_COMPARED = 1_000_000  # values visited by one comparison: a list may contain one list twice, which contains another twice, and so on
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Heterogeneous equality: numbers by value, anything else only with its own type. Raises CostLimitError."""
+    """Compare heterogeneously: numbers by value, other values only equal values of their own type. Raises CostLimitError."""
     return _equal(a, b, [MOST_COMPARED] if isinstance(a, (list, dict, Optional)) else _SMALL)
 
 
@@ -398,17 +404,17 @@ def _equal(a: Any, b: Any, left: list[int]) -> bool:
 
 
 def incomparable(a: Any, b: Any) -> bool:
-    """Whether the first is a value of Kubernetes' own types, and the other one is of another type."""
+    """Whether ``a`` has one of Kubernetes' own types and ``b`` another type."""
     return isinstance(a, Opaque) and not (isinstance(b, Opaque) and a.cel_type == b.cel_type)
 
 
 def _unasked(a: Any, b: Any) -> bool:
-    """Lists and maps are equal until two of their members are not: upstream's cannot tell that of what is incomparable."""
+    """Whether upstream cannot compare two members. Lists and maps with such members count as equal until others differ."""
     return b is not None and incomparable(a, b)
 
 
 def _same_json(a: Any, b: Any, left: list[int]) -> bool:
-    """Equality of what no schema describes: 1 is not 1.0."""
+    """Compare values that no schema describes: 1 is not 1.0."""
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, dict)):
@@ -428,7 +434,7 @@ def _look(left: list[int], n: int) -> None:
 
 
 def nodes(value: Any, most: int = MOST_COMPARED) -> int:
-    """How many values there are in it, once for each time it is met; ``most`` when more."""
+    """Return the number of values in ``value``, counting repetitions; at most ``most``."""
     found, ahead = 0, [value]
     while ahead and found < most:
         one = ahead.pop()
@@ -445,8 +451,10 @@ def nodes(value: Any, most: int = MOST_COMPARED) -> int:
 
 
 def characters(value: Any, most: int) -> int:
-    """How long the texts and bytes in it are together, each once for each time it is met; more than ``most`` when more. For what ``nodes``
-    has found to hold few values."""
+    """Return the total length of the strings and bytes in ``value``, counting repetitions; more than ``most`` if it exceeds that.
+
+    Use it only if ``nodes`` has returned a small number.
+    """
     found, ahead = 0, [value]
     while ahead and found <= most:
         one = ahead.pop()
@@ -462,13 +470,13 @@ def characters(value: Any, most: int) -> int:
 
 
 def units(value: Any, room: int) -> int:
-    """What looking at all of it costs, a unit for ten values; more than ``room`` when it is more, or more than may be compared."""
+    """Return the cost of visiting all of the value, a unit per ten values; more than ``room`` if above that or the comparison limit."""
     found = nodes(value, min(MOST_COMPARED, 10 * room + 20))
     return room + 1 if found >= MOST_COMPARED else found // 10
 
 
 def order(a: Any, b: Any) -> int:
-    """-1, 0 or 1. Raises EvaluationError for what has no order."""
+    """Return -1, 0 or 1. Raises EvaluationError for values without an order."""
     if is_number(a) and is_number(b):
         if (isinstance(a, float) and math.isnan(a)) or (isinstance(b, float) and math.isnan(b)):
             raise EvaluationError("NaN values cannot be ordered")
@@ -483,7 +491,7 @@ def order(a: Any, b: Any) -> int:
 
 
 def size(v: Any) -> int:
-    """What costs count: elements, code points or bytes; 1 for anything else."""
+    """Return the size that costs are based on: elements, code points or bytes; 1 for other values."""
     if isinstance(v, (str, bytes, list, dict)):
         return len(v)
     return getattr(v, "cost_size", 1)

@@ -1,4 +1,4 @@
-"""Names that expressions cannot use for anything else (cel-spec: reserved words)."""
+"""Reserved words, which expressions cannot use as names (cel-spec)."""
 
 LITERALS = frozenset(("true", "false", "null", "in"))
 RESERVED = frozenset((

@@ -1,8 +1,8 @@
-"""Checks: what says of a document "certainly valid", so that the rules need not run; and nothing else.
+"""Compiled checks, which tell whether a document is certainly valid, so that the validation rules need not run.
 
-A check is a tree built once, from a table and a descriptor (``kas.types.checktables``), from a schema
-(``kas.apiextensions.schemachecks``) or by hand, out of the functions here. It knows no wording: what does not pass, however valid, is for
-the rules. ``_engine.pxd`` is the design.
+A check is a tree built once, from a table and a descriptor (``kas.types.checktables``), from a schema (``kas.apiextensions.schemachecks``)
+or by hand, out of the functions here. Checks word no errors: a document that does not pass, valid or not, is left to the rules.
+``_engine.pxd`` has the design.
 """
 
 from kas.checks._engine import (

@@ -1,4 +1,4 @@
-"""Checks: trees that are built once and say of documents whether they are certainly valid; see ``_engine.pxd``, their design.
+"""Checks: trees, built once, that tell of documents whether they are certainly valid. ``_engine.pxd`` has the design.
 
 Bounds checks are off in the whole unit: lists are indexed below the size read in the same step, texts below their length, slots and scopes
 below their counts.

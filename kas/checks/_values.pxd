@@ -1,4 +1,4 @@
-# What compiled units read texts with: how they lie in memory, and amounts.
+# Reading texts in compiled units: their representation in memory, and quantities.
 
 from libc.stdint cimport INT64_MAX, int64_t
 
@@ -10,7 +10,7 @@ cdef extern from "Python.h":
 
 
 cdef inline bint ascii_text(object s, const char** p, Py_ssize_t* n) noexcept:
-    """A text of ASCII alone, which may be empty."""
+    """Whether ``s`` is ASCII text, possibly empty; sets its address and length."""
     if not PyUnicode_CheckExact(s) or not PyUnicode_IS_COMPACT_ASCII(s):
         return False
     p[0], n[0] = <const char*>PyUnicode_DATA(s), PyUnicode_GET_LENGTH(s)
@@ -18,7 +18,7 @@ cdef inline bint ascii_text(object s, const char** p, Py_ssize_t* n) noexcept:
 
 
 cdef inline int64_t milli(object s) noexcept:
-    """Thousandths of a canonical quantity that is not negative; -1 for a form that is left to the rules."""
+    """Return a canonical non-negative quantity in thousandths; -1 for a form that is left to the rules."""
     cdef const char* p = NULL
     cdef Py_ssize_t i = 0, n = 0
     cdef int64_t value = 0, unit = 1000

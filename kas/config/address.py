@@ -1,4 +1,4 @@
-"""This host's address, as apimachinery's ``util/net`` chooses it."""
+"""This host's address, chosen as apimachinery's ``util/net`` does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kas.meta import ip
 LONGEST_NAME = 253
 _HOST_NAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[-A-Za-z0-9_.]*[A-Za-z0-9_])?", re.ASCII)
 _SIOCGIFADDR = 0x8915
-# Of the documentation ranges: a route to them is the default route. Nothing is sent.
+# From the documentation ranges: a route to them is the default route. Nothing is sent.
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 
 
@@ -28,13 +28,14 @@ def is_address(text: str) -> bool:
 
 
 def is_host_name(text: str) -> bool:
-    """Whether a text is a name that a certificate can have: one of DNS, whose first label may be ``*``; underscores are common."""
+    """Whether a text is a name that a certificate may have: a DNS name whose first label may be ``*``, also with underscores."""
     return len(text) <= LONGEST_NAME and _HOST_NAME.fullmatch(text) is not None and not text.replace(".", "").isdigit()
 
 
 def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """The network of a CIDR as ``netutils.ParseCIDRSloppy`` reads it: leading zeros mean nothing, bits behind the prefix are dropped, and
-    an address without a prefix is none. None for what is none."""
+    """Return the network of a CIDR, None if it is invalid, as ``netutils.ParseCIDRSloppy``: leading zeros are ignored, bits after the
+    prefix are dropped, and an address needs a prefix.
+    """
     cidr = ip.parse_cidr(text)
     if cidr is None:
         return None
@@ -43,9 +44,9 @@ def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def advertised(asked: str, bind: str) -> str:
-    """The address to advertise: ``asked``; else ``bind``; for an unspecified or loopback one, that of this host.
+    """Return the address to advertise: ``asked``, else ``bind``; if that is unspecified or loopback, this host's address.
 
-    A host without any address but loopback has the loopback address.
+    A host that only has loopback addresses gets the loopback address.
     """
     if asked and not ipaddress.ip_address(asked).is_unspecified:
         return asked
@@ -54,14 +55,16 @@ def advertised(asked: str, bind: str) -> str:
 
 
 def reachable(address: str) -> str:
-    """``address``, or this host's for a loopback one: endpoints may not be loopback. Stays loopback when there is no other."""
+    """Return ``address``, or this host's if it is loopback, which endpoints may not be. It stays loopback if there is no other."""
     own = ipaddress.ip_address(address)
     return host_address(own.version) or address if own.is_loopback else address
 
 
 def host_address(version: int) -> str:
-    """The address of the default route's interface, of the family asked for if there is one; else that of any interface that is not
-    loopback (IPv4 only); else empty."""
+    """Return the address of the default route's interface, preferably of the given family.
+
+    Otherwise the address of any non-loopback interface (IPv4 only); "" if there is none.
+    """
     families = (socket.AF_INET, socket.AF_INET6) if version == 4 else (socket.AF_INET6, socket.AF_INET)
     for family in families:
         found = _source(family)
@@ -72,7 +75,7 @@ def host_address(version: int) -> str:
 
 
 def _source(family: socket.AddressFamily) -> str:
-    """The address a packet to elsewhere would come from; empty without a route."""
+    """Return the source address of packets to a remote host; "" without a route."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as s:
             s.connect((_ELSEWHERE[family], 9))
@@ -84,7 +87,7 @@ def _source(family: socket.AddressFamily) -> str:
 
 
 def _of_interface(name: str) -> str:
-    """The first IPv4 address of an interface."""
+    """Return the first IPv4 address of an interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
             answer = fcntl.ioctl(s, _SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
@@ -98,13 +101,13 @@ def _loopback(version: int) -> str:
 
 
 def shown(host: str, port: int) -> str:
-    """An address as people and URLs write it; the host alone where the port is 0, any one."""
+    """Format an address as in URLs; without the port if it is 0, which means any."""
     host = f"[{host}]" if ":" in host else host
     return f"{host}:{port}" if port else host
 
 
 def unbound(host: str, port: int, error: OSError) -> str:
-    """Why a server cannot listen there, in words that say what to do."""
+    """Return the reason why a server cannot listen there, and what to do about it."""
     why = {
         errno.EADDRINUSE: "is in use",
         errno.EADDRNOTAVAIL: "is no address of this machine: see --bind-address",

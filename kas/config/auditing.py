@@ -1,5 +1,6 @@
-"""The flags ``--audit-*``: those the log and the webhook have alike in one shape, and what their values may not be
-(``pkg/server/options/audit.go``)."""
+"""The flags ``--audit-*``: the common flags of the log and the webhook in one form, and the validation of all
+(``pkg/server/options/audit.go``).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ VERSIONS = ("audit.k8s.io/v1",)
 
 
 class BackendFlags(NamedTuple):
-    """What both backends may be told; ``batch_max_wait`` in seconds, sizes of truncation in bytes."""
+    """The flags that both backends have; ``batch_max_wait`` is in seconds, truncation sizes in bytes."""
 
     mode: str
     version: str
@@ -36,7 +37,7 @@ class BackendFlags(NamedTuple):
 
 
 def log_flags(o: Options) -> BackendFlags:
-    """The flags ``--audit-log-*``."""
+    """Return the flags ``--audit-log-*``."""
     return BackendFlags(
         o.audit_log_mode, o.audit_log_version, o.audit_log_batch_buffer_size, o.audit_log_batch_max_size, o.audit_log_batch_max_wait,
         o.audit_log_batch_throttle_enable, o.audit_log_batch_throttle_qps, o.audit_log_batch_throttle_burst,
@@ -45,7 +46,7 @@ def log_flags(o: Options) -> BackendFlags:
 
 
 def webhook_flags(o: Options) -> BackendFlags:
-    """The flags ``--audit-webhook-*``."""
+    """Return the flags ``--audit-webhook-*``."""
     return BackendFlags(
         o.audit_webhook_mode, o.audit_webhook_version, o.audit_webhook_batch_buffer_size, o.audit_webhook_batch_max_size,
         o.audit_webhook_batch_max_wait, o.audit_webhook_batch_throttle_enable, o.audit_webhook_batch_throttle_qps,
@@ -55,7 +56,7 @@ def webhook_flags(o: Options) -> BackendFlags:
 
 
 def problems(o: Options) -> Iterator[str]:
-    """Upstream's texts, one for each thing that is wrong. Flags of a backend that is not used are not looked at."""
+    """Yield a message in upstream's words for each invalid flag. Flags of unused backends are not checked."""
     if o.audit_log_path:
         yield from _backend("log", log_flags(o))
         if o.audit_log_format not in FORMATS:
@@ -71,7 +72,7 @@ def _backend(kind: str, f: BackendFlags) -> Iterator[str]:
     if f.mode not in MODES:
         yield f'invalid audit {kind} mode {f.mode}, allowed modes are "{",".join(MODES)}"'
     positive = "must be a positive number"
-    # Of batches, and of what is truncated, upstream tells the first finding.
+    # Of the batch flags, and of the truncation flags, upstream reports only the first error.
     if f.mode == BATCH:
         if f.batch_buffer_size <= 0:
             yield f"invalid audit batch {kind} buffer size {f.batch_buffer_size}, {positive}"

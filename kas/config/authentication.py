@@ -1,4 +1,4 @@
-"""What the flags of authenticators may not be, one by one and together (``pkg/kubeapiserver/options/authentication.go``)."""
+"""Validation of the authenticators' flags (``pkg/kubeapiserver/options/authentication.go``)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ WEBHOOK_VERSIONS = ("v1", "v1beta1")
 
 
 def anonymous(o: Options) -> bool:
-    """Whether who shows no credential is let in: not where everybody may do everything (upstream's ``ApplyAuthorization``)."""
+    """Whether requests without credentials are accepted: not if everyone may do everything (upstream's ``ApplyAuthorization``)."""
     return o.anonymous_auth and "AlwaysAllow" not in o.authorization_mode
 
 
 def warnings(o: Options) -> Iterator[str]:
-    """One line for each flag that asks for what is not done."""
+    """Yield one line for each flag that requests something the server does not do."""
     if o.anonymous_auth and not anonymous(o):
         yield "--anonymous-auth has no effect: with --authorization-mode=AlwaysAllow requests without a credential are refused"
 
 
 def problems(o: Options) -> Iterator[str]:
-    """Upstream's texts, one for each thing that is wrong. What is in files is looked at by who reads them."""
+    """Yield a message in upstream's words for each error. The contents of files are checked by their readers."""
     oidc = any(name.startswith("oidc-") for name in o.given)
     if oidc and o.authentication_config:
         yield "authentication-config file and oidc-* flags are mutually exclusive"
     elif oidc and not (o.oidc_issuer_url and o.oidc_client_id):
         yield "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"
-    elif oidc:  # upstream looks at them when it makes the authenticator
+    elif oidc:  # upstream checks these when it creates the authenticator
         unknown = [name for name in o.oidc_signing_algs if name not in SIGNING_ALGORITHMS]
         yield from (f"oidc: unsupported signing alg: {quote(name)}" for name in unknown[:1])
     version = o.authentication_token_webhook_version

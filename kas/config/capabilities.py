@@ -1,5 +1,6 @@
-"""What there is at all on this server, for pods to ask for (upstream ``pkg/capabilities``), of what a delete begins, and of older releases:
-one set a process, set once before anything is served."""
+"""Process-wide capabilities of this server: what pods may request (upstream ``pkg/capabilities``), garbage collection, and compatibility
+with older releases. Set once, before anything is served.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from kas import KUBERNETES_VERSION
 
 
 class Settings(Protocol):
-    """The flags that say so."""
+    """The flags that determine the capabilities."""
 
     allow_privileged: bool
     enable_garbage_collector: bool
@@ -18,8 +19,9 @@ class Settings(Protocol):
 
 
 class Capabilities:
-    """``allow_privileged``: ``--allow-privileged``; ``enable_garbage_collector``: ``--enable-garbage-collector``; ``compatible``: major and
-    minor of ``--min-compatibility-version``, None where nothing is said; ``git_version``: the release as ``/version`` reports it."""
+    """``allow_privileged``: ``--allow-privileged``. ``enable_garbage_collector``: ``--enable-garbage-collector``. ``compatible``: (major,
+    minor) of ``--min-compatibility-version``, None if not given. ``git_version``: the release that ``/version`` reports.
+    """
 
     allow_privileged = True
     enable_garbage_collector = True
@@ -27,12 +29,12 @@ class Capabilities:
     git_version = f"v{KUBERNETES_VERSION}"
 
     def set(self, o: Settings) -> None:
-        """As the flags say."""
+        """Set the capabilities from the flags."""
         self.allow_privileged, self.enable_garbage_collector = o.allow_privileged, o.enable_garbage_collector
         self.git_version = o.version if o.version.startswith("v") else f"v{KUBERNETES_VERSION}"
         self.compatible = None
         if o.min_compatibility_version:
-            from kas.config.validation import version_map  # which few servers need once they run
+            from kas.config.validation import version_map  # rarely needed after the start
 
             self.compatible = next(iter(version_map(o.min_compatibility_version).values()))
 

@@ -1,4 +1,4 @@
-"""What a data directory is, and who may become one."""
+"""Recognizing and creating data directories."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ FORMAT = "1"
 
 
 class StartError(Exception):
-    """Why the server cannot start, in one line."""
+    """The server cannot start; the message is one line."""
 
 
 def check_data_dir(path: Path) -> bool:
-    """Whether a directory is a data directory; False for one that may become one. Raises StartError for any other."""
+    """Return True for a data directory, False for a directory that may become one. Raises StartError for any other."""
     try:
         have = (path / "format").read_text().strip()
     except FileNotFoundError:
@@ -27,7 +27,7 @@ def check_data_dir(path: Path) -> bool:
 
 
 def claim_data_dir(path: Path) -> bool:
-    """Makes a directory whose lock is held a data directory; whether it was none. Raises StartError."""
+    """Make a directory, whose lock must be held, a data directory; return whether it was not one before. Raises StartError."""
     if check_data_dir(path):
         return False
     write_whole(path / "format", f"{FORMAT}\n".encode(), 0o644)

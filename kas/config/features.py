@@ -1,7 +1,7 @@
 """``--feature-gates``: which features of Kubernetes 1.36 are on (component-base ``featuregate``).
 
-Names, defaults, stages and locks are upstream's. The gates of a process are one set, as upstream's are: ``DEFAULT`` is set
-once, before anything is served, and asked from wherever a gate governs something.
+Names, defaults, stages and locks are upstream's. As upstream, a process has one set of gates: ``DEFAULT`` is set once, before anything is
+served, and read wherever a gate governs something.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KUBE = "kube"
 COMPONENTS = ("", KUBE)
 
 
-# What gates govern here besides the fields of ``gated_fields``. Where a gate is on for good there is nothing to govern.
+# What gates govern here besides the fields of ``gated_fields``. Gates that are permanently on are not listed.
 GOVERNED = {
     "AllowInsecureKubeletCertificateSigningRequests": "kubelets may request certificates of other nodes",
     "AllowParsingUserUIDFromCertAuth": "uid of a user with a client certificate, from its subject",
@@ -95,13 +95,13 @@ GOVERNED = {
 }
 
 
-# What is easily expected of a gate of fields, and is not so, as in kube-apiserver.
+# What gates of fields do not govern, contrary to what one might expect; kube-apiserver behaves the same.
 NOT_GOVERNED = {
     "CRDObservedGenerationTracking": "kept when a client writes them; no loop of the server does",
 }
 
 
-# Gates that may be on only beside others (``defaultKubernetesFeatureGateDependencies``), where those can be switched off.
+# Gates that require others (``defaultKubernetesFeatureGateDependencies``), where the others can be switched off.
 NEEDS = {
     "ClusterTrustBundleProjection": ("ClusterTrustBundle",),
     "DRADeviceBindingConditions": ("DRAResourceClaimDeviceStatus",),
@@ -125,7 +125,7 @@ NEEDS = {
 
 
 class Gate(NamedTuple):
-    """``stage`` is Alpha, Beta, GA or Deprecated; a locked gate keeps its default."""
+    """A feature gate; ``stage`` is Alpha, Beta, GA or Deprecated; a locked gate keeps its default."""
 
     default: bool
     locked: bool
@@ -134,36 +134,36 @@ class Gate(NamedTuple):
 
 @cache
 def known() -> dict[str, Gate]:
-    """Every gate kube-apiserver knows, by name."""
+    """Return every gate that kube-apiserver knows, by name."""
     return {name: Gate(*row) for name, row in json.loads(TABLE.read_text()).items()}
 
 
 @cache
 def gated_fields() -> dict[str, list[tuple[list[str], list[str]]]]:
-    """``group/version/Kind`` -> rows of a path and the gates that all have to be on for the field there."""
+    """Return ``group/version/Kind`` -> rows of a field's path and the gates that must all be on for it."""
     return json.loads(FIELDS.read_text())
 
 
 @cache
 def effective() -> frozenset[str]:
-    """Every gate that governs something here."""
+    """Return every gate that governs something here."""
     return frozenset(GOVERNED) | {gate for rows in gated_fields().values() for _, names in rows for gate in names}
 
 
 class FeatureGate:
-    """The gates that are on."""
+    """The set of gates that are on."""
 
     def set(self, given: Mapping[str, list[str]]) -> None:
-        """Set what the flag says. Raises ValueError for what it may not say."""
+        """Set the gates from the flag. Raises ValueError for invalid values."""
         self.on = enabled(given)
 
     @cached_property
     def on(self) -> frozenset[str]:
-        """Those that are on; the same object until they are set anew."""
+        """The gates that are on; the same object until they are set again."""
         return enabled({})
 
     def enabled(self, name: str) -> bool:
-        """Whether a gate is on; KeyError for one nobody knows."""
+        """Whether a gate is on. Raises KeyError for an unknown one."""
         if name in self.on:
             return True
         if name not in known():
@@ -172,7 +172,7 @@ class FeatureGate:
 
     @contextlib.contextmanager
     def overridden(self, **gates: bool) -> Iterator[None]:
-        """For tests: other gates for a while, locked ones too."""
+        """For tests: temporarily change gates, including locked ones."""
         before = self.on
         self.on = (before | {name for name, on in gates.items() if on}) - {name for name, on in gates.items() if not on}
         try:
@@ -185,7 +185,7 @@ DEFAULT = FeatureGate()
 
 
 def problems(given: Mapping[str, list[str]]) -> list[str]:
-    """What is wrong with the values of the flag, with upstream's texts."""
+    """Return the errors in the flag's values, in upstream's words."""
     gates, out = known(), list[str]()
     if {"", KUBE} <= given.keys():
         out.append(f"set {KUBE} feature gates with default empty prefix or {KUBE}: prefix consistently, do not mix use")
@@ -221,7 +221,7 @@ def _lacking(on: frozenset[str]) -> list[str]:
 
 
 def wanted(given: Mapping[str, list[str]]) -> dict[str, bool]:
-    """What the flag says of each gate and class it names. Raises ValueError when it may not."""
+    """Return the value that the flag gives each gate and class it names. Raises ValueError for invalid values."""
     wrong = problems(given)
     if wrong:
         raise ValueError("; ".join(wrong))
@@ -234,7 +234,7 @@ def _said(given: Mapping[str, list[str]]) -> dict[str, bool]:
 
 
 def enabled(given: Mapping[str, list[str]]) -> frozenset[str]:
-    """The gates that are on. Raises ValueError for what the flag may not say."""
+    """Return the gates that are on. Raises ValueError for invalid values of the flag."""
     return _on(wanted(given))
 
 
@@ -250,7 +250,7 @@ def _on(said: Mapping[str, bool]) -> frozenset[str]:
 
 
 def leaving(given: Mapping[str, list[str]]) -> list[str]:
-    """A line for each gate named that a future release will not know, with upstream's text."""
+    """Return a line in upstream's words for each named gate that a future release will remove."""
     gates = known()
     stages = {"Deprecated": "deprecated", "GA": "GA"}
     return [
@@ -260,8 +260,8 @@ def leaving(given: Mapping[str, list[str]]) -> list[str]:
 
 
 def without_effect(given: Mapping[str, list[str]]) -> list[str]:
-    """The gates named that were changed from their default and govern nothing here."""
+    """Return the named gates that were changed from their default and govern nothing here."""
     gates = known()
     changed = [name for name, on in wanted(given).items() if name in gates and on != gates[name].default]
-    # The supervisor asks this at every start and keeps what it reads: the table of gated fields only where a gate was changed.
+    # The supervisor runs this at every start and keeps what is loaded, so the table of fields is loaded only if a gate was changed.
     return sorted(set(changed) - effective()) if changed else []

@@ -1,4 +1,4 @@
-"""The command line, read as spf13/pflag reads it, but to its end: all that is wrong with it is told at once."""
+"""Parsing of the command line as spf13/pflag does it, but to its end: all errors are reported at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
 
 class Parsed:
-    """``values`` of the flags that were given, by name in order of first appearance, and what was wrong, one line each."""
+    """``values`` of the given flags by name, in order of first appearance, and the errors, one line each."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -21,7 +21,7 @@ class Parsed:
 
 
 def parse(args: Sequence[str]) -> Parsed:
-    """Read ``--name=value``, ``--name value``, ``--bool``, ``-v 4``, ``-v4``; names may have underscores. Never raises."""
+    """Parse ``--name=value``, ``--name value``, ``--bool``, ``-v 4``, ``-v4``; names may contain underscores. Never raises."""
     out = Parsed()
     rest, extra = list(args), []
     while rest:
@@ -49,7 +49,7 @@ def _long(out: Parsed, arg: str, rest: list[str]) -> None:
     if flag is None:
         out.errors.append(f"unknown flag: --{name}{did_you_mean(name.replace('_', '-'), BY_NAME, '--')}")
         if not sep and rest and not rest[0].startswith("-"):
-            rest.pop(0)  # most likely its value, and no finding of its own
+            rest.pop(0)  # most likely the unknown flag's value, so no further error
     elif sep:
         _set(out, flag, value)
     elif flag.kind.bare is not None:
@@ -61,7 +61,7 @@ def _long(out: Parsed, arg: str, rest: list[str]) -> None:
 
 
 def _shorts(out: Parsed, arg: str, rest: list[str]) -> None:
-    """``-v4``, ``-v=4``, ``-v 4``; several letters are several flags, the last of which may take what follows."""
+    """Parse ``-v4``, ``-v=4``, ``-v 4``; several letters are several flags, the last of which may take the rest as its value."""
     letters = arg[1:]
     while letters:
         letter, letters = letters[0], letters[1:]

@@ -1,7 +1,7 @@
-"""Types of flag values, with pflag's and component-base's syntax and error texts.
+"""Types of flag values, with the syntax and error texts of pflag and component-base.
 
-A type reads one occurrence of its flag on top of what earlier ones gave, so that lists and maps grow, and prints a value
-as ``--help`` and ``/flagz`` show it. Durations are seconds, sizes bytes.
+A type parses each occurrence of its flag given the value of earlier ones, so that lists and maps accumulate, and prints a value as
+``--help`` and ``/flagz`` show it. Durations are in seconds, sizes in bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _INT = re.compile(r"[+-]?(0[xX](_?[0-9a-fA-F])+|0[bB](_?[01])+|0[oO]?(_?[0-7])+|0|[1-9](_?[0-9])*)", re.ASCII)
 _FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]+)?", re.ASCII)
-# Of apimachinery's util/version: the numbers and what follows them, and that in its parts.
+# Versions of apimachinery's util/version: the numbers and the rest, and the parts of the rest.
 _VERSION = re.compile(r"v([0-9]+(?:\.[0-9]+)*)(.*)", re.ASCII)
 _PRE_RELEASE = re.compile(r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?\s*", re.ASCII)
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
 class FlagType(NamedTuple):
-    """``read(text, before)`` is the new value, ``before`` that of an earlier occurrence or None; it raises ValueError with
-    Go's text. ``show`` prints a value. ``bare`` is what the flag means without a value; None when it needs one."""
+    """A type. ``read(text, before)`` returns the new value, where ``before`` is that of an earlier occurrence or None; it raises ValueError
+    with Go's text. ``show`` prints a value. ``bare`` is the value of a flag without one; None if a value is required.
+    """
 
     name: str
     read: Callable[[str, Any], Any]
@@ -37,7 +38,7 @@ class FlagType(NamedTuple):
 
 
 def quote(text: str) -> str:
-    """Quote a text of the command line as Go's ``%q`` does, as far as it is printable."""
+    """Quote a command line text as Go's ``%q`` does for printable texts."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -64,7 +65,7 @@ def parse_int(text: str, bits: int = 64) -> int:
 
 
 def _float(text: str, _: Any) -> float:
-    """``strconv.ParseFloat`` of what has a value: neither infinity nor NaN, which would turn off what the number bounds."""
+    """Parse as ``strconv.ParseFloat``, refusing infinity and NaN, which would disable what the number limits."""
     if not _FLOAT.fullmatch(text):
         raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
     if math.isinf(value := float(text)):
@@ -73,11 +74,11 @@ def _float(text: str, _: Any) -> float:
 
 
 def _ip(text: str, before: Any) -> str:
-    """An address; nothing leaves what there is, as pflag has it."""
+    """Parse an address; an empty text keeps the previous value, as in pflag."""
     if not text:
         return before or ""
     try:
-        if "%" in text:  # a zone, which net.ParseIP does not know
+        if "%" in text:  # a zone, which net.ParseIP does not accept
             raise ValueError
         found = ipaddress.ip_address(text.strip())
     except ValueError:
@@ -86,7 +87,7 @@ def _ip(text: str, before: Any) -> str:
 
 
 def _csv(text: str) -> list[str]:
-    """The first record, as Go's encoding/csv reads it; nothing for an empty text."""
+    """Return the first record as Go's encoding/csv reads it; an empty list for an empty text."""
     if not text:
         return []
     lines = text.replace("\r\n", "\n").split("\n")
@@ -135,7 +136,7 @@ def _string_array(text: str, before: Any) -> list[str]:
 
 
 def _string_map(text: str, before: Any) -> dict[str, str]:
-    """component-base's MapStringString without splitting: one pair an occurrence, whose value may have commas."""
+    """component-base's MapStringString without splitting: one pair per occurrence, whose value may contain commas."""
     key, sep, value = text.partition("=")
     if not sep:
         raise ValueError("malformed pair, expect string=string")
@@ -143,7 +144,7 @@ def _string_map(text: str, before: Any) -> dict[str, str]:
 
 
 def _configuration_map(text: str, before: Any) -> dict[str, str]:
-    """component-base's ConfigurationMap: ``a=b,c``; a later occurrence of a key wins, and a key alone has the empty value."""
+    """component-base's ConfigurationMap: ``a=b,c``; the last occurrence of a key wins, and a key alone has the empty value."""
     out = dict(before or {})
     for pair in filter(None, text.split(",")):
         key, _, value = pair.partition("=")
@@ -152,7 +153,7 @@ def _configuration_map(text: str, before: Any) -> dict[str, str]:
 
 
 def _string_to_string(text: str, before: Any) -> dict[str, str]:
-    """pflag's StringToString: a text with one equals sign is one pair, commas or not."""
+    """pflag's StringToString: a text with one equals sign is one pair, even with commas."""
     out = dict(before or {})
     for pair in [text.strip('"')] if text.count("=") == 1 else _csv(text):
         key, sep, value = pair.partition("=")
@@ -163,7 +164,7 @@ def _string_to_string(text: str, before: Any) -> dict[str, str]:
 
 
 def _multimap(text: str, before: Any) -> dict[str, list[str]]:
-    """component-base's ColonSeparatedMultimapStringString; what has no key has the empty one."""
+    """component-base's ColonSeparatedMultimapStringString; a value without a key has the empty key."""
     out = {key: list(values) for key, values in (before or {}).items()}
     for pair in text.split(",") if text.strip() else ():
         pair = pair.strip()
@@ -201,7 +202,7 @@ def _vmodule(text: str, _: Any) -> str:
 
 
 def _cert_key(text: str, before: Any) -> list[str]:
-    """``cert,key`` or ``cert,key:name,name``; blanks around each are not part of it."""
+    """``cert,key`` or ``cert,key:name,name``; blanks around each part are dropped."""
     pair, sep, rest = text.partition(":")
     if not text or (sep and not rest.strip()):
         raise ValueError("empty names list is not allowed" if sep else "unexpected empty value")
@@ -238,8 +239,8 @@ def _port_range(text: str, _: Any) -> tuple[int, int]:
 
 
 def _quantity(text: str, _: Any) -> int:
-    """A quantity as a whole number, rounded up, of 64 bits."""
-    from kas.meta import quantity  # loads compiled code, which most command lines do not want
+    """Parse a quantity as a 64-bit integer, rounded up."""
+    from kas.meta import quantity  # loads compiled code, which most command lines do not need
 
     found = quantity.parse(text)
     if not quantity.parse(str(-(1 << 63))) <= found <= quantity.parse(str((1 << 63) - 1)):
@@ -247,16 +248,16 @@ def _quantity(text: str, _: Any) -> int:
     return found.value()
 
 
-AUTO_PORT = -(1 << 64)  # no number that can be given: -1 is a mistake
+AUTO_PORT = -(1 << 64)  # cannot be given as a number: -1 is an error
 
 
 def _port(text: str, _: Any) -> int:
-    """A port; ``AUTO_PORT`` stands for 'auto'."""
+    """Parse a port; 'auto' is ``AUTO_PORT``."""
     return AUTO_PORT if text == "auto" else parse_int(text)
 
 
 def _version(text: str, _: Any) -> str:
-    """"true", "false" or "raw", and what stands for them; or the version to report, from its "v" on (component-base's ``verflag``)."""
+    """"true", "false" or "raw" and their synonyms, or a version to report, which begins with "v" (component-base's ``verflag``)."""
     if text.startswith("v"):
         _reportable(text)
         return text

@@ -14,15 +14,17 @@ _INDENT = " " * 8
 
 
 def columns() -> int:
-    """How wide a text for whoever called this program may be: $COLUMNS, or the terminal that its output or, behind a pipe to a pager, its
-    standard error or input is; within reason."""
+    """Return the width for output, within limits: $COLUMNS, or that of the terminal.
+
+    If the output is not a terminal, as in a pipe to a pager, standard error's or input's is used.
+    """
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdigit() and int(given):
         return min(max(int(given), NARROWEST), WIDEST)
     for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
         try:
             found = os.get_terminal_size(stream.fileno()).columns if stream is not None else 0
-        except (OSError, ValueError):  # no terminal, or closed
+        except (OSError, ValueError):  # not a terminal, or closed
             continue
         if found:
             return min(max(found, NARROWEST), WIDEST)
@@ -30,8 +32,10 @@ def columns() -> int:
 
 
 def usage(width: int) -> str:
-    """Every flag by sections: name, type, what it is for, its default, and what it does here where that is less; in lines of ``width``
-    columns, longer only for a word that is."""
+    """Return the help text in lines of ``width`` columns, longer only for long words.
+
+    It lists every flag by sections: name, type, purpose, default, and its effect here if it differs.
+    """
     return "\n".join(_lines(width)) + "\n"
 
 
@@ -65,7 +69,7 @@ def _flag(flag: Flag, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Names of flags and values stay whole: they are searched for, and copied."""
+    """Wrap text without splitting names of flags and values, which are searched for and copied."""
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A certificate and its key as Go's ``tls.X509KeyPair`` takes them, and its words for what it does not take."""
+"""Validation of a certificate and its key as by Go's ``tls.X509KeyPair``, with its messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"
 
 
 def problem(cert_file: str, key_file: str, name: str) -> str:
-    """What is wrong with the pair in two PEM files, "" when nothing is; ``name`` is what upstream calls it. Files that cannot be read are
-    no finding."""
+    """Return the error in the pair of PEM files, "" if there is none; ``name`` is upstream's name of the pair.
+
+    Unreadable files are not reported here.
+    """
     try:
         cert, key = Path(cert_file).read_bytes(), Path(key_file).read_bytes()
     except OSError:
@@ -56,7 +58,7 @@ def _missing_key(pem: bytes) -> str:
 
 
 def _strangers(cert: bytes, key: bytes) -> str:
-    """Whether the key is another certificate's. What cannot be parsed is told by who uses it."""
+    """Return the error if the key belongs to another certificate. Files that cannot be parsed are reported when they are used."""
     from cryptography import x509
 
     try:

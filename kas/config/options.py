@@ -1,4 +1,4 @@
-"""What the command line asks for: ``Options`` are the values of the flags, ``complete`` answers every question they leave open."""
+"""The options of the command line: ``Options`` holds the flags' values, ``complete`` derives what they leave open."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from kas.config.flagtypes import TYPES
 from kas.config.overrides import Override, overrides
 from kas.meta.records import NamedTuple
 
-# Beside --etcd-*
+# The flags of etcd not named --etcd-*.
 OF_ETCD = (
     "lease-reuse-duration-seconds", "storage-media-type", "storage-initialization-timeout", "peer-ca-file", "peer-advertise-ip",
     "peer-advertise-port",
 )  # fmt: skip
 OF_ANY_STORE = ("etcd-count-metric-poll-period",)
 MULTIMAP = "colonSeparatedMultimapStringString"
-# Types of flags by what Python has for them.
+# Element types of list flags.
 _LISTS: dict[str, type] = {"strings": str, "stringArray": str, "namedCertKey": str, "int32Slice": int}
 _MAPS = ("mapStringString", "stringToString", MULTIMAP)
 _NUMBERS = ("int", "float", "float32", "duration", "port", "quantity", "Level")
 OF_AUDIT = ("audit-log-path", "audit-webhook-config-file")
-# What kube-apiserver's own requests to aggregated servers name users with.
+# The headers in which kube-apiserver sends the user in its requests to aggregated servers.
 STANDARD_HEADERS = {"username-headers": "X-Remote-User", "group-headers": "X-Remote-Group", "extra-headers-prefix": "X-Remote-Extra-"}
 EMPTY_IS_DEFAULT = ("service-cluster-ip-range", "storage-backend", "tls-min-version")  # and addresses
 
 
 class OptionError(Exception):
-    """What is wrong with a command line; ``errors`` has a line for each finding."""
+    """The command line is invalid; ``errors`` has one line for each error."""
 
     def __init__(self, errors: Sequence[str]) -> None:
         super().__init__("\n".join(errors))
@@ -41,9 +41,10 @@ class OptionError(Exception):
 
 
 class Options:
-    """The value of every flag, given or default, as an attribute named like it; ``given`` names those of the command line.
+    """The value of every flag, given or default, as an attribute of its name; ``given`` names those on the command line.
 
-    Durations are seconds, sizes bytes, ports 0 = off and ``AUTO_PORT`` = any free one. Declared here are those that are read somewhere.
+    Durations are in seconds, sizes in bytes; port 0 means off, and ``AUTO_PORT`` any free port. Only flags that are read somewhere are
+    declared here.
     """
 
     given: tuple[str, ...]
@@ -230,8 +231,10 @@ class Options:
     workers: int
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **flags: Any) -> None:
-        """``values`` are those given, by name of the flag; ``flags`` are others, by attribute, as Python has them or as text of the
-        command line. Raises TypeError for a flag nobody knows, ValueError for a value that it cannot have."""
+        """``values`` are values by the flag's name; ``flags`` are further ones by attribute, as Python values or as command line text.
+
+        Raises TypeError for an unknown flag, ValueError for an invalid value.
+        """
         values = {**(values or {}), **dict(_given(name, value) for name, value in flags.items())}
         self.given = tuple(values)
         for flag in FLAGS:
@@ -243,11 +246,11 @@ class Options:
             setattr(self, flag.attribute, value)
 
     def shown(self) -> dict[str, str]:
-        """Every flag's value as text, by name, for ``/flagz``."""
+        """Return every flag's value as text, by name, for ``/flagz``."""
         return {flag.name: flag.kind.show(getattr(self, flag.attribute)) for flag in FLAGS if flag.name not in ("help", "version")}
 
     def warnings(self) -> list[str]:
-        """One line for each flag that was given and asks for what kas does not do."""
+        """Return one line for each given flag that requests something kas does not do."""
         out = list(authentication.warnings(self))
         for name in self.given:
             flag = BY_NAME[name]
@@ -270,7 +273,7 @@ class Options:
 
 
 def _given(attribute: str, value: Any) -> tuple[str, Any]:
-    """A flag's name and value, from the name of its attribute."""
+    """Return a flag's name and value, given the name of its attribute."""
     flag = BY_NAME.get(attribute.replace("_", "-"))
     if flag is None:
         raise TypeError(f"there is no flag --{attribute.replace('_', '-')}")
@@ -287,7 +290,7 @@ def _read(flag: Flag, text: str) -> Any:
 
 
 def _python_value(flag: Flag, value: Any) -> Any:
-    """A value that is no text, as the flag has it. Raises ValueError for one that it cannot have."""
+    """Convert a value that is not a text to the flag's form. Raises ValueError for an invalid one."""
     kind = flag.kind
     if kind.name in _LISTS:
         if isinstance(value, (list, tuple)) and all(type(item) is _LISTS[kind.name] for item in value):
@@ -307,7 +310,7 @@ def _python_value(flag: Flag, value: Any) -> Any:
 
 
 def _map(flag: Flag, value: dict[str, Any]) -> dict[str, Any]:
-    """Of a map: what is on or off may be a bool, and gates of no component may be named without one."""
+    """Convert a map: bools are allowed as values, and gates may be named without a component."""
     told = {key: TYPES["bool"].show(v) if isinstance(v, bool) else v for key, v in value.items()}
     if flag.kind.name != MULTIMAP:
         if all(isinstance(v, str) for v in told.values()):
@@ -322,7 +325,7 @@ def _map(flag: Flag, value: dict[str, Any]) -> dict[str, Any]:
 
 
 class Completed(NamedTuple):
-    """Options with every question answered. Ports: 0 = off. ``endpoint_address`` stands in the kubernetes Service's endpoints."""
+    """Options in which nothing is left open. Port 0 means off. ``endpoint_address`` goes into the kubernetes Service's endpoints."""
 
     raw: Options
     data_dir: Path
@@ -339,15 +342,14 @@ class Completed(NamedTuple):
     external_host: str
     tls_min: str
     etcd: bool  # the store is an etcd cluster
-    overrides: tuple[Override, ...]  # other clusters of etcd, and what they keep
-    front: bool  # a process of its own ends TLS at the secure port
-    client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
+    overrides: tuple[Override, ...]  # further etcd clusters, and the resources they store
+    front: bool  # a separate process terminates TLS at the secure port
+    client_cas: list[Path]  # CAs of client certificates: --client-ca-file, and this server's own for the administrator
     run_dir: Path = Path()
 
     @property
     def serving_pair(self) -> tuple[Path, Path]:
-        """The files of the serving certificate and its key: given by flags, or those of ``--cert-dir``, where they are made if nobody put
-        them there."""
+        """The files of the serving certificate and its key: given by flags, or in ``--cert-dir``, where they are created if absent."""
         if self.raw.tls_cert_file:
             return Path(self.raw.tls_cert_file), Path(self.raw.tls_private_key_file)
         directory = Path(self.raw.cert_dir) if self.raw.cert_dir else self.data_dir / "pki"
@@ -355,7 +357,7 @@ class Completed(NamedTuple):
 
     @property
     def own_address(self) -> tuple[str, int] | None:
-        """Host and port at which this host reaches the secure port; None without one."""
+        """The host and port at which this host reaches the secure port; None without one."""
         if not self.secure_port:
             return None
         bind = ipaddress.ip_address(self.raw.bind_address)
@@ -363,14 +365,14 @@ class Completed(NamedTuple):
 
 
 def read(args: Sequence[str]) -> tuple[Options, list[str]]:
-    """The options of a command line, and all that is wrong with its syntax, its values and between them, one line each."""
+    """Return the options of a command line, and all errors in its syntax, in values and between values, one line each."""
     parsed = flagset.parse(args)
     options = Options(parsed.values)
     return options, list(dict.fromkeys([*parsed.errors, *problems(options)]))
 
 
 def problems(options: Options) -> list[str]:
-    """All that is wrong with values and between them, one line each."""
+    """Return all errors in values and between values, one line each."""
     return validation.validate(options)
 
 
@@ -398,8 +400,8 @@ def complete(o: Options) -> Completed:
         tls_min=validation.TLS_VERSIONS[o.tls_min_version],
         etcd=o.storage_backend == "etcd3",
         overrides=overrides(o.etcd_servers_overrides, o.etcd_servers) if o.storage_backend == "etcd3" else (),
-        # The HTTP server's own TLS knows no client certificates and no choice of certificates, suites and curves, reads its own once, and
-        # sends no GOAWAY.
+        # The HTTP server's own TLS supports neither client certificates nor a choice of certificates, suites and curves; it reads its
+        # certificate once, and sends no GOAWAY.
         front=bool(
             o.secure_port
             and (

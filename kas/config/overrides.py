@@ -1,4 +1,4 @@
-"""``--etcd-servers-overrides``: resources that are kept in another cluster of etcd than the rest; and what is no server of one."""
+"""``--etcd-servers-overrides``: resources that are stored in other etcd clusters; and validation of etcd server URLs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ FORMAT = "--etcd-servers-overrides invalid, must be of format: group/resource#se
 
 
 class Override(NamedTuple):
-    """A cluster by its servers' URLs, and what it keeps: (group, resource)s, where the resource "*" is all of a group that is not named by
-    itself: ``named`` is what is, for any cluster."""
+    """An etcd cluster: the URLs of its servers, and the (group, resource) pairs it stores.
+
+    The resource "*" means all of a group except the pairs in ``named``, which are named individually for any cluster.
+    """
 
     servers: tuple[str, ...]
     resources: tuple[tuple[str, str], ...]
     named: tuple[tuple[str, str], ...]
 
     def keeps(self, group: str, resource: str) -> bool:
-        """Whether it keeps a resource."""
+        """Whether the cluster stores a resource."""
         pair = group, resource
         return pair in self.resources or (pair not in self.named and (group, "*") in self.resources)
 
 
 def server_mistake(server: str) -> str:
-    """Why a text does not name a server of etcd; "" when it does. Without a scheme it is http's, without a port 2379."""
+    """Return the reason why a text is not an etcd server, "" if it is one. The default scheme is http, the default port 2379."""
     try:
         url = urlsplit(server if "://" in server else f"http://{server}")
         if url.scheme not in ("http", "https") or not url.hostname:
@@ -40,7 +42,7 @@ def server_mistake(server: str) -> str:
 
 
 def mistakes(values: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the form of the flag's values, one line each."""
+    """Yield one line for each malformed value of the flag."""
     for value in values:
         resource, sep, servers = value.partition("#")
         if not sep or "#" in servers or resource.count("/") != 1 or not servers:
@@ -48,13 +50,13 @@ def mistakes(values: Sequence[str]) -> Iterator[str]:
 
 
 def overrides(values: Sequence[str], main: Sequence[str]) -> tuple[Override, ...]:
-    """The clusters that are not ``main``, in the order in which they are named, each once, in whatever order its servers are."""
+    """Return the clusters other than ``main``, in the order of their first mention; the order of a cluster's servers is irrelevant."""
     found: dict[frozenset[str], tuple[tuple[str, ...], list[tuple[str, str]]]] = {}
     of: dict[tuple[str, str], tuple[str, ...]] = {}
     for value in values:
         name, _, urls = value.partition("#")
         group, _, resource = name.partition("/")
-        of[group, resource] = tuple(url for url in urls.split(";") if url)  # the last one counts, as in a map
+        of[group, resource] = tuple(url for url in urls.split(";") if url)  # the last one wins, as in a map
     for pair, servers in of.items():
         if servers and set(servers) != set(main):
             found.setdefault(frozenset(servers), (servers, []))[1].append(pair)

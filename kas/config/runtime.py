@@ -11,8 +11,9 @@ _CLASSES = ("api/all", "api/ga", "api/beta", "api/alpha")
 
 
 class Enabled:
-    """``versions`` that are on; ``resources`` switched one by one (group, version, plural) -> on; ``all_of`` versions switched on as a
-    whole, and ``partly`` those that are on for nothing but single resources."""
+    """The enabled API: ``versions`` that are on; ``resources``, (group, version, plural) -> on, switched individually; ``all_of``, versions
+    switched on as a whole; ``partly``, versions that are on only for individual resources.
+    """
 
     def __init__(self, versions: set[tuple[str, str]]) -> None:
         self.versions = versions
@@ -21,20 +22,20 @@ class Enabled:
         self.partly: set[tuple[str, str]] = set()
 
     def serves(self, resource: Any) -> bool:
-        """Whether a resource of a version that is on is served: as it was asked for by name, else with its version."""
+        """Whether a resource of an enabled version is served: as configured individually, else with its version."""
         one = self.resources.get((resource.group, resource.version, resource.resource))
         if one is not None:
             return one
         if (resource.group, resource.version) in self.partly:
             return False
-        # A version switched on as a whole brings all its resources; a stable one only those on by default.
+        # A version switched on as a whole serves all its resources; a stable one only those on by default.
         return resource.served_by_default or (resource.group, resource.version) in self.all_of
 
 
 def enabled_versions(scheme: Any, config: Mapping[str, str]) -> Enabled:
-    """The versions on by default, changed by ``config`` (``api/all``, ``api/beta``, ``group/version``, ``group/version/resource``).
+    """Return the versions on by default, changed by ``config`` (``api/all``, ``api/beta``, ``group/version``, ``group/version/resource``).
 
-    Raises ValueError with upstream's text for keys that name nothing known.
+    Raises ValueError with upstream's text for unknown keys.
     """
     config = completed(config)
     versions = {(r.group, r.version) for r in scheme.resources if r.served_by_default}
@@ -44,7 +45,7 @@ def enabled_versions(scheme: Any, config: Mapping[str, str]) -> Enabled:
         raise ValueError("; ".join(wrong))
     out = Enabled(versions)
     parsed = [(key, parse_bool(value or "true")) for key, value in config.items()]
-    # Whatever the order given: classes first, the wider before the narrower, then versions, and resources last.
+    # Independent of the given order: classes first, wider before narrower, then versions, resources last.
     for name, on in sorted((one for one in parsed if one[0] in _CLASSES), key=lambda one: _CLASSES.index(one[0])):
         for gv in known:
             if name == "api/all" or _class_of(gv[1]) == name[4:]:
@@ -62,7 +63,7 @@ def enabled_versions(scheme: Any, config: Mapping[str, str]) -> Enabled:
     return out
 
 
-# What every API server needs to be one, as upstream's generic control plane has it (``pkg/controlplane/apiserver``).
+# The minimum of an API server: upstream's generic control plane (``pkg/controlplane/apiserver``).
 BARE_GROUPS = frozenset((
     "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
     "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io",
@@ -72,9 +73,12 @@ BARE_CORE = frozenset(("configmaps", "events", "namespaces", "resourcequotas", "
 
 
 def chosen(scheme: Any, kinds: str | Sequence[str]) -> dict[str, str]:
-    """The ``--runtime-config`` of a server with only these built-in kinds: "all", "none", or a list of groups ("apps"), resources of the
-    core group ("pods") and of others ("deployments.apps"), beside those without which there is no API server: namespaces and what they
-    hold of configuration, definitions, RBAC, admission, reviews. Raises ValueError for what nobody knows."""
+    """Return the ``--runtime-config`` of a server that only has these built-in kinds.
+
+    ``kinds`` is "all", "none", or a list of groups ("apps"), resources of the core group ("pods") and of others ("deployments.apps"). The
+    minimum of an API server is always included: namespaces and their configuration objects, definitions, RBAC, admission, reviews. Raises
+    ValueError for unknown kinds.
+    """
     if kinds == "all":
         return {}
     wanted = [] if kinds == "none" else [kinds] if isinstance(kinds, str) else list(kinds)
@@ -96,15 +100,17 @@ def chosen(scheme: Any, kinds: str | Sequence[str]) -> dict[str, str]:
 
 
 def _parts(key: str) -> tuple[tuple[str, str], str]:
-    """((group, version), resource or empty). The core group is nothing before the slash, ``/v1``."""
+    """Return ((group, version), resource or ""). The core group is empty, ``/v1``."""
     group, version, *resource = key.split("/")
     return (group, version), "/".join(resource)
 
 
 def completed(config: Mapping[str, str]) -> dict[str, str]:
-    """The flag's keys as kube-apiserver completes them before it looks at them (``pkg/controlplane/apiserver/options``): ``v1`` and
-    ``api/v1``, the older names of the core group's version, are ``/v1``, with a resource behind them too, which is dropped; ``api/legacy``
-    means nothing any more."""
+    """Complete the flag's keys as kube-apiserver does first (``pkg/controlplane/apiserver/options``).
+
+    ``v1`` and ``api/v1``, older names of the core group's version, become ``/v1``; a resource after them is dropped. ``api/legacy`` has no
+    meaning any more.
+    """
     out = {}
     for key, value in config.items():
         older = key.removeprefix("api/")
@@ -116,9 +122,9 @@ def completed(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
-    """What is wrong with keys and values of the flag, with upstream's texts."""
+    """Return the errors in the flag's keys and values, in upstream's words."""
     config = completed(config)
-    if config == {"api/all": "false"}:  # nothing would be served
+    if config == {"api/all": "false"}:  # then nothing would be served
         return ["invalid runtime-config with only api/all=false"]
     keys = [key for key in config if key not in _CLASSES]
     for key in keys:
@@ -131,7 +137,7 @@ def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
         return ["unknown api groups " + ",".join(strange)]
     out = []
     for key, value in config.items():
-        if key in _CLASSES:  # which are compared as texts
+        if key in _CLASSES:  # compared as text
             if value not in ("true", "false"):
                 out.append(f"invalid value {key}={value}")
             continue

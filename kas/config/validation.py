@@ -1,4 +1,4 @@
-"""What values of flags may not be, each by itself and with others. Texts are upstream's where kube-apiserver has one."""
+"""Validation of flag values, individually and in combination. The texts are kube-apiserver's where it has them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from kas.config.options import Options
 
 AUTHORIZERS = ("Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny")
-# What each name means to the listener, which knows none older than 1.2.
+# The minimum version of the listener, which supports none older than 1.2.
 TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
-SHORTEST_V6_PREFIX = 64  # of what services can be given addresses from
+SHORTEST_V6_PREFIX = 64  # of the ranges for service addresses
 RECONCILERS = ("master-count", "lease", "none")
 MAX_EXPIRATION_S = 1 << 32
-MAX_STREAMS = (1 << 32) - 1  # what the setting of HTTP/2 can say
-WORKERS_PER_CPU, FEW_WORKERS = 8, 64  # each is a process with memory of its own
-LEAST_WORKER_TIMEOUT_S = 3.0  # workers give a sign once a second
+MAX_STREAMS = (1 << 32) - 1  # the maximum of the HTTP/2 setting
+WORKERS_PER_CPU, FEW_WORKERS = 8, 64  # each worker is a process with its own memory
+LEAST_WORKER_TIMEOUT_S = 3.0  # workers send a heartbeat once a second
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
 _METRIC_AND_LABEL = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*")
 _VERSION = re.compile(r"v?([0-9]+)\.([0-9]+)(?:\.([0-9]+))?", re.ASCII)
-# What else may not be negative, in upstream or here alone.
+# Other flags that must not be negative, upstream or only here.
 OWN_LIMITS = (
     "workers", "http2-max-streams-per-connection", "api-burst", "api-rate", "default-not-ready-toleration-seconds",
     "default-unreachable-toleration-seconds", "worker-timeout",
@@ -43,7 +43,7 @@ OWN_LIMITS = (
 KNOWN_MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf", "application/yaml")  # upstream's
 UIDS = "RemoteRequestHeaderUID"
 PEERS = "UnknownVersionInteroperabilityProxy"
-OLDEST_COMPATIBLE = 3  # minor releases back
+OLDEST_COMPATIBLE = 3  # minor releases before this one
 _MAX_AGE = re.compile(r"max-age=[^=]*")
 # Upstream's help of the flag, which its error repeats.
 CORS_HELP = (
@@ -54,8 +54,8 @@ CORS_HELP = (
 )
 
 BACKENDS = ("lmdb", "etcd3")
-WRITTEN = ("audit-log-path", "debug-socket-path")  # paths that nothing is read from
-# Flags that name files which have to be readable.
+WRITTEN = ("audit-log-path", "debug-socket-path")  # paths that are not read from
+# Flags whose files must be readable.
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
@@ -64,7 +64,7 @@ FILES = (
 
 
 def validate(o: Options) -> list[str]:
-    """Every finding, one line each; none for options that can be completed. Opens the files flags name, where none is a pipe."""
+    """Return every error, one line each; none if the options can be completed. Opens the files that flags name, unless one is a pipe."""
     if found := pipes(o):
         return found
     checks = (  # in upstream's order, where it has one
@@ -75,8 +75,11 @@ def validate(o: Options) -> list[str]:
 
 
 def pipes(o: Options) -> list[str]:
-    """Flags whose file is a pipe, as shells make of ``<(…)``: who opens it may wait for ever, and only the first who reads finds anything,
-    while every worker reads, each time it begins. kube-apiserver reads most files once."""
+    """Return errors for flags whose file is a pipe, as shells create for ``<(…)``.
+
+    Opening a pipe may block forever, and only the first reader gets its contents, while every worker reads the file each time it starts.
+    kube-apiserver reads most files once.
+    """
     out = []
     for name in o.given:
         value, kind = getattr(o, name.replace("-", "_")), BY_NAME[name].type
@@ -87,7 +90,7 @@ def pipes(o: Options) -> list[str]:
         for path in [value] if isinstance(value, str) else value:
             try:
                 pipe = bool(path) and stat.S_ISFIFO(os.stat(path).st_mode)
-            except (OSError, ValueError):  # which is told by who opens it
+            except (OSError, ValueError):  # reported by whoever opens it
                 continue
             if pipe:
                 out.append(f"--{name}: {path} is a pipe, but must be a file, because it is read more than once")
@@ -104,7 +107,7 @@ def _serving(o: Options) -> Iterator[str]:
             yield f"error reading {missing[0]}, certificate and key must be supplied as a pair"
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
-    yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
+    yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream reports the first one
     if wrong := ciphers.groups_problem(o.tls_curve_preferences):
         yield wrong
     if o.egress_selector_config_file and not os.path.exists(o.egress_selector_config_file):
@@ -114,7 +117,7 @@ def _serving(o: Options) -> Iterator[str]:
 
 
 def _logging(o: Options) -> Iterator[str]:
-    """component-base's ``logs/api/v1``: its fields, not the flags, are what the texts name."""
+    """component-base's ``logs/api/v1``, whose messages name its fields and not the flags."""
     if o.logging_format not in ("text", "json"):
         yield f"format: Invalid value: {quote(o.logging_format)}: Unsupported log format"
     gates = frozenset[str]() if features.problems(o.feature_gates) else features.enabled(o.feature_gates)
@@ -144,8 +147,8 @@ def _headers(o: Options) -> Iterator[str]:
 
 
 def _origin(pattern: str) -> Iterator[str]:
-    """Upstream's ``validateCORSAllowedOriginList``: what is not tied to both ends of the host also matches somebody else's."""
-    from kas.meta import regex  # only where the flag is given
+    """Upstream's ``validateCORSAllowedOriginList``: a pattern that is not anchored at both ends of the host also matches other hosts."""
+    from kas.meta import regex  # only needed if the flag is given
 
     if not pattern:
         yield f"empty value in --cors-allowed-origins, help: {CORS_HELP}"
@@ -193,7 +196,7 @@ def _limits(o: Options) -> Iterator[str]:
             "positive"
         )
     if o.enable_priority_and_fairness:
-        # Flow control's own objects are of that version; the most particular key decides.
+        # Flow control's own objects are of that version; the most specific key decides.
         for key in ("flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"):
             if o.runtime_config.get(key) == "false":
                 yield f"--runtime-config={key}=false conflicts with --enable-priority-and-fairness=true"
@@ -209,8 +212,7 @@ def _limits(o: Options) -> Iterator[str]:
 
 
 def _versions(o: Options) -> Iterator[str]:
-    """What may be emulated of other releases (component-base's ``compatibility``): none, as only this one is served. It may be said with
-    which older ones the server is to stay compatible."""
+    """Check the emulated release, which must be this one, and the minimum compatibility version (component-base's ``compatibility``)."""
     said = []
     for texts in (getattr(o, "emulated_version"), o.min_compatibility_version):  # noqa: B009 - a flag of one value
         try:
@@ -236,7 +238,7 @@ def _versions(o: Options) -> Iterator[str]:
 
 
 def version_map(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Component -> (major, minor) of ``1.34`` and ``kube=1.34``. ValueError with upstream's text."""
+    """Return {component: (major, minor)} of ``1.34`` and ``kube=1.34``. Raises ValueError with upstream's text."""
     out = dict[str, tuple[int, int]]()
     for text in texts:
         left, sep, right = (part.strip() for part in text.partition("="))
@@ -264,7 +266,7 @@ def _ports(o: Options) -> Iterator[str]:
             yield f"--secure-port {port} must be between 1 and 65535, inclusive. It cannot be turned off with 0"
         else:
             yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
-    if not any(ports.values()):  # upstream has only the secure one; here another may serve in its place
+    if not any(ports.values()):  # upstream only has the secure one; here another port may be served instead
         yield "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"
 
 
@@ -275,13 +277,13 @@ def _names(o: Options) -> Iterator[str]:
 
 
 def data_directory(text: str) -> Path:
-    """The absolute path that ``--data-dir`` means. Raises RuntimeError for an unknown home, OSError without a working directory."""
+    """Return the absolute path of ``--data-dir``. Raises RuntimeError for an unknown home, OSError without a working directory."""
     return Path(text).expanduser().absolute()
 
 
 def _data_dir(o: Options) -> Iterator[str]:
     try:
-        str(data_directory(o.data_dir)).encode()  # as the store and the kubeconfig name it
+        str(data_directory(o.data_dir)).encode()  # in the form that the store and the kubeconfig use
     except RuntimeError:
         yield f"--data-dir: {quote(o.data_dir)} begins with an unknown home directory: HOME is not set, or there is no such user"
     except OSError as e:
@@ -291,7 +293,7 @@ def _data_dir(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
-    if not o.data_dir:  # a variable that was not set: the working directory is not meant
+    if not o.data_dir:  # probably an unset variable: the working directory is not meant
         yield "--data-dir must be specified"
     else:
         yield from _data_dir(o)
@@ -333,7 +335,7 @@ def _watch_cache_sizes(sizes: Sequence[str]) -> Iterator[str]:
 
 
 def _installed(*modules: str) -> bool:
-    """Whether modules can be imported, packages before what is in them."""
+    """Whether modules can be imported; list packages before their modules."""
     return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
@@ -357,7 +359,7 @@ def _unreadable(path: str) -> Iterator[str]:
 
 
 def _clients(o: Options) -> Iterator[str]:
-    """Upstream's ``RequestHeaderAuthenticationOptions.Validate``; which certificates the files with CAs hold is for ``preflight``."""
+    """Upstream's ``RequestHeaderAuthenticationOptions.Validate``; ``preflight`` checks the certificates in CA files."""
     uids = o.requestheader_uid_headers
     if uids and not features.problems(o.feature_gates) and UIDS not in features.enabled(o.feature_gates):
         yield f"--requestheader-uid-headers requires the {quote(UIDS)} feature to be enabled"
@@ -382,7 +384,7 @@ def _clients(o: Options) -> Iterator[str]:
 
 
 def _certificates(path: str) -> frozenset[bytes] | None:
-    """The blocks of a PEM file that may be certificates, as DER; None without a file that can be read."""
+    """Return the blocks of a PEM file that may be certificates, as DER; None if the file cannot be read."""
     try:
         with open(path, "rb") as f:
             blocks = _PEM.findall(f.read())
@@ -413,11 +415,11 @@ def _identity(o: Options) -> Iterator[str]:
         if issuer and issuer in seen:
             yield f"service-account-issuer {quote(issuer)} is already specified"
         seen.add(issuer)
-    # The default issuer belongs to the key this server makes: who brings a key says whose tokens it signs.
+    # The default issuer belongs to the key that this server makes; with another key the issuer must be given.
     nameless = bool(o.service_account_signing_key_file) and "service-account-issuer" not in o.given
     if nameless:
         yield "service-account-issuer is a required flag"
-    # This server makes a key where nothing is said of keys; who names audiences and keys to verify with names one to sign with, too.
+    # Without any flags about keys this server makes one; with audiences or verification keys a signing key must be given, too.
     signing = o.service_account_signing_key_file or o.service_account_signing_endpoint
     keyless = bool(o.api_audiences and o.service_account_key_file) and not signing
     if nameless or keyless or (not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences)):
@@ -440,7 +442,7 @@ def _identity(o: Options) -> Iterator[str]:
 def _jwks_uri(uri: str) -> Iterator[str]:
     if not uri:
         return
-    from kas.meta.gourl import parse  # only where the flag is given
+    from kas.meta.gourl import parse  # only needed if the flag is given
 
     try:
         scheme = parse(uri).scheme
@@ -452,7 +454,7 @@ def _jwks_uri(uri: str) -> Iterator[str]:
 
 
 def _authorization(o: Options) -> Iterator[str]:
-    """Upstream's ``BuiltInAuthorizationOptions.Validate``; what a configuration file says is read later."""
+    """Upstream's ``BuiltInAuthorizationOptions.Validate``; configuration files are checked later."""
     if o.authorization_config:
         if any(name == "authorization-mode" or name.startswith("authorization-webhook-") for name in o.given):
             yield "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
@@ -492,11 +494,11 @@ def _network(o: Options) -> Iterator[str]:
         if net.num_addresses < 8:
             why = "the service cluster IP range must be at least 8 IP addresses"
             yield f"error determining service IP ranges for {which} service cidr: {why}"
-        # kube-apiserver starts with it, and its allocator then says so of each Service.
+        # kube-apiserver starts with such a range, and its allocator then refuses each Service.
         if net.version == 6 and net.prefixlen < SHORTEST_V6_PREFIX:
             why = f"shortest allowed prefix length for service CIDR is {SHORTEST_V6_PREFIX}, got {net.prefixlen}"
             yield f"error determining service IP ranges for {which} service cidr: {why}"
-    # The kubernetes Service is of the first family, and what stands in its endpoints is the advertised address.
+    # The kubernetes Service has the first family, and its endpoints have the advertised address.
     if networks and o.advertise_address and o.endpoint_reconciler_type != "none":
         advertised = ipaddress.ip_address(o.advertise_address)
         if advertised.version != networks[0].version:
@@ -508,7 +510,7 @@ def _network(o: Options) -> Iterator[str]:
             f"--kubernetes-service-node-port {own} must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
             "type ClusterIP"
         )
-    elif own and not low <= own <= high:  # a struct of Go, with the size of the range
+    elif own and not low <= own <= high:  # printed as a Go struct, with the size of the range
         yield f"kubernetes service port range {{{low} {high - low + 1}}} doesn't contain {own}"
     if low < 1:
         yield f"--service-node-port-range: {low}-{high} starts below 1"
@@ -525,7 +527,7 @@ def _api(o: Options) -> Iterator[str]:
         for name in ("peer-ca-file", "peer-advertise-ip", "peer-advertise-port"):
             if getattr(o, name.replace("-", "_")):
                 yield f"--{name} requires {PEERS} feature to be turned on"
-    elif not wrong:  # upstream takes any text, and then no other server finds this one
+    elif not wrong:  # upstream accepts any text, but then no other server finds this one
         ip, port = o.peer_advertise_ip, o.peer_advertise_port
         if ip and not address.is_address(ip):
             yield f"--peer-advertise-ip {quote(ip)} is not an address"
@@ -534,7 +536,7 @@ def _api(o: Options) -> Iterator[str]:
 
 
 def _coordination(o: Options) -> Iterator[str]:
-    """What client-go's ``leaderelection`` wants of its times, which upstream only logs."""
+    """Check the times as client-go's ``leaderelection`` does; upstream only logs these errors."""
     before, flag = o.coordinated_leadership_renew_deadline, "--coordinated-leadership-"
     if o.coordinated_leadership_lease_duration <= before:
         yield f"{flag}lease-duration must be greater than {flag}renew-deadline"

@@ -1,4 +1,4 @@
-"""The built-in kinds: one room a group, loaded when first asked for."""
+"""The built-in kinds: one package per group, imported on first use."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import importlib.util
 
 from kas.types import rooms
 
-# Groups whose room is not named after their first label; Status, which the printers keep under "meta", is printed with the core kinds.
+# Groups whose package is not named after their first label. Status, which the printers keep under "meta", is printed with the core kinds.
 _ROOMS = {"": "core", "meta": "core", "internal.apiserver.k8s.io": "internalapi"}
-# What of a kind registers itself when it is imported; the rest of a kind's folder is imported by these.
+# The modules of a kind that register something when imported; they import the rest of the kind's package.
 _PARTS = ("strategy", "defaults", "columns")
 
 
 def modules(group: str) -> list[str]:
-    """The modules of a group's room that register something, for loading them one by one; none for a group without a room."""
-    import pkgutil  # once somebody asks for a room
+    """Return the modules of a group's package that register something, to import them one by one; none for a group without a package."""
+    import pkgutil  # only needed when a group is loaded
 
     package = f"{__name__}.{_ROOMS.get(group) or group.partition('.')[0]}"
     if importlib.util.find_spec(package) is None:
@@ -31,11 +31,11 @@ def modules(group: str) -> list[str]:
 
 
 def load(group: str) -> None:
-    """Import a group's room, which registers its strategies, defaults, conversions and rows."""
+    """Import a group's package, which registers its strategies, defaults, conversions and table rows."""
     for module in modules(group):
         importlib.import_module(module)
 
 
 def install() -> None:
-    """Let everybody find the built-in kinds. Idempotent; nothing is imported yet."""
+    """Make the built-in kinds available. Idempotent; imports none of them yet."""
     rooms.install(load)

@@ -1,4 +1,4 @@
-"""What Python sees of the unit; the promises stand at the functions."""
+"""Python interface of the unit; the functions in the .pxi files document their guarantees."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final

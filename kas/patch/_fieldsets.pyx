@@ -1,14 +1,14 @@
-"""Walks of structured-merge-diff: comparing, merging, collecting and removing fields by their list and map semantics.
+"""The walks of structured-merge-diff: comparing, merging, collecting and removing fields by their list and map semantics.
 
 Upstream: structured-merge-diff v6, ``typed/*`` and ``fieldpath/set.go``.
 
-A set of field paths *is* its FieldsV1 JSON form, a dict of dicts, so stored managedFields need neither parsing nor
-printing. Three shapes of a child: ``{}`` the path itself is a member; ``{".": {}, "f:x": ...}`` it is a member and has
-member children; ``{"f:x": ...}`` only its children are members. Sets are never changed once returned: operations share
-the subtrees they leave alone, and return their argument itself when nothing changes.
+A set of field paths *is* its FieldsV1 JSON form, a dict of dicts, so stored managedFields need neither parsing nor printing. A child has
+one of three shapes: ``{}`` if its path is a member; ``{".": {}, "f:x": ...}`` if it is a member and has members below it; ``{"f:x": ...}``
+if only paths below it are members. Sets are never changed once returned: operations share unchanged subtrees, and return their argument
+itself when nothing changes.
 
-Input is trusted to be JSON values of bounded depth (the decoder refuses deeper documents); types are checked, because an
-object may contradict its schema: then ``Mismatch`` is raised. bench/test_fieldmanager.py has the numbers.
+Input must be JSON values of bounded depth (the decoder refuses deeper documents). Types are checked, because an object may contradict its
+schema; then ``Mismatch`` is raised. Benchmarks: bench/test_fieldmanager.py.
 """
 
 import re

@@ -1,8 +1,9 @@
 """JSON patch (RFC 6902) as github.com/evanphx/json-patch v4 applies it for the API server.
 
-Its departures from the RFC are part of the API and kept: a replace may name a missing member of an object, copying a
-missing member copies null, negative indices count from the end, a path need not begin with a slash. ``apply`` never
-changes what it is given: a container is copied before the first change in it.
+The library's departures from the RFC are part of the API and are kept: replace may name a missing member of an object, copying a
+missing member copies null, negative indices count from the end, and a path need not begin with a slash.
+
+``apply`` never changes its arguments: a container is copied before it is first changed.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from kas.patch import literals
 from kas.patch.longlist import LONG, LongList
 
 MAX_OPERATIONS = 10_000
-# Bytes of JSON that copy operations may add; the request body's own limit.
+# Bytes of JSON that the copy operations of one patch may add; the same as the request body's limit.
 MAX_COPY_BYTES = 3 * 1024 * 1024
-COPIED_BYTES = 25  # of empty maps, in a microsecond
-# Maps and lists that they may add: three megabytes of those take 250 where a text takes three.
+COPIED_BYTES = 25  # bytes of empty maps that are copied in a microsecond
+# Maps and lists that the copy operations of one patch may add: three megabytes of empty ones take 250 MB of memory, of strings three.
 MAX_COPIED_CONTAINERS = 100_000
 
 Operation = dict[str, Any]
@@ -33,40 +34,40 @@ MEMBERS = frozenset({"op", "path", "from", "value"})
 
 
 class Test(dict[str, Any]):
-    """A test as a client wrote it: ``said`` is its value in ``literals``, which has to be the text of what is there."""
+    """A ``test`` operation with ``literal``, its value as read by ``literals``, which must match the text of the value in the document."""
 
-    __slots__ = ("said",)
-    said: Any
-    __test__ = False  # for pytest
+    __slots__ = ("literal",)
+    literal: Any
+    __test__ = False  # not a test class of pytest
 
 
 class DecodeError(ValueError):
-    """The text is no list of operations: 400."""
+    """The text is not a list of operations: 400."""
 
 
 class TooManyOperationsError(ValueError):
-    """More than MAX_OPERATIONS: 413."""
+    """The patch has more than MAX_OPERATIONS operations: 413."""
 
 
 class ApplyError(ValueError):
-    """An operation does not apply: 422."""
+    """An operation does not apply to the document: 422."""
 
 
 class TooMuchCopiedError(ApplyError):
-    """Copies add more than they may, whatever the document is."""
+    """The copy operations of the patch add more than the limit."""
 
 
 class TestFailedError(ApplyError):
-    """The value that an operation tests is another."""
+    """The value at the path of a ``test`` operation differs from the expected one."""
 
-    __test__ = False  # for pytest
+    __test__ = False  # not a test class of pytest
 
 
 CONTAINERS = (dict, list, LongList)
 
 
 class _Fault(Exception):
-    """Why a container refuses, before the operation adds what it was about. ``missing`` is upstream's ErrMissing."""
+    """The reason a container operation failed, without the name of the operation. ``missing`` is upstream's ErrMissing."""
 
     def __init__(self, message: str, missing: bool = False) -> None:
         super().__init__(message)
@@ -74,16 +75,16 @@ class _Fault(Exception):
 
 
 def decode(text: bytes | str, strict: bool = False) -> list[Operation]:
-    """The operations of a patch document. Raises DecodeError and TooManyOperationsError.
+    """Decode a patch document into its operations. Raises DecodeError and TooManyOperationsError.
 
-    ``strict`` reads them first as the API server's own type of an operation, unless field validation is off.
+    ``strict`` first decodes them as the API server's own operation type (jsonPatchOp), which it does unless field validation is off.
     """
     try:
         patch = gojson.loads(text)
     except gojson.JSONError as e:
         raise DecodeError(f"error decoding patch: {e}" if strict else str(e)) from None
     if strict:
-        why = _misfit(patch)
+        why = _type_error(patch)
         if why:
             raise DecodeError(f"error decoding patch: {why}")
     if patch is None:
@@ -96,24 +97,24 @@ def decode(text: bytes | str, strict: bool = False) -> list[Operation]:
     if len(patch) > MAX_OPERATIONS:
         raise TooManyOperationsError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
     if any(operation and operation.get("op") == "test" for operation in patch):
-        _hear(patch, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+        _attach_literals(patch, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     return [operation or {} for operation in patch]
 
 
-def _hear(patch: list[Any], text: bytes) -> None:
-    """Make Tests of the tests in a patch, whose text is given."""
+def _attach_literals(patch: list[Any], text: bytes) -> None:
+    """Replace the ``test`` operations of the patch in place by Test objects; ``text`` is the text that the patch was decoded from."""
     try:
-        said = literals.read(text)
+        decoded = literals.read(text)
     except (ValueError, RecursionError):
-        return  # what is so odd is compared by value
+        return  # these rare texts are compared by value
     for i, operation in enumerate(patch):
         if operation and operation.get("op") == "test" and operation.get("value") is not None:
             patch[i] = test = Test(operation)
-            test.said = next(value for name, value in said[i].items() if name == "value")
+            test.literal = next(value for name, value in decoded[i].items() if name == "value")
 
 
-def _misfit(patch: Any) -> str:
-    """What Go says first of a value that is no ``[]jsonPatchOp`` (apiserver's handlers/patch.go); "" when it is one."""
+def _type_error(patch: Any) -> str:
+    """Return Go's first error about a value that is not a ``[]jsonPatchOp`` (apiserver's handlers/patch.go), "" if it is one."""
     if patch is not None and not isinstance(patch, list):
         return gojson.cannot_unmarshal(patch, "[]handlers.jsonPatchOp")
     for operation in patch or ():
@@ -128,7 +129,7 @@ def _misfit(patch: Any) -> str:
 
 
 def apply(document: Any, patch: list[Operation], max_copy_bytes: int = MAX_COPY_BYTES) -> Any:
-    """``document`` with every operation applied in order. Raises ApplyError at the first that does not apply."""
+    """Return ``document`` with every operation applied in order. Raises ApplyError for the first one that does not apply."""
     run = _Run(document, max_copy_bytes)
     for operation in patch:
         kind = operation.get("op")
@@ -146,7 +147,7 @@ _ATOI = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
 
 
 def _index(text: str) -> int:
-    """``strconv.Atoi``."""
+    """Parse an index as ``strconv.Atoi`` does."""
     if not _ATOI.match(text):
         raise _Fault(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
     digits = text.lstrip("+-").lstrip("0")
@@ -158,7 +159,7 @@ def _index(text: str) -> int:
 
 
 def _position(index: int, length: int) -> int:
-    """``index`` as a position below ``length``; negative ones count from the end."""
+    """Return ``index`` as a position below ``length``; negative indices count from the end."""
     if index >= length or index < -length:
         raise _Fault(f"Unable to access invalid index: {index}: invalid index referenced")
     return index + length if index < 0 else index
@@ -169,41 +170,41 @@ def _unescape(part: str) -> str:
 
 
 class _Run:
-    """One application: the document so far, which containers are ours to change, and what copies have cost."""
+    """One application of a patch: the current document, the containers already copied, and the cost of copy operations so far."""
 
     def __init__(self, document: Any, max_copy_bytes: int) -> None:
         self.root = document
         self.owned: dict[int, Any] = {}
         self.max_copy_bytes, self.copied, self.copied_containers = max_copy_bytes, 0, 0
-        self.given = False  # whether a value of the patch is in the document, as it was written there
+        self.has_patch_values = False  # whether a value of the patch may be in the document
 
     def own(self, value: Any) -> Any:
-        """A container that may be changed: ``value`` itself when it is ours already, else a copy."""
+        """Return a container that may be changed: ``value`` itself if this run made it, else a copy."""
         if id(value) in self.owned:
             return value
         if isinstance(value, dict):
             copy: Any = dict(value)
         else:
             copy = list(value) if len(value) <= LONG else LongList(value)
-        # Kept alive here, so that its id stays its own.
+        # Keep a reference, so that the id is not reused.
         self.owned[id(copy)] = copy
         return copy
 
     def count(self, value: Any, text: bytes) -> None:
-        """What is copied now, and its text. Raises TooMuchCopiedError."""
+        """Count the maps and lists of a copied value, whose JSON is ``text``. Raises TooMuchCopiedError."""
         found = text.count(b"{") + text.count(b"[")
         if self.copied_containers + found > MAX_COPIED_CONTAINERS:
-            found = _containers(value)  # some of those stand in texts
+            found = _containers(value)  # some of the brackets are inside strings
         self.copied_containers += found
         if self.copied_containers > MAX_COPIED_CONTAINERS:
             raise TooMuchCopiedError(f"Unable to complete the copy, which adds more than {MAX_COPIED_CONTAINERS} maps and lists")
 
     def find(self, path: str) -> tuple[Any, str]:
-        """The container that holds the last part of ``path``, ours to change, and that part; (None, "") when there is none."""
+        """Return the container of the last part of ``path``, safe to change, and that part; (None, "") if the path has no container."""
         parts = path.split("/")
         if len(parts) < 2:
             return None, ""
-        # First look whether the way is there at all: a failing lookup must not copy.
+        # First check that the path exists: a failing lookup must not copy.
         value = self.root
         for part in parts[1:-1]:
             try:
@@ -223,7 +224,7 @@ class _Run:
         return container, _unescape(parts[-1])
 
     def result(self) -> Any:
-        """The document of dicts and lists only: what was taken apart is in containers of ours, and so is what holds it."""
+        """Return the document with every LongList turned back into a list. LongLists only occur in containers that this run copied."""
         whole = {key: list(long) for key, long in self.owned.items() if isinstance(long, LongList)}
         if not whole:
             return self.root
@@ -235,7 +236,7 @@ class _Run:
 
 
 def _get(container: Any, key: str) -> Any:
-    """A member; absent ones of an object are null, as upstream's nil node."""
+    """Return a member; absent members of an object are null, as upstream's nil node."""
     if isinstance(container, dict):
         return container.get(key)
     return container[_position(_index(key), len(container))]
@@ -298,7 +299,7 @@ def _apply_add(run: _Run, operation: Operation) -> None:
     container, key = run.find(path)
     if container is None:
         raise ApplyError(f'add operation does not apply: doc is missing path: "{path}": missing value')
-    run.given = True
+    run.has_patch_values = True
     try:
         _add(container, key, operation.get("value"))
     except _Fault as e:
@@ -319,10 +320,10 @@ def _apply_remove(run: _Run, operation: Operation) -> None:
 def _apply_replace(run: _Run, operation: Operation) -> None:
     path = _pointer_of(operation, "replace", "path")
     value = operation.get("value")
-    run.given = True
+    run.has_patch_values = True
     if path == "":
         if not isinstance(value, (dict, list)):
-            # The text has a place for an error that upstream does not have there.
+            # Upstream formats a nil error into this message.
             raise ApplyError("replace operation value must be object or array: %!w(<nil>)")
         run.root = value
         return
@@ -357,7 +358,7 @@ def _apply_move(run: _Run, operation: Operation) -> None:
 
 
 def _containers(value: Any) -> int:
-    """How many maps and lists a value has, itself among them."""
+    """Count the maps and lists in a value, including itself."""
     found, left = 0, [value]
     while left:
         one = left.pop()
@@ -380,11 +381,11 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
     container, key = run.find(path)
     if container is None:
         raise ApplyError(f"copy operation does not apply: doc is missing destination path: {path}: missing value")
-    # A copy of its own: the original may be changed later and the two must not be one.
+    # Copy deeply: later operations may change the original, and the two must stay independent.
     copy = value
     if isinstance(value, CONTAINERS):
-        text = orjson.dumps(value, default=list)  # list: of a LongList
-        TURN.spend(len(text) // COPIED_BYTES)  # a few of these double what is there again and again
+        text = orjson.dumps(value, default=list)  # default: for a LongList
+        TURN.spend(len(text) // COPIED_BYTES)  # a few copy operations can double the document repeatedly
         run.count(value, text)
         copy = parse(text)
     size = len(write_json(copy)) if value is not None else 0
@@ -411,22 +412,26 @@ def _apply_test(run: _Run, operation: Operation) -> None:
             have = _get(container, key)
         except _Fault as e:
             raise ApplyError(f"error in test for path: '{path}': {e}") from None
-    if not _tells(run, operation, have):
+    if not _test_passes(run, operation, have):
         raise TestFailedError(f"testing value {path} failed: test failed")
 
 
-def _tells(run: _Run, operation: Operation, have: Any) -> bool:
-    """Whether a test passes: by its text, unless it has none or what is there may be of the patch, too, whose texts are gone by then."""
+def _test_passes(run: _Run, operation: Operation, have: Any) -> bool:
+    """Whether a ``test`` operation passes.
+
+    Values are compared by their text. They are compared by value if the operation has no text, or if the value in the document may come
+    from the patch, whose original text is no longer known.
+    """
     if isinstance(operation, Test):
-        if literals.says(operation.said, have):
+        if literals.says(operation.literal, have):
             return True
-        if not run.given:
+        if not run.has_patch_values:
             return False
     return equal(have, operation.get("value"))
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Equality of JSON values by the text that Go writes: 1 and 1.0 are one, true is another."""
+    """Compare JSON values as Go's output would: 1 equals 1.0 but not true."""
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(equal(v, b[k]) for k, v in a.items())
     if isinstance(a, (list, LongList)):

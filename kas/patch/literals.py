@@ -1,6 +1,6 @@
-"""What a JSON text says, letter by letter.
+"""JSON values compared by their text.
 
-Go compares some values by their text, and one value has many: ``1`` and ``1.0``, ``"<"`` and ``"\\u003c"``.
+Go compares some values by their text, and one value has several: ``1`` and ``1.0``, ``"<"`` and ``"\\u003c"``.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from kas._codecs import parse_in_pieces, write_json
 from kas.meta import utf8
 from kas.patch.longlist import LongList
 
-# Keeping the text of a number takes ten times as long as reading it.
+# Longer texts are read without the text of their numbers: keeping it takes ten times as long.
 MOST_EXACT = 65_536
 
 
 class Number(str):
-    """The text of a number."""
+    """The original text of a number."""
 
     __slots__ = ()
 
 
-# Stand for the two escapes that a text without its other escapes still needs; no JSON text holds such characters.
+# Stand-ins for the two escapes that must survive while all others are neutralized; JSON text never contains these characters.
 _BACKSLASH, _QUOTE = b"\x00", b"\x01"
 
 
 def read(text: bytes) -> Any:
-    """The value of a well-formed JSON text whose strings and names are what stands between their quotes, and whose numbers are Numbers
-    where they are more than digits and the text is not long."""
+    """Decode a well-formed JSON text, keeping strings and names as they are written between their quotes.
+
+    Numbers with more than digits become Number, unless the text is longer than MOST_EXACT.
+    """
     if b"\\" in text:
         text = text.replace(rb"\\", _BACKSLASH).replace(rb"\"", _QUOTE).replace(b"\\", rb"\\")
         text = text.replace(_BACKSLASH, rb"\\\\").replace(_QUOTE, rb"\\\"")
@@ -38,7 +40,7 @@ def read(text: bytes) -> Any:
 
 
 def says(literal: Any, value: Any) -> bool:
-    """Whether what ``read`` gave is ``value`` as Go writes it, but for the order of members and blanks between them."""
+    """Whether a value from ``read`` is the text that Go writes for ``value``, apart from the order of members and whitespace."""
     if isinstance(literal, dict):
         if not isinstance(value, dict) or len(value) != len(literal):
             return False

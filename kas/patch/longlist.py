@@ -1,5 +1,8 @@
-"""A list in pieces, for patches: ten thousand operations at the front of a list of a million items would otherwise move it ten thousand
-times. Reading, inserting and deleting by position take the square root of the length."""
+"""A list stored in pieces, for patches to long lists.
+
+Ten thousand insertions at the front of a list of a million items would move all of it ten thousand times. Here, reading, inserting and
+deleting by position take time proportional to the square root of the length.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from itertools import chain
 from math import isqrt
 from typing import Any
 
-# A list up to here is moved faster than it is found in.
+# Up to this length moving the items of a plain list is faster than locating a piece.
 LONG = 4_096
 
 
 class LongList:
-    """What patches need of a list. Positions are from 0 and within its length; nobody checks them here."""
+    """The list operations that patches need. Positions count from 0 and must be within the length; they are not checked."""
 
     __slots__ = ("_length", "_most", "_pieces")
 
@@ -31,7 +34,10 @@ class LongList:
         return chain.from_iterable(self._pieces)
 
     def _place(self, at: int) -> tuple[int, int]:
-        """The piece of a position and where it is in there, found from the nearer end; the end of the list is in the last piece."""
+        """Return the index of the piece that holds a position and the offset in it, searching from the nearer end.
+
+        The end of the list is a position in the last piece.
+        """
         pieces = self._pieces
         if at <= self._length // 2:
             i = 0
@@ -61,7 +67,7 @@ class LongList:
         self._length -= 1
 
     def insert(self, at: int, value: Any) -> None:
-        """Before what is at ``at``; the length is the end."""
+        """Insert before the item at ``at``, or at the end if ``at`` is the length."""
         i, j = self._place(at)
         piece = self._pieces[i]
         piece.insert(j, value)
@@ -71,5 +77,5 @@ class LongList:
         self._length += 1
 
     def append(self, value: Any) -> None:
-        """At the end."""
+        """Append an item."""
         self.insert(self._length, value)

@@ -1,6 +1,6 @@
 """JSON merge patch (RFC 7386) as github.com/evanphx/json-patch v4 applies it for the API server.
 
-Nothing given is changed: what differs is built anew, what does not is shared between document and result.
+Arguments are never changed: the result shares unchanged parts with the document and the patch.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ INVALID = "Invalid JSON Patch"
 
 
 class MergePatchError(ValueError):
-    """A patch that is no merge patch; a 400 for the client. ``str()`` is upstream's message."""
+    """The patch is not a valid merge patch: 400. ``str()`` is upstream's message."""
 
 
 def apply(document: dict[str, Any], patch_text: bytes | str) -> Any:
-    """``document`` with the patch merged in. Raises MergePatchError."""
+    """Return ``document`` with the patch merged in. Raises MergePatchError."""
     return merged(document, decode(patch_text))
 
 
 def decode(patch_text: bytes | str) -> dict[str, Any] | list[Any]:
-    """The patch in a text. Raises MergePatchError."""
+    """Decode the text of a patch. Raises MergePatchError."""
     try:
         patch = gojson.loads(patch_text)
     except gojson.JSONError:
@@ -31,14 +31,14 @@ def decode(patch_text: bytes | str) -> dict[str, Any] | list[Any]:
 
 
 def checked(patch: Any) -> dict[str, Any] | list[Any]:
-    """A decoded patch that is an object or an array. Raises MergePatchError for anything else."""
+    """Return a decoded patch if it is an object or an array. Raises MergePatchError for anything else."""
     if not isinstance(patch, (dict, list)):
         raise MergePatchError(INVALID)
     return patch
 
 
 def merged(document: dict[str, Any], patch: dict[str, Any] | list[Any]) -> Any:
-    """``document`` with a decoded patch merged in; an array replaces the document. Raises MergePatchError."""
+    """Return ``document`` with a decoded patch merged in; an array replaces the document. Raises MergePatchError."""
     try:
         return merge(document, patch) if isinstance(patch, dict) else without_nulls(patch)
     except RecursionError:
@@ -46,7 +46,7 @@ def merged(document: dict[str, Any], patch: dict[str, Any] | list[Any]) -> Any:
 
 
 def merge(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """``document`` merged with an already decoded patch object."""
+    """Return ``document`` merged with a decoded patch object."""
     out = dict(document)
     for key, value in patch.items():
         if value is None:
@@ -54,7 +54,7 @@ def merge(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
             continue
         current = out.get(key)
         if isinstance(current, dict):
-            # An array over an object comes in as it is, nulls and all; that is how upstream does it.
+            # An array that replaces an object keeps its nulls, as upstream.
             out[key] = merge(current, value) if isinstance(value, dict) else value
         else:
             out[key] = without_nulls(value) if isinstance(value, (dict, list)) else value
@@ -62,7 +62,7 @@ def merge(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_nulls(value: Any) -> Any:
-    """``value`` with null members of objects dropped; nulls in arrays stay."""
+    """Return ``value`` without null members of objects; nulls in arrays stay."""
     if isinstance(value, dict):
         return {k: without_nulls(v) if isinstance(v, (dict, list)) else v for k, v in value.items() if v is not None}
     if isinstance(value, list):

@@ -1,11 +1,12 @@
-"""Strategic merge patch: apimachinery's ``pkg/util/strategicpatch``, the server's direction (patch into object).
+"""Strategic merge patch: apimachinery's ``pkg/util/strategicpatch``, applying a patch to an object.
 
-What merges by key and what is replaced comes from the type tables (``Field.patch_strategy``, ``patch_merge_key``), read
-through PatchSchema so that nothing here depends on how they are stored. Neither the original nor the patch is changed:
-the same patch is applied again when a write loses a race. Lists are matched through dictionaries, so a patch cannot buy
-quadratic time.
+The type tables (``Field.patch_strategy``, ``patch_merge_key``) say which fields merge, by which key, and which are replaced. PatchSchema
+reads them, so the rest of this module does not depend on how they are stored.
 
-Directives: ``$patch`` (replace, delete, in a list also merge's refusal), ``$retainKeys``, ``$deleteFromPrimitiveList/f``,
+Neither the original nor the patch is changed: the same patch is applied again when a write loses a race. List items are matched through
+dictionaries, so that a patch cannot take quadratic time.
+
+Directives: ``$patch`` (replace, delete; merge in a list is refused), ``$retainKeys``, ``$deleteFromPrimitiveList/f``,
 ``$setElementOrder/f``.
 """
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kas.types.scheme import Field, TypeDesc
 
 Obj = dict[str, Any]
-# What is left of a map of the patch, by the map's id.
+# What upstream's merge leaves of each map of the patch, by the map's id.
 Left = dict[int, Obj]
 
 PATCH = "$patch"
@@ -37,11 +38,11 @@ TOO_DEEP = "exceeded max depth"
 
 
 class StrategicMergeError(ValueError):
-    """A patch that does not apply; ``code`` is the HTTP status upstream answers with: 400, 422 or 500."""
+    """A patch that does not apply; ``code`` is the HTTP status of upstream's answer."""
 
     @property
     def code(self) -> int:
-        """The status upstream answers the failure with: 400, 422 or 500."""
+        """The HTTP status of upstream's answer: 400, 422 or 500."""
         message = str(self)
         if message in (BAD_PRIMITIVE_LIST, BAD_RETAIN_KEYS, BAD_SET_ORDER, TOO_DEEP):
             return 400
@@ -49,7 +50,7 @@ class StrategicMergeError(ValueError):
 
 
 class PatchSchema:
-    """A place in a type: a struct (``type`` given), or by ``go_kind`` a map, slice or scalar whose elements are ``type``."""
+    """A position in a type: a struct (``type`` given), or, by ``go_kind``, a map, slice or scalar whose elements are ``type``."""
 
     __slots__ = ("go_kind", "type")
 
@@ -57,7 +58,7 @@ class PatchSchema:
         self.type, self.go_kind = type, go_kind
 
     def lookup(self, key: str) -> tuple[PatchSchema, str, str, bool]:
-        """(place of field ``key``, strategy without retainKeys, merge key, whether it is a pointer)."""
+        """Return (schema of field ``key``, strategy without retainKeys, merge key, whether it is a pointer). Raises StrategicMergeError."""
         if self.go_kind != "struct" or self.type is None:
             raise StrategicMergeError(f"merging an object in json but data type is not struct, instead is: {self.go_kind}")
         field = self.type.by_name.get(key) or _folded(self.type, key)
@@ -68,7 +69,7 @@ class PatchSchema:
         return _place(field), strategies[0] if strategies else "", field.patch_merge_key or "", bool(field.ptr)
 
     def lookup_slice(self, key: str) -> tuple[PatchSchema, str, str]:
-        """As lookup, for the elements of a list field."""
+        """As ``lookup``, but return the schema of the elements of a list field, without the pointer flag."""
         place, strategy, merge_key, pointer = self.lookup(key)
         if place.go_kind == "slice":
             place = PatchSchema(place.type, "struct" if place.type is not None else "string")
@@ -78,7 +79,7 @@ class PatchSchema:
 
 
 def _folded(type: TypeDesc, key: str) -> Field | None:
-    # encoding/json falls back to a match that ignores case.
+    # encoding/json falls back to a case-insensitive match.
     low = key.lower()
     return next((f for name, f in type.by_name.items() if name.lower() == low), None)
 
@@ -94,9 +95,9 @@ def _place(field: Field) -> PatchSchema:
 
 
 def apply(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
-    """``original`` of ``type`` with the decoded patch merged in. Raises StrategicMergeError.
+    """Return ``original`` of ``type`` with the decoded patch merged in. Raises StrategicMergeError.
 
-    What the result holds is not checked against the type.
+    The result is not checked against the type.
     """
     try:
         return _merge_map(original, patch, PatchSchema(type))
@@ -105,7 +106,7 @@ def apply(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
 
 
 def left_of(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
-    """What upstream's merge, which works on the patch itself, leaves of a patch that applies: what it shows in errors about the outcome."""
+    """Return what upstream's merge leaves of a patch that applies. It works on the patch in place and shows the rest in later errors."""
     left: Left = {}
     _merge_map(original, patch, PatchSchema(type), left)
     return _left(patch, left)
@@ -118,7 +119,7 @@ def _left(value: Any, left: Left) -> Any:
 
 
 def _left_of_new(value: Any) -> Any:
-    """What is left of a value that has nothing to be merged with."""
+    """Return what is left of a value that has nothing to merge with."""
     if isinstance(value, list):
         return [_left_of_new(v) for v in value]
     value = without_nulls(value)
@@ -201,7 +202,7 @@ def _field_of(key: str, prefix: str, complaint: str) -> str:
 
 
 def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema, left: Left | None) -> None:
-    """Merge every list that has a $setElementOrder beside it, and take both out of ``patch``."""
+    """Merge every list that has a $setElementOrder directive, and remove the list and the directive from ``patch``."""
     for directive in [k for k in patch if k.startswith(SET_ORDER)]:
         order = patch.pop(directive)
         _check_list(order)
@@ -233,10 +234,10 @@ def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema, left: Left | 
 
 
 def _keys_left_in_place(keys: list[Hashable], patch: list[Obj], merge_key: str) -> list[Hashable]:
-    """The server's order as upstream has it once ``patch`` was merged, ``keys`` being those before.
+    """Return the server's order as upstream sees it after merging ``patch``; ``keys`` is the order before.
 
-    Deleting moves the rest forward in the array that the order is read from afterwards, and what is added goes into the places that fall
-    free at its end. So elements that come while others go stand behind those that only the server has.
+    Upstream deletes by moving the remaining items forward in the same array, from which it later reads the order; added items take the
+    places freed at its end. So when one patch both deletes and adds, the added items sort behind those that only the server has.
     """
     gone = dict.fromkeys(_key(e[merge_key]) for e in patch if e.get(PATCH) == "delete")
     kept = [k for k in keys if k not in gone]
@@ -250,7 +251,7 @@ def _keys_left_in_place(keys: list[Hashable], patch: list[Obj], merge_key: str) 
     alive, last, length = [True] * len(keys), len(keys) - 1, len(keys)
     for i in (i for k in gone for i in at[k]):
         length -= 1
-        left[length] = keys[last]  # what was last stays there, too
+        left[length] = keys[last]  # the array keeps its former last item in the freed place
         alive[i] = False
         while last >= 0 and not alive[last]:
             last -= 1
@@ -262,7 +263,7 @@ def _keys_left_in_place(keys: list[Hashable], patch: list[Obj], merge_key: str) 
 
 
 def _check_order(patch: list, order: list, merge_key: str) -> None:
-    """The patch's elements must stand in ``order``, in its sequence; an empty order says nothing."""
+    """Check that the patch's elements occur in ``order`` in the same sequence; an empty order allows any."""
     if not patch or not order:
         return
     items = _split_deleted(patch)[0] if merge_key else patch
@@ -285,7 +286,7 @@ def _check_order(patch: list, order: list, merge_key: str) -> None:
 
 
 def _named(items: list, order: list, merge_key: str) -> list[Hashable]:
-    """The items' keys. Each is looked for in ``order`` from its beginning: what is no map must not stand before where it is found."""
+    """Return the items' merge keys. Upstream searches ``order`` from its beginning: a non-map before the match is an error."""
     bad = next((i for i, v in enumerate(order) if not isinstance(v, dict)), len(order))
     before = {_key(v[merge_key]) for v in order[:bad] if merge_key in v}
     keys = []
@@ -310,12 +311,12 @@ def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str
         gone = set(_keys(patch, ""))
         return [v for v in original if _key(v) not in gone]
     merged = list({_key(v): v for v in (*original, *patch)}.values())
-    # Scalars in a list that has a key are refused here.
+    # Scalars in a list that has a merge key are refused here.
     return _arrange(merged, _keys(merged, merge_key), _keys(patch, merge_key), _keys(original, merge_key))
 
 
 def _special_elements(original: list[Obj], patch: list[Obj], merge_key: str) -> tuple[list[Obj], list[Obj]]:
-    """Carry out the elements that hold $patch: (what is left of the original, the patch without them)."""
+    """Carry out the elements that have a $patch directive. Returns (remaining original, patch without those elements)."""
     plain, replace, gone = [], False, set()
     for element in patch:
         directive = element.get(PATCH)
@@ -354,7 +355,7 @@ def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schem
 
 
 def _keys(items: list, merge_key: str, of_maps: bool = False) -> list[Hashable]:
-    """What tells each item from the others: its merge key, or a scalar itself."""
+    """Return the identity of each item: its merge key, or the scalar itself."""
     if not merge_key and not of_maps:
         return [_key(v) for v in items]
     for item in items:
@@ -363,9 +364,9 @@ def _keys(items: list, merge_key: str, of_maps: bool = False) -> list[Hashable]:
 
 
 def _arrange(items: list, keys: list[Hashable], order: list[Hashable], server_order: list[Hashable]) -> list:
-    """``items`` named in ``order`` as they stand there, the others in the server's order, interleaved where that tells how.
+    """Arrange ``items``: those in ``order`` in its sequence, the others in the server's order, interleaved where that order decides.
 
-    Upstream's partition, normalizeElementOrder and mergeSortedSlice. Elements marked for deletion go last of their part.
+    Upstream's partition, normalizeElementOrder and mergeSortedSlice. Elements marked for deletion go to the end of their part.
     """
     wanted, server = _positions(order), _positions(server_order)
     right = _placed([i for i, k in enumerate(keys) if k in wanted], items, keys, wanted)
@@ -386,10 +387,10 @@ def _arrange(items: list, keys: list[Hashable], order: list[Hashable], server_or
 
 
 def _placed(part: list[int], items: list, keys: list[Hashable], index: dict[Hashable, int]) -> list[int]:
-    """``part`` of the items in the order of ``index``, those marked for deletion last.
+    """Sort ``part``, a list of item positions, by ``index``; items marked for deletion go last.
 
-    Beside an item that is not in ``index`` upstream takes any other for the smaller one, so that its insertion sort, which sorts up to
-    20 items, turns them round. Longer lists stay as they are.
+    Upstream's comparison with an item that is not in ``index`` always yields "less", so its insertion sort, used for up to 20 items,
+    reverses such items. In longer lists they keep their order, at the end.
     """
     gone = [i for i in part if isinstance(items[i], dict) and items[i].get(PATCH) == "delete"]
     if gone:
@@ -400,10 +401,10 @@ def _placed(part: list[int], items: list, keys: list[Hashable], index: dict[Hash
         return sorted(part, key=lambda i: index.get(keys[i], last)) + gone
     out: list[int] = []
     for i in part:
-        mine, at = index.get(keys[i]), len(out)
+        rank, at = index.get(keys[i]), len(out)
         while at:
             other = index.get(keys[out[at - 1]])
-            if mine is not None and other is not None and mine >= other:
+            if rank is not None and other is not None and rank >= other:
                 break
             at -= 1
         out.insert(at, i)
@@ -411,12 +412,12 @@ def _placed(part: list[int], items: list, keys: list[Hashable], index: dict[Hash
 
 
 def _positions(keys: list[Hashable]) -> dict[Hashable, int]:
-    """Where each key stands first."""
+    """Return the first position of each key."""
     return {key: len(keys) - 1 - i for i, key in enumerate(reversed(keys))}
 
 
 def _key(value: Any) -> Hashable:
-    """``value`` as Go compares it: 1, 1.0 and true are different."""
+    """Return ``value`` as a hashable key that distinguishes what Go does: 1, 1.0 and true are different."""
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)):
@@ -465,7 +466,7 @@ def _check_list(value: Any) -> None:
 
 
 def _without_directives(value: Any) -> tuple[Any, bool]:
-    """(``value`` without what carries a $patch, whether to keep it at all)."""
+    """Return (``value`` without the maps that have a $patch directive, whether to keep the value at all)."""
     if isinstance(value, dict):
         if PATCH in value:
             return None, False
@@ -485,7 +486,7 @@ def _go_type(value: Any) -> str:
 
 
 def go_text(value: Any) -> str:
-    """``fmt``'s %v of a decoded JSON value."""
+    """Format a decoded JSON value as ``fmt``'s %v does."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):
@@ -498,7 +499,7 @@ def go_text(value: Any) -> str:
 
 
 def _string(value: Any) -> str:
-    """``fmt``'s %s of a decoded JSON value: what is no string is shown as a misuse."""
+    """Format a decoded JSON value as ``fmt``'s %s does, which marks non-strings as a misuse."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What strict decoding objects to in the operations of a JSON patch, in upstream's order."""
+"""Strict decoding of the operations of a JSON patch: its errors, in upstream's order."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _MEMBERS = frozenset(name.encode() for name in MEMBERS)
 
 
 def json_patch_errors(raw: bytes) -> list[str]:
-    """What strict decoding finds in the operations of a JSON patch, which must be a list of objects; texts as of ``strict_fields``."""
+    """Return the strict decoding errors of a JSON patch, which must be a list of objects; texts as in ``strict_fields``."""
     return [f"json patch {text}" for text in strict_operations(raw, _MEMBERS)]

@@ -3,8 +3,8 @@
     def test_something(kas):
         requests.get(kas.url + "/api", headers={"Authorization": "Bearer " + kas.token}, verify=kas.ca)
 
-A server runs on a free port of 127.0.0.1 in a temporary directory and leaves nothing behind; one that panicked fails the test. ``kas``
-is shared by the whole session; tests that need an empty or a differently configured one ask for ``kas_server(*flags)``.
+A server runs on a free port of 127.0.0.1 in a temporary directory and leaves nothing behind; if it panicked, the test fails. ``kas`` is
+shared by the whole session; tests that need an empty or differently configured server use ``kas_server(*flags)``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def kas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KasServer]:
 
 @pytest.fixture
 def kas_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KasServer]]:
-    """A function that starts a server of its own with the flags given; stopped at the end of the test."""
+    """A function that starts a separate server with the given flags, which is stopped at the end of the test."""
     yield from servers(tmp_path_factory)
 
 
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KasServer]]:
-    """The body of a fixture of any scope: yields ``start(*flags, workers=1)`` and stops at the end what it started."""
+    """The body of a fixture of any scope: yields ``start(*flags, workers=1)`` and finally stops the servers it started."""
     running: list[KasServer] = []
 
     def start(*flags: str, workers: int = 1) -> KasServer:

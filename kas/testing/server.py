@@ -1,4 +1,4 @@
-"""A kas server as a child process, for tests of any kind. Uses nothing but the standard library."""
+"""A kas server as a child process, for tests of any kind. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from typing import Any
 
 # The ready line in both log formats.
 READY = re.compile(r'kas ready on (\S+?)[,\s]|"msg": "ready", "addresses": \["([^"]+)"')
-# What a bug of the server's leaves in its output: filters.panic_recovery's line, and asyncio's and the interpreter's own.
+# Signs of a server bug in its output: the panic_recovery filter's line, and messages of asyncio and the interpreter.
 BUG = re.compile(r"apiserver panic'd on|exception was never retrieved|Fatal Python error")
 FRONT = "kas-front"
-BESIDE = (FRONT, "kas-replicator")  # children that answer no requests
+BESIDE = (FRONT, "kas-replicator")  # child processes that serve no requests
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 
 
 class KasServer:
-    """Starts ``kas serve`` on a free port with its data under ``directory``; a context manager. It ends with this program.
+    """A context manager that runs ``kas serve`` on a free port with its data under ``directory``. The server ends with this program.
 
-    ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it printed so
-    far. ``prefix`` is a command that runs the rest of its line: under limits, say.
+    ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it has printed so
+    far. ``prefix`` is a command that runs the rest of its command line, for example under limits.
     """
 
-    # Flags that a run of tests gives to every server that does not say otherwise.
+    # Flags that a test run passes to every server, unless a test sets them.
     more: Callable[[KasServer], Sequence[str]] = staticmethod(lambda server: ())
 
     def __init__(self, directory: Path, *flags: str, workers: int = 1, prefix: Sequence[str] = ()) -> None:
         self.directory, self.flags, self.workers, self.prefix = Path(directory), flags, workers, prefix
         self.data_dir = self.directory / "data"
         self.process: Any = None
-        self._alive = -1  # the server ends when nobody has this end of the pipe
+        self._alive = -1  # the server ends when this end of the pipe is closed
         self.url = ""
         self._lines: list[str] = []
         self._ready = threading.Event()
@@ -56,7 +56,7 @@ class KasServer:
             self.check()
 
     def start(self) -> KasServer:
-        """Returns when the server is ready; raises RuntimeError with its output when it does not get there, and for one that runs."""
+        """Return when the server is ready. Raises RuntimeError with its output if it fails to start, and if it is already running."""
         if self._alive >= 0:
             if self.process.poll() is None:
                 raise RuntimeError("the server is running: stop() or kill() it first")
@@ -66,7 +66,7 @@ class KasServer:
         given = " ".join(self.flags)
         flags = [*self.flags, *self.more(self)]
         if "--secure-port" not in given:
-            # A restart keeps the port, so that clients find the server again.
+            # A restart keeps the port, so that clients reconnect to the server.
             flags += ["--secure-port", self.url.rpartition(":")[2] if self.url else "auto"]
         if "--workers" not in given:
             flags += ["--workers", str(self.workers)]
@@ -77,7 +77,7 @@ class KasServer:
                 [*self.prefix, *child, "serve", "--data-dir", str(self.data_dir), *flags], stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}, pass_fds=(alive,),
             )  # fmt: skip
-        except OSError:  # a prefix that is not there, say
+        except OSError:  # for example if the prefix does not exist
             os.close(held)
             raise
         finally:
@@ -93,13 +93,13 @@ class KasServer:
         return self
 
     def _keep_port(self) -> None:
-        """Binds the server's port here, too: while it is down ``bind(0)`` of somebody else could be given it. Nobody listens there then."""
+        """Bind the server's port here, too, without listening: while the server is down, no other ``bind(0)`` can then get it."""
         kept = socket.socket()
         for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
             kept.setsockopt(socket.SOL_SOCKET, option, 1)
         try:
             kept.bind(("127.0.0.1", self.port))
-        except OSError:  # a server of another user's, by its prefix, shares its port with nobody
+        except OSError:  # a server that the prefix runs as another user does not share its port
             kept.close()
         else:
             self._kept = kept
@@ -114,7 +114,7 @@ class KasServer:
                 self.url = found.group(1) or found.group(2)
                 self._announced = True
                 self._ready.set()
-        self._ready.set()  # the end of its output: it is over
+        self._ready.set()  # end of its output: the server has ended
 
     @property
     def output(self) -> str:
@@ -122,22 +122,22 @@ class KasServer:
         return "".join(self._lines)
 
     def check(self) -> None:
-        """Raises AssertionError with the server's output when it has met a bug of its own: a request that panicked, a task that died."""
+        """Raise AssertionError with the server's output if it contains a bug: a panicked request, or a task that died."""
         if BUG.search(self.output):
             raise AssertionError(f"the server met a bug of its own:\n{self.output}")
 
     @property
     def pid(self) -> int:
-        """The id of the process that was started. RuntimeError before that."""
+        """The id of the started process. Raises RuntimeError before the start."""
         if self.process is None:
             raise RuntimeError("the server was not started")
         return self.process.pid
 
     def worker_pids(self) -> list[int]:
-        """The processes that answer requests, once there are exactly as many as were asked for.
+        """Return the processes that serve requests, once there are exactly as many as configured.
 
-        A first start has one child more for a moment, which makes the keys nobody waits for, and a worker that died is one too few until
-        it is replaced. Raises RuntimeError with the server's output when it does not come to that within `START_TIMEOUT_S`.
+        A first start briefly has an additional child, which generates the keys that are not needed yet, and a worker that died is missing
+        until it is replaced. Raises RuntimeError with the server's output if the number is not reached within `START_TIMEOUT_S`.
         """
         given = re.search(r"--workers[ =](\d+)", " ".join(self.flags))
         wanted = int(given.group(1)) if given else self.workers
@@ -149,12 +149,12 @@ class KasServer:
         return found
 
     def front_pid(self) -> int:
-        """The process that ends TLS; 0 when there is none."""
+        """Return the process that terminates TLS; 0 if there is none."""
         return next((p for p in _children(self.pid) if _name(p) == FRONT), 0)
 
     @property
     def port(self) -> int:
-        """The port that is served, whatever was asked for. RuntimeError before the server was started."""
+        """The port that is served, whatever was requested. Raises RuntimeError before the start."""
         if not self.url:
             raise RuntimeError("the server was not started")
         return int(self.url.rpartition(":")[2])
@@ -175,7 +175,7 @@ class KasServer:
         return str(self.data_dir / "pki" / "ca.crt")
 
     def stop(self) -> int:
-        """Ends the server as an operator would (SIGTERM); returns its exit code. Kills what does not end in time."""
+        """Stop the server as an operator would (SIGTERM), killing it if it does not end in time; return its exit code."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -187,7 +187,7 @@ class KasServer:
         return self._ended()
 
     def kill(self) -> None:
-        """kill -9 of the supervisor and its workers."""
+        """Kill the supervisor and its workers with SIGKILL."""
         if self.process is None:
             return
         for pid in [*_children(self.process.pid), self.process.pid]:
@@ -209,7 +209,7 @@ class KasServer:
 
 
 def _name(pid: int) -> str:
-    """What a process calls itself; empty for one that has ended."""
+    """Return the name of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -217,7 +217,7 @@ def _name(pid: int) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """Direct children of a process."""
+    """Return the direct children of a process."""
     try:
         return [int(p) for t in Path(f"/proc/{pid}/task").iterdir() for p in (t / "children").read_text().split()]
     except OSError:

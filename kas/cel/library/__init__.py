@@ -1,1 +1,1 @@
-"""The functions that expressions may call: CEL's own and those Kubernetes adds, each module a library."""
+"""The functions that expressions may call: CEL's own and those that Kubernetes adds; each module is a library."""

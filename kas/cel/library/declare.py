@@ -1,4 +1,4 @@
-"""How the libraries declare functions, and the costs many of them share."""
+"""Declaration of library functions, and cost functions that several libraries use."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kas.cel.types import Type
 from kas.cel.values import size
 
 Functions = dict[str, Function]
-TRAVERSAL, REGEX = 0.1, 0.25  # of a character
+TRAVERSAL, REGEX = 0.1, 0.25  # cost of a character
 
 
 def on(id: str, args: list[Type], result: Type) -> Overload:
-    """An overload called on its first argument."""
+    """Return an overload that is called on its first argument."""
     return Overload(id, tuple(args), result, True)
 
 
 def plain(id: str, args: list[Type], result: Type) -> Overload:
-    """An overload without a receiver of its own cost."""
+    """Return an overload without a receiver."""
     return Overload(id, tuple(args), result)
 
 
 class Library:
-    """Collects functions by name."""
+    """A collection of functions by name."""
 
     def __init__(self) -> None:
         self.functions: Functions = {}
@@ -42,20 +42,20 @@ class Library:
 
 
 def traversal(n: float) -> int:
-    """What walking ``n`` characters or items costs."""
+    """Return the cost of traversing ``n`` characters or items."""
     return math.ceil(n * TRAVERSAL)
 
 
 def of_first(factor: float = 1) -> Cost:
-    """A walk over the first argument."""
+    """Return the cost function of a traversal of the first argument."""
     return lambda overload, args, result: traversal(size(args[0]) * factor)
 
 
 def one(overload: str, args: list[Any], result: Any) -> int:
-    """The cost of an overload that costs one unit whatever its arguments."""
+    """The cost function of overloads that always cost one unit."""
     return 1
 
 
 def regex_cost(text: int, pattern: int) -> int:
-    """What matching costs: the text once, times the length of the pattern."""
+    """Return the cost of a match: a traversal of the text times the length of the pattern."""
     return math.ceil((1.0 + text) * TRAVERSAL) * math.ceil(pattern * REGEX)

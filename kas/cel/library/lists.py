@@ -36,7 +36,7 @@ def _listed(v: Any) -> list[Any]:
 
 
 def _comparable(v: Any) -> list[Any]:
-    """What has an overload for lists of what it begins with, and holds nothing without an order."""
+    """Return the list if all its items have types with an order. Raises EvaluationError otherwise."""
     items = _listed(v)
     if any(type_of_value(x).kind not in ORDERED for x in items):
         raise EvaluationError(NO_OVERLOAD)
@@ -44,7 +44,7 @@ def _comparable(v: Any) -> list[Any]:
 
 
 def _order(a: Any, b: Any) -> int | None:
-    """None for two that cannot be compared: upstream's loops go on then."""
+    """Compare two values; None if they cannot be compared: upstream's loops continue then."""
     try:
         return order(a, b)
     except EvaluationError:
@@ -68,7 +68,7 @@ _ZERO: dict[str, Any] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": D
 
 
 def _sum_of(kind: str) -> Callable[[Any], Any]:
-    """Adds up a list of ``kind``; with "" of whatever the list begins with, and an empty one is of integers."""
+    """Return a function that adds up a list of ``kind``; with "" of the first item's type, where the sum of an empty list is an int."""
 
     def run(v: Any) -> Any:
         items = _listed(v)
@@ -112,7 +112,7 @@ def _index_of(v: Any, x: Any, *offset: Any) -> int:
     if isinstance(v, str) and isinstance(x, str):
         return index_of(v, x, *offset)
     if offset:
-        raise EvaluationError(NO_OVERLOAD)  # lists have none
+        raise EvaluationError(NO_OVERLOAD)  # lists have no such overload
     return next((i for i, y in enumerate(_listed(v)) if equal(x, y)), -1)
 
 
@@ -151,7 +151,7 @@ def _product_of(args: list[Any], room: int) -> int:
 def _by_square(at: int):
     def cost(overload: str, args: list[Any], result: Any) -> int:
         if not overload:
-            return 1  # upstream counts by the overload: of what is dyn to the checker, nothing
+            return 1  # upstream's cost depends on the overload: calls on dyn values cost nothing
         items = args[at]
         n = size(items)
         texts = isinstance(items, list) and bool(items) and isinstance(items[0], (str, bytes))
@@ -174,7 +174,7 @@ def _slice(items: Any, start: Any, end: Any) -> list[Any]:
 
 
 def _flat(items: list[Any], depth: int) -> list[Any]:
-    """Raises CostLimitError: a list may hold the same one twice, and that another one, and so on."""
+    """Flatten lists. Raises CostLimitError: a list may contain the same list twice, which contains another twice, and so on."""
     out: list[Any] = []
     left, ahead = PER_CALL_LIMIT, [(iter(items), depth)]
     while ahead:

@@ -1,4 +1,4 @@
-"""The values Kubernetes adds: quantities, URLs, addresses, formats, versions, and the checks of an authorizer.
+"""The types that Kubernetes adds: quantities, URLs, addresses, formats, versions, and authorizer checks.
 
 Upstream: apiserver ``pkg/cel/library/{quantity,urls,ip,cidr,format,semverlib,authz}.go``.
 """
@@ -68,7 +68,7 @@ class QuantityValue(Opaque):
         self.quantity = q
 
     def key(self) -> quantity.Quantity:
-        """What equality and order go by: the amount."""
+        """The amount, by which quantities are compared."""
         return self.quantity
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class QuantityValue(Opaque):
 
 @LIB("quantity", plain("string_to_quantity", [STRING], QUANTITY), cost=of_first())
 def to_quantity(text: Any) -> QuantityValue:
-    """``quantity(text)``. Raises EvaluationError for what is no quantity."""
+    """``quantity(text)``. Raises EvaluationError if the text is not a quantity."""
     _of(str, text)
     try:
         return QuantityValue(quantity.parse(text))
@@ -95,13 +95,13 @@ def _quantity(v: Any) -> quantity.Quantity:
 
 
 def _as_quantity(v: Any) -> quantity.Quantity:
-    """Of an int, too."""
+    """Return a quantity, also of an int."""
     if isinstance(v, int) and not isinstance(v, (bool, Uint)):
         return quantity.Quantity(v, 0, quantity.DECIMAL_EXPONENT)
     return _quantity(v)
 
 
-# Not a member, other than its documentation says: so upstream declares it.
+# Upstream declares it as a global function, although its documentation describes a member.
 @LIB("sign", plain("quantity_sign", [QUANTITY], INT), cost=one)
 def _sign(v: Any) -> int:
     return _quantity(v).sign()
@@ -130,7 +130,7 @@ for _name in ("add", "sub"):
 
 @functools.total_ordering
 class SemverValue(Opaque):
-    """A value of type kubernetes.Semver; ``pre`` are the identifiers of a pre-release, ``build`` is what orders nothing."""
+    """A value of type kubernetes.Semver; ``pre`` are the pre-release identifiers; ``build`` does not affect the order."""
 
     __slots__ = ("build", "numbers", "pre")
     cel_type = SEMVER
@@ -143,8 +143,8 @@ class SemverValue(Opaque):
         return ".".join(map(str, self.numbers)) + pre + (f"+{self.build}" if self.build else "")
 
     def key(self) -> Any:
-        """What equality and order go by (semver.org, section 11)."""
-        # A version without a pre-release comes after those with one; numbers come before texts.
+        """The key for equality and order (semver.org, section 11)."""
+        # A version without a pre-release is greater than one with; numeric identifiers are less than alphanumeric ones.
         return self.numbers, not self.pre, tuple((0, len(p), p) if p.isdigit() else (1, 0, p) for p in self.pre)
 
     def __eq__(self, other: object) -> bool:
@@ -187,7 +187,7 @@ def _normalized(text: str) -> str:
 
 @LIB("semver", plain("string_to_semver", [STRING], SEMVER), plain("string_bool_to_semver", [STRING, BOOL], SEMVER), cost=of_first())
 def to_semver(text: Any, normalize: Any = False) -> SemverValue:
-    """``semver(text)``; with ``normalize`` a leading "v", missing parts and leading zeros are forgiven."""
+    """``semver(text)``; with ``normalize`` a leading "v", missing parts and leading zeros are accepted."""
     _of(str, text)
     _of(bool, normalize)
     if normalize:
@@ -258,7 +258,7 @@ class IPValue(Opaque):
 
     @property
     def cost_size(self) -> int:
-        """The size that costs are counted by, in bytes."""
+        """The size in bytes that costs are based on."""
         return self.ip.bits // 8
 
     @property
@@ -267,7 +267,7 @@ class IPValue(Opaque):
         return ipaddress.IPv4Address(self.ip.number) if self.ip.bits == 32 else ipaddress.IPv6Address(self.ip.number)
 
     def key(self) -> IP:
-        """What equality goes by."""
+        """The address, by which values are compared."""
         return self.ip
 
     def __str__(self) -> str:
@@ -275,7 +275,7 @@ class IPValue(Opaque):
 
 
 class CIDRValue(Opaque):
-    """A value of type net.CIDR; the address may have bits behind the prefix."""
+    """A value of type net.CIDR; the address may have bits set beyond the prefix."""
 
     __slots__ = ("ip", "prefix")
     cel_type = CIDR_TYPE
@@ -285,15 +285,15 @@ class CIDRValue(Opaque):
 
     @property
     def cost_size(self) -> int:
-        """The size that costs are counted by, in bytes of the prefix."""
+        """The size in bytes of the prefix, which costs are based on."""
         return -(-self.prefix // 8)
 
     def masked(self, ip: IP) -> int:
-        """An address without its host bits, as a number; -1 for one of the other family."""
+        """Return an address without its host bits, as a number; -1 for an address of the other family."""
         return ip.number >> (ip.bits - self.prefix) if ip.bits == self.ip.bits else -1
 
     def key(self) -> Any:
-        """What equality goes by: the address and the length of the prefix."""
+        """The address and the prefix length, by which values are compared."""
         return self.ip, self.prefix
 
     def __str__(self) -> str:
@@ -392,7 +392,7 @@ def _contains_ip(c: Any, v: Any) -> bool:
         try:
             v = to_ip(v)
         except EvaluationError:
-            raise EvaluationError(NO_OVERLOAD) from None  # all that upstream says of a text that is no address
+            raise EvaluationError(NO_OVERLOAD) from None  # upstream's only message for a text that is not an address
     return c.masked(v.ip) == c.masked(c.ip)
 
 
@@ -423,20 +423,20 @@ def _masked(c: Any) -> CIDRValue:
 
 
 class URLValue(Opaque):
-    """A value of type kubernetes.URL. ValueError, in Go's words, for a text that is none."""
+    """A value of type kubernetes.URL. Raises ValueError in Go's words if the text is not one."""
 
     __slots__ = ("url",)
     cel_type = URL
 
     def __init__(self, text: str) -> None:
         try:
-            parse_request_uri(text)  # which wants a scheme or a path, and knows no fragments
+            parse_request_uri(text)  # requires a scheme or a path, and does not parse fragments
         except ValueError as e:
             raise ValueError(f"parse {go_quote(text)}: {e}") from None
         self.url = parse_url(text)
 
     def key(self) -> str:
-        """What equality goes by: the text as it is written anew."""
+        """The normalized text, by which values are compared."""
         return str(self.url)
 
     def __str__(self) -> str:
@@ -445,7 +445,7 @@ class URLValue(Opaque):
 
 @LIB("url", plain("string_to_url", [STRING], URL), cost=of_first())
 def to_url(text: Any) -> URLValue:
-    """``url(text)``. Raises EvaluationError for what is no absolute URL or path."""
+    """``url(text)``. Raises EvaluationError unless the text is an absolute URL or path."""
     _of(str, text)
     try:
         return URLValue(text)
@@ -476,7 +476,7 @@ for _name, _suffix, _result, _get in (
 
 
 class FormatValue(Opaque):
-    """A named format: ``check`` gives what is wrong with a text, ``regex_size`` is what its pattern counts for in costs."""
+    """A named format: ``check`` returns a text's errors; ``regex_size`` is the size of upstream's pattern, used for costs."""
 
     __slots__ = ("check", "name", "regex_size")
     cel_type = FORMAT
@@ -485,7 +485,7 @@ class FormatValue(Opaque):
         self.name, self.check, self.regex_size = name, check, regex_size
 
     def key(self) -> str:
-        """What equality goes by: the name."""
+        """The name, by which values are compared."""
         return self.name
 
 
@@ -501,8 +501,8 @@ def _said(valid: Callable[[str], object], message: str) -> Callable[[str], list[
     return lambda text: [] if valid(text) else [message]
 
 
-# The sizes of upstream's expressions, by which a check is charged: of the last five the lengths of the patterns that stand for them
-# in govalidator (URL, Base64) and strfmt (UUIDPattern, DateTimePattern), whatever checks them.
+# The pattern sizes that upstream charges for: for the last five the lengths of the patterns in govalidator (URL, Base64) and strfmt
+# (UUIDPattern, DateTimePattern), however they are checked.
 FORMATS = {
     name: FormatValue(shown, check, n)
     for name, shown, check, n in (
@@ -566,7 +566,7 @@ _REQUIREMENT = 10 + 40  # a new list and a new object
 
 
 def _to_parse(overload: str, args: list[Any], result: Any) -> int:
-    """A selector is read, and may have a requirement for each second character: each of them is an object with a list."""
+    """Return the cost of parsing a selector: every second character may become a requirement, an object with a list."""
     n = size(args[1])
     return 10 + traversal(n) + (n + 1) // 2 * _REQUIREMENT
 

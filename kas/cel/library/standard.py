@@ -72,7 +72,7 @@ _DECLARED = {"list": list_of(DYN), "map": map_of(DYN, DYN), "optional_type": opt
 
 
 def type_declared(name: str) -> Type:
-    """The value of a name that denotes a type, as ``int`` or ``string``."""
+    """Return the value of a name that denotes a type, such as ``int`` or ``string``."""
     return type_of(_DECLARED.get(name, TYPES[name]))
 
 
@@ -123,7 +123,7 @@ def _whole(symbol: str, a: int, b: int) -> int:
         return a * b
     quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if a == -(1 << 63) and b == -1:
-        return quotient  # too large an int, for the remainder too
+        return quotient  # an int overflow, for the remainder as well
     return quotient if symbol == "/" else a - quotient * b
 
 
@@ -153,10 +153,10 @@ def _minus(a: Any, b: Any, ka: str, kb: str) -> Any:
     if ka == kb == "duration":
         return Duration(a.ns - b.ns)
     if ka == kb == "timestamp":
-        # The whole seconds between them have to be a duration, too, which matters within a second of the least one.
+        # The difference in whole seconds must be a duration, too, which matters within a second of the least one.
         return Duration(Duration((a.ns // NS - b.ns // NS) * NS).ns + a.ns % NS - b.ns % NS)
     if ka == "timestamp" and kb == "duration":
-        return Timestamp(a.ns + Duration(-b.ns).ns, a.ahead)  # the least duration has no negation, whatever it is taken from
+        return Timestamp(a.ns + Duration(-b.ns).ns, a.ahead)  # the least duration cannot be negated, whatever it is subtracted from
     raise EvaluationError(NO_OVERLOAD)
 
 
@@ -165,11 +165,11 @@ def _added(overload: str, args: list[Any], result: Any) -> int:
 
 
 def _to_add(args: list[Any], room: int) -> int:
-    """Lists of type set and map look at all that their members hold."""
+    """Return the work of adding lists of type set and map, which examine everything in their members."""
     return units(args, room) if isinstance(args[0], (SetList, MapList)) else 0
 
 
-# Of what has no type yet, as the items of ``[]``, the first overload makes what it takes: they stand in upstream's order.
+# The first overload that accepts an operand of unknown type, such as the items of ``[]``, determines it; so upstream's order is kept.
 LIB(
     "_+_",
     plain("add_bytes", [BYTES, BYTES], BYTES), plain("add_double", [DOUBLE, DOUBLE], DOUBLE),
@@ -199,7 +199,7 @@ def _negate(a: Any) -> Any:
         return _int(-a)
     if kind == "double":
         return -a
-    if kind == "duration":  # no overload has it, but what is dyn may be one
+    if kind == "duration":  # no overload accepts it, but a dyn value may be one
         return Duration(-a.ns)
     raise EvaluationError(NO_OVERLOAD)
 
@@ -212,14 +212,14 @@ def _not(a: Any) -> bool:
 
 
 def _smaller(overload: str, args: list[Any], result: Any) -> int:
-    """A comparison walks the smaller side."""
+    """Return the cost of a comparison: a traversal of the smaller operand."""
     if isinstance(args[0], Opaque):
         return 1
     return _unequal(overload, args, result)
 
 
 def _unequal(overload: str, args: list[Any], result: Any) -> int:
-    """Upstream counts the outermost members. What they hold may be as much as there is time for: more than a thousand values cost, too."""
+    """Return the cost of a comparison. Upstream counts only the outermost members; members beyond a thousand values cost extra."""
     a, b = args
     found = traversal(min(size(a), size(b)))
     return found + traversal(max(0, nodes(a) - DEEP)) if isinstance(a, (list, dict)) and isinstance(b, (list, dict)) else found
@@ -242,7 +242,7 @@ def _ahead(args: list[Any], room: int) -> int:
 
 @LIB("_==_", plain("equals", [A, A], BOOL), cost=_smaller, ahead=_ahead)
 def _equals(a: Any, b: Any) -> bool:
-    """A value of Kubernetes' own types is compared with null and its like alone; as the other side of one it is just not the same."""
+    """Compare two values. One of Kubernetes' own types can only be compared with null and its own type; on the right it just differs."""
     x, y = a, b
     while isinstance(x, Optional) and isinstance(y, Optional) and x.present and y.present:
         x, y = x.value, y.value
@@ -289,7 +289,7 @@ LIB(
 )  # fmt: skip
 def _in(a: Any, b: Any) -> bool:
     if isinstance(b, list):
-        unread: Unreadable | None = None  # an item that is equal makes up for one that nobody can tell anything about
+        unread: Unreadable | None = None  # an equal item overrides one that cannot be compared
         for x in b:
             if type(x) is Unreadable:
                 unread = unread or x
@@ -359,15 +359,15 @@ def _matches(a: Any, b: Any) -> bool:
 
 
 def _conversion_error(value: Any, target: Type) -> EvaluationError:
-    """Of a text that says nothing of the kind; other types are converted, or there is no overload for them."""
+    """Return the error for a text that cannot be converted; for other types there is no overload."""
     if not isinstance(value, str):
         return EvaluationError(NO_OVERLOAD)
     return EvaluationError(f"type conversion error from 'string' to '{target}'")
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-# Digits, with Go's underscores between them. What has been read as digits stays so: a text of digits that is no number would be read anew
-# from each of them.
+# Digits, with Go's underscores between them. Possessive, as a long text of digits that is not a number would otherwise be matched again
+# from each digit.
 _DIGITS = r"[0-9][0-9_]*+(?<!_)"
 _NUMBER = re.compile(
     rf"(?!.*__)[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?\Z|[+-]?(?i:inf|infinity)\Z|(?i:nan)\Z"
@@ -429,13 +429,13 @@ def _to_double(v: Any) -> float:
 
 
 def _parse_float(text: str) -> float | None:
-    """Go's ``strconv.ParseFloat``: None for what it refuses, a number beyond the largest among it."""
+    """Parse as Go's ``strconv.ParseFloat``; None if it refuses, which includes numbers that are too large."""
     try:
         if _NUMBER.match(text):
             found = float(text)
             return None if math.isinf(found) and "n" not in text.lower() else found
         return float.fromhex(text.replace("_", "")) if _HEX_NUMBER.match(text) else None
-    except (OverflowError, ValueError):  # too large; no digit at all
+    except (OverflowError, ValueError):  # too large, or no digit at all
         return None
 
 
@@ -469,7 +469,7 @@ def _to_bytes(v: Any) -> bytes:
     cost=lambda o, args, r: traversal(size(args[0])) if o == "bytes_to_string" else 1,
 )  # fmt: skip
 def to_string(v: Any) -> str:
-    """``string(v)``. Raises EvaluationError for types that have no text."""
+    """``string(v)``. Raises EvaluationError for types that cannot be converted."""
     kind = _kind(v)
     if kind == "string":
         return v
@@ -494,13 +494,13 @@ def to_string(v: Any) -> str:
 
 
 def _counted(ns: int, unit: int) -> float:
-    """How many units there are, as Go's ``Duration.Seconds`` adds the part of one to the whole ones: 1.57 s are 1.5699999999999998."""
+    """Return the number of units as Go's ``Duration.Seconds``, which adds fraction and whole: 1.57 s yield 1.5699999999999998."""
     whole = _truncated(ns, unit)
     return whole + (ns - whole * unit) / unit
 
 
 def shortest(v: float) -> str:
-    """Go's ``strconv.FormatFloat(v, 'f', -1, 64)``."""
+    """Format as Go's ``strconv.FormatFloat(v, 'f', -1, 64)``."""
     if math.isinf(v):
         return "+Inf" if v > 0 else "-Inf"
     if math.isnan(v):
@@ -512,14 +512,14 @@ def shortest(v: float) -> str:
 
 
 def double_text(v: float) -> str:
-    """Go's ``strconv.FormatFloat(v, 'g', -1, 64)``."""
+    """Format as Go's ``strconv.FormatFloat(v, 'g', -1, 64)``."""
     if math.isinf(v) or math.isnan(v):
         return shortest(v)
     return go_float(v) if v else ("-0" if math.copysign(1, v) < 0 else "0")
 
 
 def duration_ns(text: str) -> int | None:
-    """Read a duration as Go does, in nanoseconds; None for text that is none."""
+    """Parse a duration as Go does, in nanoseconds; None if the text is not one."""
     try:
         return duration.parse(text)
     except ValueError:
@@ -529,7 +529,7 @@ def duration_ns(text: str) -> int | None:
 @LIB("duration", plain("duration_to_duration", [DURATION], DURATION), plain("int64_to_duration", [INT], DURATION),
      plain("string_to_duration", [STRING], DURATION))
 def to_duration(v: Any) -> Duration:
-    """``duration(v)``: of a text as Go's, or nanoseconds."""
+    """``duration(v)``: of Go's text form, or nanoseconds."""
     kind = _kind(v)
     if kind == "duration":
         return v
@@ -543,7 +543,7 @@ def to_duration(v: Any) -> Duration:
 
 
 def timestamp(text: str) -> Timestamp | None:
-    """An RFC 3339 time, as Go's ``time.Parse`` reads it; None for what is none. Raises EvaluationError for one that is out of bounds."""
+    """Parse an RFC 3339 time as Go's ``time.Parse``; None if it is not one. Raises EvaluationError if it is out of bounds."""
     try:
         seconds, nanos, ahead = parse_zoned_time(text)
     except DecodeError:
@@ -653,7 +653,7 @@ LIB("last", on("list_last", [list_of(V)], OPTIONAL_V))(lambda v: Optional(v[-1])
 
 
 def _unwrap(v: Any) -> list[Any]:
-    """What is there of a list of optional values."""
+    """Return the present values of a list of optional values."""
     if not all(isinstance(x, Optional) for x in _listed(v)):
         raise EvaluationError(NO_OVERLOAD)
     return [x.value for x in v if x.present]
@@ -663,7 +663,7 @@ LIB("optional.unwrap", plain("optional_unwrap", [list_of(OPTIONAL_V)], list_of(V
 LIB("unwrapOpt", on("optional_unwrapOpt", [list_of(OPTIONAL_V)], list_of(V)))(_unwrap)
 
 
-# Run by the planner, which does not evaluate what is not needed.
+# The planner implements these, as it evaluates operands only when needed.
 LIB("or", on("optional_or_optional", [OPTIONAL_V, OPTIONAL_V], OPTIONAL_V))(lambda a, b: a)
 LIB("orValue", on("optional_orValue_value", [OPTIONAL_V, V], V))(lambda a, b: a)
 

@@ -16,16 +16,16 @@ from kas.meta.regex import Pattern, RegexError, compiled
 
 T = TypeVar("T")
 LIB = Library()
-PATCHES = Library()  # for expressions that make patches, beside the others
+PATCHES = Library()  # only for expressions that make patches
 TEXTS = list_of(STRING)
 NO_OVERLOAD = "no such overload"
 FREE = 100
-_AS_IT_IS = "surrogatepass"  # halves of characters, which a \u of JSON may be
-MAX_PRECISION, MAX_DIGITS = 1000, 9  # of numbers in format(); bounds what one clause can write
+_AS_IT_IS = "surrogatepass"  # allows lone surrogates, which JSON's \u escapes can produce
+MAX_PRECISION, MAX_DIGITS = 1000, 9  # of numbers in format(); bounds the output of one clause
 
 
 def walked(v: Any) -> int:
-    """Kubernetes' traversalCost: every scalar in the value, texts by their bytes."""
+    """Return Kubernetes' traversalCost: of every scalar in the value, strings by their bytes."""
     if isinstance(v, str):
         return int(len(v.encode()) * TRAVERSAL)
     if isinstance(v, bytes):
@@ -38,19 +38,21 @@ def walked(v: Any) -> int:
 
 
 def by_traversal(overload: str, args: list[Any], result: Any) -> int:
-    """The cost of walking the receiver once; with ``to_walk`` ahead of it, as a list may hold the same one twice, and so on. Upstream
-    counts nothing for texts of less than ten characters: of more than ``FREE`` values ten cost one at least, whatever they are."""
+    """Return the cost of traversing the receiver once. It is used with ``to_walk``, as a list may contain the same list twice, and so on.
+
+    Upstream counts nothing for strings of fewer than ten characters; beyond ``FREE`` values ten of them cost at least one unit.
+    """
     found = walked(args[0])
     return max(found, traversal(max(0, nodes(args[0]) - FREE))) if isinstance(args[0], list) else found
 
 
 def to_walk(args: list[Any], room: int) -> int:
-    """What walking the receiver takes."""
+    """Return the work of traversing the receiver."""
     return units(args[0], room) if isinstance(args[0], list) else 0
 
 
 def need(*pairs: tuple[Any, type]) -> None:
-    """Raises EvaluationError unless each value is of its type; booleans and unsigned numbers are no int."""
+    """Raise EvaluationError unless each value has its type; bool and uint do not count as int."""
     for value, kind in pairs:
         if not isinstance(value, kind) or isinstance(value, (bool, Uint)):
             raise EvaluationError(NO_OVERLOAD)
@@ -69,17 +71,17 @@ def _char_at(s: Any, i: Any) -> str:
 
 
 def index_of(s: str, sub: str, offset: Any = 0) -> int:
-    """``indexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or before the text."""
+    """``indexOf``: in code points, -1 if absent. Raises EvaluationError for an offset that is not an int or before the text."""
     need((offset, int))
     if not sub:
-        return offset  # upstream looks at nothing then
+        return offset  # upstream does not check the offset then
     if offset < 0:
         raise _out_of_range(offset)
     return s.find(sub, offset)
 
 
 def last_index_of(s: str, sub: str, *offsets: Any) -> int:
-    """``lastIndexOf``: in code points, -1 when absent. Raises EvaluationError for an offset that is none, or before the text."""
+    """``lastIndexOf``: in code points, -1 if absent. Raises EvaluationError for an offset that is not an int or before the text."""
     if not offsets:
         return s.rfind(sub)
     (offset,) = offsets
@@ -94,7 +96,7 @@ def last_index_of(s: str, sub: str, *offsets: Any) -> int:
 @LIB("lowerAscii", on("string_lower_ascii", [STRING], STRING), cost=of_first())
 def _lower(s: Any) -> str:
     need((s, str))
-    return s.encode(errors=_AS_IT_IS).lower().decode(errors=_AS_IT_IS)  # of bytes only letters of ASCII are changed
+    return s.encode(errors=_AS_IT_IS).lower().decode(errors=_AS_IT_IS)  # lower() of bytes only changes ASCII letters
 
 
 @LIB("upperAscii", on("string_upper_ascii", [STRING], STRING), cost=of_first())
@@ -104,7 +106,7 @@ def _upper(s: Any) -> str:
 
 
 def _replaced(s: Any, old: Any, new: Any, n: Any = -1) -> int:
-    """A unit for ten characters of what comes of it, which may be the product of two texts."""
+    """Return the work of replacing: a unit per ten characters of the result, which may be as long as the product of two texts."""
     if not (isinstance(s, str) and isinstance(old, str) and isinstance(new, str)) or len(new) < 2:
         return 0
     return traversal(s.count(old) * len(new))
@@ -181,7 +183,7 @@ def _join(items: Any, by: Any = "") -> str:
     return by.join(items)
 
 
-# The backslash first: others become some.
+# The backslash comes first, as the other replacements add some.
 _QUOTED = {"\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", '"': '\\"'}
 
 
@@ -241,11 +243,11 @@ def _find_all(s: Any, p: Any, n: Any = -1) -> list[str]:
 
 
 class FormatError(EvaluationError):
-    """A clause that does not fit its argument."""
+    """A formatting clause does not fit its argument."""
 
 
 STRINGS = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
-# What each clause takes, by kinds of types, and what is said otherwise.
+# The kinds of types that each clause accepts, and the message for others.
 CLAUSES: dict[str, tuple[frozenset[str], str]] = {
     "s": (
         frozenset(("list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null_type")),
@@ -264,12 +266,12 @@ _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u20
 
 
 def misfit(letter: str, t: Any) -> FormatError:
-    """The error of a formatting clause whose argument has the wrong type."""
+    """Return the error for a formatting clause whose argument has the wrong type."""
     return FormatError(f"error during formatting: {CLAUSES[letter][1]}, was given {t.name}")
 
 
 def _shown(v: Any) -> str:
-    """A value in ``%s``."""
+    """Format a value for ``%s``."""
     if v is None:
         return "null"
     if isinstance(v, list):
@@ -286,7 +288,7 @@ def _shown(v: Any) -> str:
 
 
 def _inner(v: Any) -> str:
-    """A value inside a list or map, as a literal."""
+    """Format a value inside a list or map, as a literal."""
     if isinstance(v, str):
         return go_quote(v)
     if isinstance(v, bytes):
@@ -326,7 +328,7 @@ def _clause(letter: str, v: Any, precision: int | None) -> str:
 
 
 def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -> tuple[str, int]:
-    """The text with ``show(index, clause, precision)`` for each of its clauses, and their number. Raises EvaluationError."""
+    """Replace each clause by ``show(index, clause, precision)``; return the text and the number of clauses. Raises EvaluationError."""
     out, i, used = [], 0, 0
     while i < len(text):
         c = text[i]
@@ -363,7 +365,7 @@ def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -
 
 
 def _to_show(args: list[Any], room: int) -> int:
-    """What is shown may be the same long text again and again: a unit for ten characters, beside what ten values cost."""
+    """Return the work of formatting: beside the cost of the values, a unit per ten characters, as one long text may be repeated."""
     found = units(args[1], room)
     return found if found > room else found + characters(args[1], 10 * room) // 10
 
@@ -373,6 +375,6 @@ _UNREAD = "could not parse formatting clause"
 
 @LIB("format", on("string_format", [STRING, list_of(DYN)], STRING), cost=of_first(), ahead=_to_show)
 def format_(s: Any, args: Any) -> str:
-    """``format``: the clauses ``%s %d %f %e %b %o %x %X`` filled in from a list."""
+    """``format``: fill the clauses ``%s %d %f %e %b %o %x %X`` from a list."""
     need((s, str), (args, list))
     return render(s, len(args), lambda i, letter, precision: _clause(letter, args[i], precision))[0]

@@ -1,14 +1,14 @@
-# What Python builds checks with.
+# The functions with which Python builds checks.
 
 cdef class Scope:
-    """A name under which a walk remembers values; see ``Check.claim`` and ``member``."""
+    """Identifies values that a walk remembers; see ``Check.claim`` and ``member``."""
 
     def __cinit__(self, str name not None):
         self.name = name
 
 
 cdef class Check:
-    """What holds of a value; made by the functions of this module, immutable and safe to share between threads and programs."""
+    """A condition on a value; made by the functions of this module, immutable and safe to share between threads and programs."""
 
     def __cinit__(self):
         self.node.high, self.node.total = INT64_MAX, -1
@@ -20,21 +20,21 @@ cdef class Check:
         free(self.node.parts)
 
     def passes(self, value) -> bool:
-        """Whether the value is certainly valid; False means that somebody must look."""
+        """Whether the value is certainly valid; False means that it must be validated."""
         return whole(&self.node, value, 0) == 1
 
     def soon_passes(self, value) -> bool:
-        """``passes``, False as well where that takes long."""
+        """As ``passes``, but also False if the check takes long."""
         return whole(&self.node, value, MAX_ROUNDS) == 1
 
     def answer(self, value) -> int:
-        """1: certainly valid, -1: certainly not, 0: neither is certain."""
+        """Return 1 if the value is certainly valid, -1 if it is certainly invalid, 0 if unknown."""
         return whole(&self.node, value, 0)
 
     def claim(self, Scope scope not None, str instead=None) -> Check:
-        """The same check, for values that no two places of the scope share; scalars only.
+        """Return the same check with the condition that no two places of the scope have the same value; scalars only.
 
-        ``instead`` is claimed for whatever value: of all that claim it, one may be there.
+        ``instead`` is claimed in place of the value: only one of all places that claim it may be present.
         """
         cdef Check out = self._copy()
         if "claims" in self.held or self.node.op in (ANYTHING, LAZY):
@@ -45,26 +45,26 @@ cdef class Check:
         return out
 
     def or_null(self) -> Check:
-        """The same check, to which null is as good."""
+        """Return the same check that also accepts null."""
         cdef Check out = self._copy()
         out.node.nullable = True
         return out
 
     def exact(self) -> Check:
-        """The same check, whose refusal is certain: nothing it refuses is valid."""
+        """Return the same check as an exact one: whatever it refuses is certainly invalid."""
         cdef Check out = self._copy()
         out.node.no = -1
         return out
 
     def where(self, rule not None) -> Check:
-        """The same check with a rule by hand: ``rule(value)`` is asked of what passed, and says whether it is valid."""
+        """Return the same check with a Python function: ``rule(value)`` is called with values that passed and decides their validity."""
         cdef Check out = self._copy()
         out._hold("rule", rule)
         out._lay_out()
         return out
 
     def opening(self, *scopes) -> Check:
-        """The same check, for which these scopes are new with each value."""
+        """Return the same check that opens these scopes anew for each value."""
         cdef Check out = self._copy()
         if self.node.op < OBJECT:
             raise ValueError("only what holds values opens scopes")
@@ -73,7 +73,7 @@ cdef class Check:
         return out
 
     def distinct(self, Scope scope not None) -> Check:
-        """The same check of a list, whose items claim one thing each in this scope, which is new with each list."""
+        """Return the same list check in which each item claims one value in this scope, opened anew for each list."""
         cdef Check out = self._copy()
         if self.node.op != LIST or "items" in self.held:
             raise ValueError("only a list has items that differ, and in one way")
@@ -83,7 +83,7 @@ cdef class Check:
 
     @property
     def is_anything(self) -> bool:
-        """Whether no value is refused."""
+        """Whether it accepts every value."""
         return self.node.op == ANYTHING
 
     cdef Check _copy(self):
@@ -103,7 +103,7 @@ cdef class Check:
         return 0
 
     cdef int _lay_out(self) except -1:
-        """Point the node at what is held, and make slots, groups and parts of it."""
+        """Point the node at the held objects, and make its slots, groups and parts."""
         cdef Node* n = &self.node
         cdef dict held = self.held
         cdef int i
@@ -169,38 +169,38 @@ cdef Check new(int op, object data=None, int64_t low=0, int64_t high=INT64_MAX):
 
 
 def anything() -> Check:
-    """No rule looks at it; null as well."""
+    """Accept every value, null included."""
     return new(ANYTHING)
 
 
 def unknown() -> Check:
-    """Of no value anything is certain."""
+    """Answer 0 for every value."""
     return new(UNKNOWN)
 
 
 cdef object _options(texts):
-    """The texts as a walk looks for one: a few of ASCII are compared one by one."""
+    """Return the texts in the form in which a walk searches them: a few ASCII ones are compared one by one."""
     texts = tuple(dict.fromkeys(texts))
     return texts if len(texts) <= COMPARED and all([type(t) is str and t.isascii() for t in texts]) else frozenset(texts)
 
 
 def boolean() -> Check:
-    """True or False."""
+    """A bool."""
     return new(BOOLEAN)
 
 
 def same(bint value) -> Check:
-    """True or False and nothing else."""
+    """The bool ``value``."""
     return new(SAME, value)
 
 
 def text(low=0, high=None, *, but=()) -> Check:
-    """A text of ``low`` to ``high`` code points, none of those in ``but``."""
+    """A text of ``low`` to ``high`` code points that is not in ``but``."""
     return new(TEXT, _options(but) if but else None, low, INT64_MAX if high is None else high)
 
 
 def ascii(low=0, high=None) -> Check:
-    """An ASCII text of ``low`` to ``high`` bytes; others are for the rules."""
+    """An ASCII text of ``low`` to ``high`` bytes; other texts are left to the rules."""
     return new(ASCII, None, low, INT64_MAX if high is None else high)
 
 
@@ -217,7 +217,7 @@ def option(*options) -> Check:
 
 
 def integer(low=INT64_MIN, high=INT64_MAX) -> Check:
-    """An int from ``low`` to ``high``; bools are none."""
+    """An int from ``low`` to ``high``, but not a bool."""
     return new(INTEGER, None, low, high)
 
 
@@ -229,27 +229,27 @@ def floating(double low, double high) -> Check:
 
 
 def multiple(step) -> Check:
-    """An int that ``step``, an int, divides."""
+    """An int that is a multiple of the int ``step``."""
     if not step:
         raise ValueError("a step of nothing")
     return new(MULTIPLE, step)
 
 
 def matching(function not None) -> Check:
-    """A text of which ``function`` says something true: the ``search`` of a pattern in RE2, a format."""
+    """A text for which ``function`` returns something true: the ``search`` of an RE2 pattern, or a format."""
     return new(PATTERN, function)
 
 
-# -- texts of Kubernetes
+# -- Kubernetes' text formats
 
 
 def dns_label() -> Check:
-    """RFC 1123, at most 63."""
+    """An RFC 1123 label of at most 63 characters."""
     return new(SUBDOMAIN, None, 0, NAME_MAX)
 
 
 def dns_subdomain() -> Check:
-    """RFC 1123 labels with dots between, at most 253."""
+    """RFC 1123 labels separated by dots, at most 253 characters."""
     return new(SUBDOMAIN, None, DOTS, SUBDOMAIN_MAX)
 
 
@@ -259,27 +259,27 @@ def dns1035_label() -> Check:
 
 
 def path_segment() -> Check:
-    """A name that can stand in a path; one that begins with a dot is for the rules."""
+    """A name that can be a path segment; one that begins with a dot is left to the rules."""
     return new(SEGMENT)
 
 
 def generated(bint dots) -> Check:
-    """What names are generated from: a name, perhaps with a dash at its end."""
+    """A prefix from which names are generated: a name, possibly with a trailing dash."""
     return new(GENERATED, None, DOTS if dots else 0, SUBDOMAIN_MAX if dots else NAME_MAX)
 
 
 def qualified_name(bint capitals=False, bint prefixed=False) -> Check:
-    """A label key; ``capitals`` allows them in its prefix, ``prefixed`` demands one."""
+    """A label key; ``capitals`` allows capitals in its prefix, ``prefixed`` requires a prefix."""
     return new(QUALIFIED, None, (CAPITALS if capitals else 0) | (PREFIXED if prefixed else 0))
 
 
 def label_value() -> Check:
-    """The value of a label, which may be empty."""
+    """The value of a label, possibly empty."""
     return new(LABEL_VALUE)
 
 
 def data_key() -> Check:
-    """A key of a ConfigMap or Secret; one that begins with a dot is for the rules."""
+    """A key of a ConfigMap or Secret; one that begins with a dot is left to the rules."""
     return new(DATA_KEY)
 
 
@@ -289,27 +289,27 @@ def port_name() -> Check:
 
 
 def unpadded() -> Check:
-    """An ASCII text that neither begins nor ends with white space, nor is empty."""
+    """A non-empty ASCII text without leading or trailing white space."""
     return new(UNPADDED)
 
 
 def path(bint relative=True, bint folders=True) -> Check:
-    """A path without two dots together; ``relative`` ones do not begin with a slash, without ``folders`` there is no slash at all."""
+    """A path without "..". ``relative``: it must not begin with a slash; without ``folders`` it must not contain any."""
     return new(PATH, None, (RELATIVE if relative else 0) | (FOLDERS if folders else 0))
 
 
 def group_version() -> Check:
-    """An apiVersion that says a version."""
+    """An apiVersion with a version."""
     return new(GROUP_VERSION)
 
 
 def ipv4() -> Check:
-    """An IPv4 address in canonical form that an endpoint may have."""
+    """An IPv4 address in canonical form that is allowed in endpoints."""
     return new(IPV4)
 
 
 def amount(bint whole=False) -> Check:
-    """A canonical quantity that is not negative; ``whole`` refuses fractions."""
+    """A canonical non-negative quantity; ``whole`` refuses fractions."""
     return new(AMOUNT, None, WHOLE if whole else 0)
 
 
@@ -318,18 +318,23 @@ def member(Scope scope not None) -> Check:
     return new(MEMBER, scope)
 
 
-# -- what holds values
+# -- containers
 
 
 def record(fields not None, *, required=(), rest=None, rest_key=None, low=0, high=None, first=(), groups=(), keys=(), not_above=(),
            rules=()) -> Check:
-    """An object with the fields named.
+    """An object with named fields.
 
-    ``fields`` maps names to checks; those ``required`` are there, those ``first`` are looked at before the others. ``rest`` is for
-    fields not named (None: refused), ``rest_key`` for their names. ``low`` to ``high`` fields are there. ``groups`` has (names, least,
-    most): so many of them are there, or with a fourth, other names: so many are there if one of these is; ``keys`` has (scope, names): their values together are claimed; ``not_above`` pairs of names of
-    quantity maps, the first never above the second; ``rules`` has (names, function), which is asked of the object where all of these are
-    there. Of all groups and rules together at most 64 names.
+    - ``fields`` maps names to checks; ``required`` ones must be present, ``first`` ones are checked before the others.
+    - ``rest`` is the check of unnamed fields (None: refused), ``rest_key`` that of their names.
+    - ``low`` to ``high`` is the allowed number of fields.
+    - ``groups`` has (names, least, most): so many of these fields must be present; with a fourth element, other names, only if one of those
+      is present.
+    - ``keys`` has (scope, names): the values of these fields are claimed together.
+    - ``not_above`` has pairs of names of quantity maps: no quantity of the first may exceed its namesake in the second.
+    - ``rules`` has (names, function): the function is called with the object if all of these fields are present.
+
+    All groups and rules together may use at most 64 names.
     """
     cdef Check out = new(OBJECT, None, low, INT64_MAX if high is None else high)
     bits = {}
@@ -357,7 +362,7 @@ def record(fields not None, *, required=(), rest=None, rest_key=None, low=0, hig
 
 
 def mapping(Check value not None, Check key=None, *, low=0, high=None, total=-1) -> Check:
-    """A map of ``low`` to ``high`` entries whose texts take ``total`` bytes at the most (-1: any)."""
+    """A map of ``low`` to ``high`` entries whose keys and values have ``total`` bytes at most (-1: any)."""
     cdef Check out = new(MAP, None, low, INT64_MAX if high is None else high)
     out.node.total = total
     out._hold("rest", value)
@@ -375,32 +380,32 @@ def listing(Check item not None, *, low=0, high=None) -> Check:
 
 
 def all_of(*checks) -> Check:
-    """Each holds."""
+    """All checks hold."""
     return alternatives(ALL_OF, checks)
 
 
 def any_of(*checks) -> Check:
-    """At least one holds; null is asked of each."""
+    """At least one check holds; each is also tried for null."""
     return alternatives(ANY_OF, checks)
 
 
 def one_of(*checks) -> Check:
-    """One holds and the others certainly do not."""
+    """One check holds and the others certainly do not."""
     return alternatives(ONE_OF, checks)
 
 
 def none_of(*checks) -> Check:
-    """All certainly do not hold."""
+    """All checks certainly do not hold."""
     return alternatives(NOT, checks)
 
 
 def lazily(make not None) -> Check:
-    """What ``make()`` gives, asked once, when a value first comes to it."""
+    """The check that ``make()`` returns; called once, when the first value arrives."""
     return new(LAZY, make)
 
 
 def by_kind(*, Check text=None, Check integer=None, Check floating=None, Check boolean=None, Check array=None, Check object=None) -> Check:
-    """What holds of the value depends on its JSON type; types without a check are refused."""
+    """A check for each JSON type; types without a check are refused."""
     return alternatives(BY_KIND, (text, integer, floating, boolean, array, object))
 
 

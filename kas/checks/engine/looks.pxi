@@ -1,10 +1,13 @@
-# Two looks at objects that nearly every write is done with: a walk of Python for each cost fifty times as much (bench/instructions.py,
-# create-pod and update). Rows and names are the callers' own; of objects any key may be missing.
+# Two functions that inspect the objects of nearly every write. In Python each cost fifty times as much (bench/instructions.py, create-pod
+# and update). The callers supply rows and names; any key may be absent from the objects.
 
 
 def any_there(dict node not None, tuple rows not None) -> bool:
-    """Whether any field of a tree is there and not null. A row: (field, what it holds, rows below): ``.`` an object, ``[]`` a list of them,
-    ``{}`` a map of them, "" what the tree ends with."""
+    """Whether any field of a tree is present and not null.
+
+    A row is (field, kind, rows below); the kind is ``.`` for an object, ``[]`` for a list of objects, ``{}`` for a map of objects, and ""
+    at the end of the tree.
+    """
     return _any_there(node, rows)
 
 
@@ -30,7 +33,7 @@ cdef bint _any_there(dict node, tuple rows) except -1:
 
 
 def alike(dict one not None, dict other not None, tuple names not None) -> bool:
-    """Whether both say the same of each name, or nothing."""
+    """Whether each of the names is equal in both objects or absent from both."""
     cdef PyObject* a
     cdef PyObject* b
     for name in names:

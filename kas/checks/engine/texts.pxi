@@ -1,4 +1,4 @@
-# Leaves: each says that a value is one of those that no rule refuses.
+# The leaves: each recognizes texts that no rule refuses.
 
 from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_Size
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
@@ -61,7 +61,7 @@ cdef inline bint number(object o, int64_t low, int64_t high) noexcept:
 
 
 cdef bint is_label_key(const char* p, Py_ssize_t n) noexcept:
-    """``([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]``, at most 63."""
+    """Whether a text matches ``([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]``, with at most 63 characters."""
     cdef Py_ssize_t i
     if n < 1 or n > NAME_MAX:
         return False
@@ -74,7 +74,7 @@ cdef bint is_label_key(const char* p, Py_ssize_t n) noexcept:
 
 
 cdef bint is_subdomain(const char* p, Py_ssize_t n, int letters, bint dots) noexcept:
-    """RFC 1123 labels, with dots between where they are allowed; ``letters`` says which count. The length is the caller's."""
+    """Whether a text is an RFC 1123 label, or several with ``dots``; ``letters`` are the allowed classes. The caller checks its length."""
     cdef Py_ssize_t i
     cdef uint8_t sort, before = DOT
     for i in range(n):
@@ -94,11 +94,11 @@ cdef bint is_subdomain(const char* p, Py_ssize_t n, int letters, bint dots) noex
 
 
 cdef bint is_qualified(const char* p, Py_ssize_t n, int letters, bint prefixed) noexcept:
-    """A label key with a subdomain before a slash, which ``prefixed`` demands."""
+    """Whether a text is a label key, with a subdomain before a slash if ``prefixed``."""
     cdef const char* slash = <const char*>memchr(p, 47, n)
     if slash == NULL:
         return not prefixed and is_label_key(p, n)
-    # A second slash is no character of a label key.
+    # A second slash is not allowed in a label key.
     return (
         1 <= slash - p <= SUBDOMAIN_MAX and is_subdomain(p, slash - p, letters, True)
         and is_label_key(slash + 1, n - (slash - p) - 1)
@@ -106,7 +106,7 @@ cdef bint is_qualified(const char* p, Py_ssize_t n, int letters, bint prefixed) 
 
 
 cdef bint is_data_key(const char* p, Py_ssize_t n) noexcept:
-    """A key of a ConfigMap or Secret that does not begin with a dot."""
+    """Whether a text is a key of a ConfigMap or Secret that does not begin with a dot."""
     cdef Py_ssize_t i
     if n < 1 or n > SUBDOMAIN_MAX or p[0] == b'.':
         return False
@@ -140,7 +140,7 @@ cdef bint is_printable(const char* p, Py_ssize_t n, char refused) noexcept:
 
 
 cdef bint is_path(const char* p, Py_ssize_t n, bint relative, bint folders) noexcept:
-    """A path in which no two dots stand together; ``relative`` refuses a slash in front, and without ``folders`` there is none."""
+    """Whether a text is a path without ".."; ``relative`` refuses a leading slash, and without ``folders`` any slash is refused."""
     cdef Py_ssize_t i
     if n < 1 or (relative and p[0] == b'/'):
         return False
@@ -153,18 +153,18 @@ cdef bint is_path(const char* p, Py_ssize_t n, bint relative, bint folders) noex
 
 
 cdef bint is_segment(const char* p, Py_ssize_t n) noexcept:
-    """One segment of a path, which does not begin with a dot: those that may not are for the rules."""
+    """Whether a text is a path segment; one that begins with a dot may be invalid and is left to the rules."""
     return n > 0 and p[0] != b'.' and memchr(p, 47, n) == NULL and memchr(p, 37, n) == NULL
 
 
 cdef bint is_group_version(const char* p, Py_ssize_t n) noexcept:
-    """A version, perhaps with a group and a slash before it."""
+    """Whether a text is a version, optionally with a group and a slash before it."""
     cdef const char* slash = <const char*>memchr(p, 47, n)
     return n > 0 and (slash == NULL or (slash < p + n - 1 and memchr(slash + 1, 47, p + n - slash - 1) == NULL))
 
 
 cdef bint is_ipv4(const char* p, Py_ssize_t n) noexcept:
-    """Four decimal numbers without leading zeros, none of them special: unicast that is neither loopback nor link-local."""
+    """Whether a text is four decimal numbers without leading zeros: a unicast address that is neither loopback nor link-local."""
     cdef Py_ssize_t i = 0
     cdef int part, value, digits, first = 0, second = 0
     for part in range(4):

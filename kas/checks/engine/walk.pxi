@@ -1,12 +1,12 @@
-# The walk: what a check is decides what is done with a value.
+# The walk: the kind of a check determines how a value is checked.
 
 cdef enum:
     ANYTHING = 1
-    # Texts of ASCII; of others nothing is certain.
+    # ASCII texts; for other texts the answer is 0.
     SUBDOMAIN       # names
-    GENERATED       # a beginning of such a name
+    GENERATED       # a prefix of such a name
     LABEL_1035
-    SEGMENT         # of a path
+    SEGMENT         # a path segment
     QUALIFIED
     LABEL_VALUE
     DATA_KEY
@@ -19,41 +19,41 @@ cdef enum:
     IPV4
     # Other scalars.
     TEXT            # a length in code points
-    OPTION          # one of texts
+    OPTION          # one of several texts
     BOOLEAN
-    SAME            # the object itself: True or False
+    SAME            # True or False, by identity
     INTEGER
     FLOAT
-    MULTIPLE        # of a whole number, whole
+    MULTIPLE        # an int that is a multiple of another
     PATTERN         # a function of texts
     AMOUNT          # a quantity
-    MEMBER          # of what was claimed in a scope
-    UNKNOWN         # nobody knows
-    # What holds values.
+    MEMBER          # a value claimed in a scope
+    UNKNOWN         # always 0
+    # Containers.
     OBJECT
     MAP
     LIST
-    BY_KIND         # text, whole number, other number, boolean, list, object
-    # To these null is a value like others.
+    BY_KIND         # by JSON type: text, int, float, bool, list, object
+    # For these null is an ordinary value.
     ALL_OF
     ANY_OF
     ONE_OF
     NOT
-    LAZY            # made when a value first comes to it
+    LAZY            # made when the first value arrives
 
 
 cdef enum:
-    COMPARED = 8    # so many options are compared one by one, more are looked up
-    SCANNED = 16    # so many fields are looked for by comparing addresses before their dict is asked
+    COMPARED = 8    # up to so many options are compared one by one, more are looked up
+    SCANNED = 16    # so many fields are compared by address before their dict is used
 
 
 cdef enum:
-    RELATIVE = 1    # of paths
+    RELATIVE = 1    # flags of paths
     FOLDERS = 2
-    DOTS = 4        # of names
+    DOTS = 4        # flags of names
     CAPITALS = 8
     PREFIXED = 16
-    WHOLE = 32      # of quantities
+    WHOLE = 32      # flag of quantities
 
 
 cdef int text_leaf(Node* c, PyObject* v) noexcept:
@@ -88,7 +88,7 @@ cdef int text_leaf(Node* c, PyObject* v) noexcept:
     elif op == GROUP_VERSION:
         ok = is_group_version(p, n)
     elif op == GENERATED:
-        # What is checked of a trailing dash is the name that would come of it.
+        # A trailing dash is allowed, as a generated name continues after it.
         n -= n > 0 and p[n - 1] == b'-'
         ok = 1 <= n < c.high and is_subdomain(p, n, LOWER, c.low & DOTS)
     else:
@@ -97,7 +97,7 @@ cdef int text_leaf(Node* c, PyObject* v) noexcept:
 
 
 cdef inline int is_option(Node* c, PyObject* v) except -2:
-    """Whether a text is one of the options: a few are compared, many are looked up."""
+    """Whether a text is one of the options; few are compared, many are looked up."""
     cdef Py_ssize_t i, n = PyUnicode_GET_LENGTH(<object>v)
     cdef PyObject* option
     if PyFrozenSet_CheckExact(<object>c.data):
@@ -124,7 +124,7 @@ cdef int leaf(Node* c, PyObject* v, Walk* w) except -2:
             ok = not is_option(c, v)
     elif op == INTEGER:
         ok = number(<object>v, c.low, c.high)
-        # A number that is whole but no int is for the rules.
+        # A float that is a whole number is left to the rules.
         if not ok and PyFloat_CheckExact(<object>v):
             return 0
     elif op == BOOLEAN:
@@ -151,12 +151,12 @@ cdef int leaf(Node* c, PyObject* v, Walk* w) except -2:
 
 
 cdef int run(Node* c, PyObject* v, Walk* w) except -2:
-    """What ``c`` says of a value: 1, 0 or -1. After an exception scopes are left to who began the walk."""
+    """Return the answer of ``c`` for a value: 1, 0 or -1. After an exception the caller that began the walk closes the scopes."""
     cdef int got, before = w.n
     cdef int op = c.op
     if op == LAZY:
         if c.rest == NULL and w.rounds >= MAX_ROUNDS:
-            return 0  # making it may be what takes long
+            return 0  # making the check may be the expensive part
         c = made(c)
         op = c.op
     if op == ANYTHING:
@@ -164,7 +164,7 @@ cdef int run(Node* c, PyObject* v, Walk* w) except -2:
     if <object>v is None and op < ALL_OF:
         if not c.nullable:
             return c.no
-        # None is claimed by nobody, but two would be one too many.
+        # A claiming check does not accept null: null is not claimed, so a repetition would not be noticed.
         return 1 if c.claims == NULL and c.keys == NULL else 0
     if op < TEXT:
         got = text_leaf(c, v)
@@ -204,7 +204,7 @@ cdef int run(Node* c, PyObject* v, Walk* w) except -2:
 
 
 cdef Node* made(Node* c) except NULL:
-    """The node behind a lazy one. Whoever is there first makes it, since others may be walking what is there."""
+    """Return the node of a lazy check. The first thread to finish making it sets it, since others may be walking it already."""
     cdef Check made
     cdef Check own = <Check>c.owner
     if c.rest == NULL:
@@ -242,7 +242,7 @@ cdef void close_scopes(int before, Walk* w) noexcept:
 
 
 cdef inline int place_of(Walk* w, PyObject* scope) noexcept:
-    """The innermost of this name; -1 when none is open."""
+    """Return the index of the innermost open scope of this name; -1 if none is open."""
     cdef int i = w.n - 1
     while i >= 0 and w.owners[i] != scope:
         i -= 1
@@ -271,7 +271,7 @@ cdef int add(Walk* w, int at, object value) except -2:
 
 
 cdef int claim(Walk* w, PyObject* scope, PyObject* value) except -2:
-    """Whether the value is met here for the first time. Numbers that Python takes for equal are not told apart."""
+    """Whether this is the value's first claim. Numbers that are equal in Python count as the same."""
     cdef int at = place_of(w, scope)
     if at < 0 or not is_scalar(value):
         return 0
@@ -279,7 +279,7 @@ cdef int claim(Walk* w, PyObject* scope, PyObject* value) except -2:
 
 
 cdef int claim_fields(Walk* w, tuple key, dict d) except -2:
-    """Like ``claim``, of (scope, names): the values of these fields together; an absent one counts as none."""
+    """As ``claim``, for (scope, names): the values of these fields together; absent ones count as None."""
     cdef int at = place_of(w, <PyObject*>key[0])
     cdef tuple names = <tuple>key[1]
     cdef PyObject* v
@@ -309,12 +309,13 @@ cdef int is_taken(Walk* w, PyObject* scope, PyObject* v) except -2:
     return <object>v in <set>w.taken[at]
 
 
-# -- what holds other values
+# -- containers
 
 cdef inline int find(Node* c, PyObject* k, int hint) except -2:
-    """The place of a field, -1 when it is not named.
+    """Return the index of a field, -1 if it is not named.
 
-    Names of decoded documents are those of the table, so that comparing addresses finds them, most often at the place after the last.
+    Names in decoded documents are the same objects as those of the table, so comparing addresses finds them, usually right after the last
+    one.
     """
     cdef int i
     cdef PyObject* place
@@ -329,7 +330,7 @@ cdef inline int find(Node* c, PyObject* k, int hint) except -2:
 
 
 cdef int run_fields(Node* c, PyObject* v, Walk* w, int* required, uint64_t* present) except -2:
-    """The fields as the document has them."""
+    """Check the fields in document order."""
     cdef Py_ssize_t at = 0
     cdef PyObject* k
     cdef PyObject* x
@@ -407,7 +408,7 @@ cdef int run_object(Node* c, PyObject* v, Walk* w) except -2:
 
 
 cdef inline int popcount(uint64_t x) noexcept:
-    """How many bits are set; seldom more than one."""
+    """Return the number of bits set, rarely more than one."""
     cdef int n = 0
     while x:
         x &= x - 1
@@ -416,7 +417,7 @@ cdef inline int popcount(uint64_t x) noexcept:
 
 
 cdef bint none_above(PyObject* lower, PyObject* upper) noexcept:
-    """Of two maps of quantities, absent or checked before: none in ``lower`` is more than its namesake in ``upper``."""
+    """Whether no quantity in ``lower`` exceeds its namesake in ``upper``. Both maps are absent or have been checked."""
     cdef Py_ssize_t at = 0
     cdef PyObject* k
     cdef PyObject* v
@@ -460,7 +461,7 @@ cdef int run_map(Node* c, PyObject* v, Walk* w) except -2:
 
 
 cdef inline int64_t most_bytes(PyObject* s) noexcept:
-    """What a text may take in UTF-8 at the most; nothing for what is no text."""
+    """Return the maximum UTF-8 length of a text; 0 for other values."""
     if not PyUnicode_CheckExact(<object>s):
         return 0
     return PyUnicode_GET_LENGTH(<object>s) * (1 if PyUnicode_IS_COMPACT_ASCII(<object>s) else 4)
@@ -485,7 +486,7 @@ cdef int run_list(Node* c, PyObject* v, Walk* w) except -2:
 
 
 cdef int run_by_kind(Node* c, PyObject* v, Walk* w) except -2:
-    """The part for the value's JSON type; a type without one is refused."""
+    """Check a value by the part for its JSON type; types without a part are refused."""
     cdef int at
     if PyUnicode_CheckExact(<object>v):
         at = 0
@@ -505,8 +506,10 @@ cdef int run_by_kind(Node* c, PyObject* v, Walk* w) except -2:
 
 
 cdef bint goes_on(Walk* w) except -1:
-    """Another round of alternatives, once others have had their turn. False: it is too much, or nobody waits for the outcome. Raises
-    TurnOverError."""
+    """Begin another round of alternatives, after giving other threads their turn.
+
+    Returns False if there were too many rounds, or if no client waits for the result any more. Raises TurnOverError.
+    """
     w.left = 0
     if w.rounds >= MAX_ROUNDS:
         return False

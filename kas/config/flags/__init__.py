@@ -1,7 +1,7 @@
-"""The flags of ``kas serve``, as a table: kube-apiserver's by its sections, and kas' own.
+"""The flags of ``kas serve`` as a table: kube-apiserver's by its sections, and kas' own.
 
-Each row says what the flag does here. The command line, ``--help``, ``Options``, ``/flagz``, the warnings at start and
-docs/flags.md come from it.
+Each row describes what the flag does here. The command line, ``--help``, ``Options``, ``/flagz``, the warnings at startup and docs/flags.md
+are derived from it.
 """
 
 from __future__ import annotations

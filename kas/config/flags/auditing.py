@@ -8,7 +8,7 @@ from kas.config.flags.row import Flag
 
 
 def _sink(sink: str, mode: str, batch: tuple[int, float, int, bool, float]) -> list[Flag]:
-    """The flags the log and the webhook have alike; ``batch`` is (size, wait in seconds, burst, throttle, queries a second)."""
+    """Return the flags that the log and the webhook share; ``batch`` is (size, wait in seconds, burst, throttle, queries per second)."""
     rows: list[tuple[str, str, Any, str]] = [
         ("batch-buffer-size", "int", 10000, "Most events that wait to be written in mode batch, per worker."),
         ("batch-max-size", "int", batch[0], "Most events in a batch."),

@@ -1,4 +1,4 @@
-"""Flags kube-apiserver does not have."""
+"""Flags that kube-apiserver does not have."""
 
 from __future__ import annotations
 

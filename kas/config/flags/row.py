@@ -1,4 +1,4 @@
-"""A row of the table of flags."""
+"""The rows of the table of flags."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kas.meta.records import NamedTuple
 class Effect(NamedTuple):
     """What a flag does here. ``kind`` is "works", "no effect" (accepted, with a warning) or "one value" (any other is refused).
 
-    ``why`` completes "--x has no effect: …", or says why there is one value. ``same`` are values that say what kas does anyway: they are
-    taken in silence.
+    ``why`` completes "--x has no effect: …", or says why there is only one value. ``same`` are values that match what kas does anyway: they
+    are accepted without a warning.
     """
 
     kind: str
@@ -24,19 +24,21 @@ WORKS = Effect("works")
 
 
 def no_effect(why: str, *same: Any) -> Effect:
-    """Accept the flag with one warning; nothing depends on it here."""
+    """Accept the flag with a warning; nothing depends on it here."""
     return Effect("no effect", why, same=same)
 
 
 def one_value(why: str) -> Effect:
-    """Refuse what asks for anything but what is so anyway."""
+    """Refuse any value other than the one that always applies."""
     return Effect("one value", why)
 
 
 class Flag(NamedTuple):
-    """``type`` is a name of ``flagtypes.TYPES``; ``default`` a value of it. ``upstream`` is kube-apiserver's default as its help prints
-    it, where kas has another; ``own`` flags are unknown there. ``short`` is a one-letter name; ``shown`` what help says instead of
-    an empty default."""
+    """A flag. ``type`` is a name in ``flagtypes.TYPES``; ``default`` is a value of that type.
+
+    ``upstream`` is kube-apiserver's default as its help prints it, if it differs; ``own`` flags do not exist there. ``short`` is a
+    one-letter name; ``shown`` is what help prints instead of an empty default.
+    """
 
     name: str
     type: str
@@ -50,15 +52,15 @@ class Flag(NamedTuple):
 
     @property
     def attribute(self) -> str:
-        """The name in ``Options``."""
+        """The flag's attribute name in ``Options``."""
         return self.name.replace("-", "_")
 
     @property
     def kind(self) -> FlagType:
-        """How its values are read and shown."""
+        """How its values are parsed and printed."""
         return TYPES[self.type]
 
     @property
     def shown_default(self) -> str:
-        """The default as help prints it; empty when there is nothing to say."""
+        """The default as help prints it; empty if there is nothing to print."""
         return self.shown or (self.kind.show(self.default) if self.default or isinstance(self.default, bool | int | float) else "")

@@ -63,14 +63,14 @@ class _PolicyStrategy(ConfigurationStrategy):
             errs.append(field.required("spec.matchConstraints"))
         else:
             errs += match_resources(constraints, "spec.matchConstraints")
-            # without a rule nothing says which types the expressions are about
+            # without a rule the types of the expressions' objects are unknown
             if not constraints.get("resourceRules"):
                 errs.append(field.required("spec.matchConstraints.resourceRules"))
             errs += self._constraints(constraints)
         allowance = CompileBudget()
         if not skip_match_conditions:
             errs += match_conditions(spec.get("matchConditions"), "spec.matchConditions", allowance, spec.get("paramKind") is not None)
-        from kas.cel.expressions import PolicyExpressions  # most servers never see a policy
+        from kas.cel.expressions import PolicyExpressions  # most servers never have a policy
 
         expressions = PolicyExpressions(spec.get("paramKind") is not None, allowance)
         for i, variable in enumerate(spec.get("variables") or ()):
@@ -86,10 +86,10 @@ class _PolicyStrategy(ConfigurationStrategy):
 
 @strategy_for(GROUP, "validatingadmissionpolicies")
 class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
-    """Policies that refuse, warn or annotate; the type check of their expressions stands in the status."""
+    """Policies that refuse, warn or annotate; the status contains the type check of their expressions."""
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """Look at the warnings of the type check, which need a text and a field, and at the conditions; not at the spec."""
+        """Validate the warnings of the type check, which need a text and a field, and the conditions, but not the spec."""
         status = obj.get("status") or {}
         errs: list[FieldError] = []
         for i, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or ()):
@@ -122,7 +122,7 @@ class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
 
 @strategy_for(GROUP, "mutatingadmissionpolicies")
 class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
-    """Policies that change what is written; their mutations are expressions, too."""
+    """Policies that change the written object; their mutations are expressions, too."""
 
     def _constraints(self, constraints: dict[str, Any]) -> list[FieldError]:
         return mutating_operations(constraints, "spec.matchConstraints")
@@ -143,17 +143,17 @@ class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
 
 
 def _field_ref(ref: str, path: str) -> list[FieldError]:
-    """``validateFieldRef``: a JSON path; what it leads to is not looked at."""
+    """``validateFieldRef``: a JSON path; its target is not checked."""
     if not ref:
         return [field.required(path)]
-    from kas.apiextensions.jsonpathsyntax import problem  # most servers never see one
+    from kas.apiextensions.jsonpathsyntax import problem  # most servers never need this
 
     why = problem(ref)
     return [field.invalid(path, ref, f"invalid JSONPath: {why}")] if why else []
 
 
 def _mutation(mutation: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
-    """The patch type chooses which of the two expressions is given."""
+    """Validate a mutation; the patch type selects which of the two expressions must be given."""
     kind = mutation.get("patchType") or ""
     members = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
     if not kind:
@@ -200,7 +200,7 @@ def _param_kind(kind: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
-    from kas.cel.words import LITERALS, RESERVED  # with all of CEL
+    from kas.cel.words import LITERALS, RESERVED  # imports all of CEL
 
     errs: list[FieldError] = []
     name = variable.get("name") or ""

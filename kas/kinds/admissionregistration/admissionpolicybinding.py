@@ -36,19 +36,19 @@ class _BindingStrategy(ConfigurationStrategy):
 
 @strategy_for(GROUP, "validatingadmissionpolicybindings")
 class ValidatingAdmissionPolicyBindingStrategy(_BindingStrategy):
-    """Says also what a failed validation leads to."""
+    """Bindings of validating policies, which also say what a failed validation causes."""
 
     def rules(self, obj: Obj) -> list[FieldError]:
-        """``ValidateValidatingAdmissionPolicyBinding``: what both kinds of binding have, and the validationActions."""
+        """``ValidateValidatingAdmissionPolicyBinding``: the rules of both kinds of binding, and of validationActions."""
         return super().rules(obj) + _actions((obj.get("spec") or {}).get("validationActions"), "spec.validationActions")
 
 
 @strategy_for(GROUP, "mutatingadmissionpolicybindings")
 class MutatingAdmissionPolicyBindingStrategy(_BindingStrategy):
-    """Bindings of policies that mutate, which have no actions to choose from."""
+    """Bindings of mutating policies, which have no actions."""
 
     def rules(self, obj: Obj) -> list[FieldError]:
-        """``ValidateMutatingAdmissionPolicyBinding``: what both kinds of binding have, and operations that a mutation can be made in."""
+        """``ValidateMutatingAdmissionPolicyBinding``: the rules of both kinds of binding, and operations that allow a mutation."""
         return super().rules(obj) + mutating_operations((obj.get("spec") or {}).get("matchResources"), "spec.matchResources")
 
 
@@ -96,7 +96,7 @@ def _param_ref(ref: dict[str, Any] | None, path: str) -> list[FieldError]:
 
 
 def _selector_dump(selector: Obj) -> str:
-    """A LabelSelector as its generated Go ``String`` method shows it, which is what this column prints."""
+    """Format a LabelSelector as its generated Go ``String`` method does, whose text this column prints."""
     pairs = "".join(f"{k}: {v}," for k, v in sorted((selector.get("matchLabels") or {}).items()))
     expressions = "".join(
         f"LabelSelectorRequirement{{Key:{e.get('key', '')},Operator:{e.get('operator', '')},Values:[{' '.join(e.get('values') or ())}],}},"
@@ -112,7 +112,7 @@ def admission_policy_binding_row(obj: Obj, now: float) -> list[Any]:
     spec, text = part(obj, "spec"), UNSET
     ref = spec.get("paramRef") or {}
     if ref.get("name"):
-        # Whether the parameter has a namespace is not known here, so one without prints any.
+        # Whether the parameter is namespaced is unknown here, so without a namespace "*" is printed.
         text = f"{ref.get('namespace') or '*'}/{ref['name']}"
     elif ref.get("selector") is not None:
         text = _selector_dump(ref["selector"])

@@ -1,4 +1,4 @@
-"""Names that belong to configurations of admission from files, which the API does not manage (upstream ``validation/static_suffix.go``)."""
+"""Names reserved for admission configurations from files, which the API does not manage (upstream ``validation/static_suffix.go``)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ RESERVED = f'names ending with "{SUFFIX}" are reserved for static manifest-based
 
 
 class ConfigurationStrategy(Strategy):
-    """What all configurations of admission have in common: such a name is refused where there may be files, and warned of elsewhere."""
+    """The common strategy of admission configurations: reserved names are refused if files may be configured, and warned about if not."""
 
     def rules(self, obj: Obj) -> list[FieldError]:
-        """What is wrong with a new object, wherever it comes from."""
+        """Return the errors of a new object, apart from its name."""
         raise NotImplementedError
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """The rules, and those of its name."""
+        """Check the rules, and that the name is not reserved."""
         errs = self.rules(obj)
         if _reserved(obj) and features.DEFAULT.enabled("ManifestBasedAdmissionControlConfig"):
             errs.append(field.invalid("metadata.name", obj["metadata"]["name"], RESERVED))
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """Of a name that would be refused."""
+        """Return a warning for a reserved name."""
         return [] if features.DEFAULT.enabled("ManifestBasedAdmissionControlConfig") else self.warnings_on_update(ctx, obj, obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """Of a name that could not be given any more."""
+        """Return a warning for a reserved name."""
         return [f"metadata.name: {RESERVED}"] if _reserved(obj) else []
 
 

@@ -27,7 +27,7 @@ REINVOCATION = ("IfNeeded", "Never")
 
 @dataclass(slots=True)
 class _Options:
-    """What a write may leave as it is stored although it is not allowed any more."""
+    """What an update may leave as stored although it is no longer allowed."""
 
     no_side_effects: bool = True
     known_versions: bool = True
@@ -88,7 +88,7 @@ class _WebhookConfigurationStrategy(ConfigurationStrategy):
 
 @strategy_for(GROUP, "validatingwebhookconfigurations")
 class ValidatingWebhookConfigurationStrategy(_WebhookConfigurationStrategy):
-    """Webhooks that only say yes or no."""
+    """Webhooks that only allow or deny."""
 
 
 @strategy_for(GROUP, "mutatingwebhookconfigurations")
@@ -104,7 +104,7 @@ def _one_of(hook: dict[str, Any], name: str, allowed: tuple[str, ...], path: str
 
 
 def review_versions(versions: list[str], require_known: bool, path: str) -> list[FieldError]:
-    """``validateAdmissionReviewVersions``: distinct DNS-1035 labels; with ``require_known`` one of them a version that is spoken."""
+    """``validateAdmissionReviewVersions``: distinct DNS-1035 labels; with ``require_known`` one of them must be a supported version."""
     if not versions:
         return [field.required(path, "must specify one of " + ", ".join(REVIEW_VERSIONS))]
     errs: list[FieldError] = []

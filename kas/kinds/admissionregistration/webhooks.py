@@ -87,7 +87,7 @@ def _resources(resources: list[str], path: str) -> list[FieldError]:
 
 
 def match_conditions(items: list[dict[str, Any]] | None, path: str, allowance: CompileBudget, params: bool = False) -> list[FieldError]:
-    """``params``: whether the expressions may name ``params``."""
+    """Validate match conditions; ``params``: whether the expressions may use ``params``."""
     errs: list[FieldError] = []
     items = items or []
     if len(items) > MAX_MATCH_CONDITIONS:
@@ -100,7 +100,7 @@ def match_conditions(items: list[dict[str, Any]] | None, path: str, allowance: C
         if not expression:
             errs.append(field.required(field.child(at, "expression")))
         else:
-            from kas.cel.expressions import condition  # most servers never see one
+            from kas.cel.expressions import condition  # most servers never need this
 
             errs += condition(expression, field.child(at, "expression"), params, allowance)
         errs += qualified_name(name, field.child(at, "name")) if name else [field.required(field.child(at, "name"))]
@@ -111,7 +111,7 @@ def match_conditions(items: list[dict[str, Any]] | None, path: str, allowance: C
 
 
 def match_resources(match: dict[str, Any] | None, path: str) -> list[FieldError]:
-    """MatchResources of policies and bindings; selectors are validated strictly."""
+    """Validate MatchResources of policies and bindings; selectors are validated strictly."""
     if match is None:
         return []
     errs: list[FieldError] = []
@@ -132,7 +132,7 @@ def match_resources(match: dict[str, Any] | None, path: str) -> list[FieldError]
 
 
 def mutating_operations(match: dict[str, Any] | None, path: str) -> list[FieldError]:
-    """A mutating policy does not see deletions, which leave nothing to mutate; the path names no rule, as upstream's."""
+    """Check a mutating policy's operations: deletions cannot be mutated. The path names no rule, as upstream's."""
     at = field.child(path, "resourceRules", "operations")
     asked = [op for rule in (match or {}).get("resourceRules") or () for op in rule.get("operations") or ()]
     return [unsupported(at, op, MUTATING_OPERATIONS) for op in asked if op not in MUTATING_OPERATIONS]

@@ -1,5 +1,6 @@
-"""What a CustomResourceDefinition needs besides its names to be accepted and served: a usable CA bundle, and an approval for a group of the
-Kubernetes community. Apart from validation, because a controller of every server asks, and few servers have a definition to validate."""
+"""Conditions, besides its names, for accepting and serving a CustomResourceDefinition: a usable CA bundle, and an approval for groups of
+the Kubernetes community. Separate from validation, because every server's controller needs this and few servers validate a definition.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ from kas.kinds.core.webhookclient import ca_bundle
 from kas.meta import field, gourl
 from kas.meta.field import FieldError
 
-SHAPE = "NonStructuralSchema"  # the condition of a definition with a schema from before schemas had to be structural
+SHAPE = "NonStructuralSchema"  # the condition of a definition stored before schemas had to be structural
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 
 
 def ca_bundle_errors(spec: dict[str, Any]) -> list[FieldError]:
-    """What is wrong with the CA bundle of a stored spec's conversion webhook. Such a definition may be created, but is not served."""
+    """Return the errors in the CA bundle of a stored conversion webhook. A definition with one may be created, but is not served."""
     return ca_bundle("", (spec.get("conversion") or {}).get("webhookClientConfig") or {})
 
 
 def approval_state(annotations: dict[str, str] | None) -> tuple[str, str]:
-    """(missing, invalid, bypassed or approved; why) of a group that belongs to the Kubernetes community (KEP-1111)."""
+    """Return (missing, invalid, bypassed or approved; reason) for a group of the Kubernetes community (KEP-1111)."""
     text = (annotations or {}).get(APPROVAL_ANNOTATION) or ""
     see = "see https://github.com/kubernetes/enhancements/pull/1111"
     if not text:

@@ -28,7 +28,7 @@ def _rename_path(columns: list[Obj] | None, old: str, new: str) -> list[Obj] | N
 
 
 def _same(name: str, value: Any, other: Any) -> bool:
-    """Whether two versions say the same there: what is empty says as much as what is absent."""
+    """Whether two versions have the same value; empty values equal absent ones."""
     if value is None or other is None or value == other:
         return value == other
     version = builtin_type("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinitionVersion")
@@ -37,7 +37,7 @@ def _same(name: str, value: Any, other: Any) -> bool:
 
 @converts(V1, V1BETA1)
 def to_v1beta1(obj: Obj) -> Obj:
-    """From v1: what all versions have in common moves up to the spec, and the webhook's fields lie flat; ``obj`` stays as it is."""
+    """Convert from v1: common parts of all versions move to the spec, and the webhook's fields are flattened. ``obj`` is not changed."""
     spec = dict(obj.get("spec") or {})
     versions = [dict(v) for v in spec.get("versions") or ()]
     for v in versions:
@@ -68,7 +68,7 @@ def to_v1beta1(obj: Obj) -> Obj:
 
 @converts(V1BETA1, V1)
 def to_v1(obj: Obj) -> Obj:
-    """From v1beta1: what stands once in the spec is repeated in each version that has none of its own; ``obj`` stays as it is."""
+    """Convert from v1beta1: parts of the spec are repeated in each version without its own. ``obj`` is not changed."""
     spec = dict(obj.get("spec") or {})
     first = spec.pop("version", "")
     versions = [dict(v) for v in spec.get("versions") or ()]

@@ -19,45 +19,44 @@ from kas.types.scheme import write_json
 
 @strategy_for("apiextensions.k8s.io", "customresourcedefinitions")
 class CustomResourceDefinitionStrategy(Strategy):
-    """Works on the stored form (v1beta1), where what all versions share stands once at the top of the spec."""
+    """Works on the stored form (v1beta1), in which parts that all versions share are at the top of the spec."""
 
     costly = grows = True
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Drop the status, start the generation and note the storage version among the stored ones."""
+        """Drop the status, start the generation and add the storage version to the stored versions."""
         super().prepare_for_create(ctx, obj)
         _bound_depth(obj)
         _count_storage_version(obj)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the status, bump the generation when due and note the storage version among the stored ones."""
+        """Carry over the status, increment the generation if due and add the storage version to the stored versions."""
         super().prepare_for_update(ctx, obj, old)
         _bound_depth(obj)
         _count_storage_version(obj)
 
     def canonicalize(self, obj: Obj) -> None:
-        """Defaults, examples and values of enums become what Go's JSON makes of them: keys in order, and a whole number without a fraction.
+        """Normalize defaults, examples and enum values as Go's JSON does: sorted keys, and whole numbers without a fraction.
 
-        Upstream's internal type holds them as values, not as text: 1.0 is validated as the float it was sent as, and stored as the integer
-        that it is from then on.
+        Upstream's internal type holds them as values, not as text: 1.0 is validated as the float that was sent, and stored as an integer.
         """
         for schema, name in _values(obj):
             schema[name] = gojson.loads(write_json(schema[name]))
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the spec; a status without stored versions is read with the storage version."""
+        """Carry over the spec; a status without stored versions gets the storage version."""
         super().prepare_for_status_update(ctx, obj, old)
         if not (obj.get("status") or {}).get("storedVersions"):
             _count_storage_version(obj)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateCustomResourceDefinition`` with everything demanded of a new definition."""
+        """``ValidateCustomResourceDefinition`` with all requirements for a new definition."""
         spec = obj.get("spec") or {}
         errs = validate_object_meta(obj["metadata"], False, name_check(spec))
         return errs + crd.validate_spec(spec, crd.Options()) + _rest(obj, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateCustomResourceDefinitionUpdate``: what the stored definition already broke is tolerated."""
+        """``ValidateCustomResourceDefinitionUpdate``: errors that the stored definition already has are tolerated."""
         spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
         errs = validate_object_meta_update(obj["metadata"], old["metadata"])
         errs += crd.validate_spec_update(spec, old_spec, crd.update_options(spec, old_spec, _established(old)))
@@ -69,16 +68,16 @@ class CustomResourceDefinitionStrategy(Strategy):
         return errs + crd.crd_names((obj.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning, in sorted order, for each format in the schemas that validation does not know."""
+        """Return a warning, in sorted order, for each format in the schemas that validation does not know."""
         return [f"unrecognized format {go_quote(form)}" for form in sorted(_unknown_formats(obj))]
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """Of formats that the stored definition has already nothing is said again."""
+        """As on create, but not for formats that the stored definition already has."""
         return [f"unrecognized format {go_quote(form)}" for form in sorted(_unknown_formats(obj) - _unknown_formats(old))]
 
 
 def _unknown_formats(obj: Obj) -> set[str]:
-    """The formats that a value of their type cannot be checked for."""
+    """Return the formats that are unknown for the type of their schema."""
     return {
         schema["format"]
         for top in crd.schemas(obj.get("spec") or {})
@@ -88,7 +87,7 @@ def _unknown_formats(obj: Obj) -> set[str]:
 
 
 def name_check(spec: dict[str, Any]) -> Callable[[str, bool], list[str]]:
-    """The check of the metadata's name for this spec: a DNS subdomain that reads ``plural.group``."""
+    """Return the check of metadata.name for this spec: a DNS subdomain equal to ``plural.group``."""
     required = f"{(spec.get('names') or {}).get('plural') or ''}.{spec.get('group') or ''}"
 
     def check(name: str, prefix: bool) -> list[str]:
@@ -104,7 +103,7 @@ def _established(obj: Obj) -> bool:
 
 
 def _values(obj: Obj) -> Iterator[tuple[dict[str, Any], str]]:
-    """The schemas of a definition that have a default, an example or an enum which is written in more than one way, and which of them."""
+    """Yield each schema with the name of its default, example or enum if the value has more than one JSON form."""
     for top in crd.schemas(obj.get("spec") or {}):
         for schema in walk(top):
             for name in ("default", "example", "enum"):
@@ -113,13 +112,13 @@ def _values(obj: Obj) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _bound_depth(obj: Obj) -> None:
-    """Raises for a value that is too deep to be written, before validation goes down it."""
+    """Raise for a value that is nested too deep to be encoded, before validation recurses into it."""
     for schema, name in _values(obj):
         write_json(schema[name])
 
 
 def _count_storage_version(obj: Obj) -> None:
-    """The storage version of this write is a stored version from now on."""
+    """Add the storage version of this write to the stored versions."""
     current = next((v.get("name") or "" for v in (obj.get("spec") or {}).get("versions") or () if v.get("storage")), None)
     status = obj.get("status") or {}
     stored = status.get("storedVersions") or []
@@ -149,7 +148,7 @@ def _default_names(spec: dict[str, Any]) -> None:
 
 @defaults_for(GROUP, "v1", "CustomResourceDefinition")
 def default_crd(obj: dict[str, Any]) -> None:
-    """Names follow from the kind; the storage version counts as stored until the status says otherwise."""
+    """Derive names from the kind; the storage version counts as stored until the status says otherwise."""
     spec = obj.setdefault("spec", {})
     _default_names(spec)
     status = obj.setdefault("status", {})

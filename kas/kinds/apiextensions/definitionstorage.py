@@ -1,4 +1,4 @@
-"""Deleting definitions: their objects go first (apiextensions-apiserver ``pkg/registry/customresourcedefinition/etcd.go``)."""
+"""Deletion of definitions after their objects (apiextensions-apiserver ``pkg/registry/customresourcedefinition/etcd.go``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PENDING = {
 
 
 class DefinitionRegistry(Registry):
-    """The first delete puts a finalizer on the definition, which goes when its objects have."""
+    """The first delete adds a finalizer to the definition, which is removed when its objects are gone."""
 
     def begin_delete(self, ctx: Context, obj: Obj, options: Obj) -> Deletion:
         """Mark the definition Terminating first; then delete it like any object."""

@@ -1,4 +1,4 @@
-"""Definitions from before schemas had to be structural: apiextensions-apiserver ``pkg/controller/nonstructuralschema``."""
+"""Definitions stored before schemas had to be structural: apiextensions-apiserver ``pkg/controller/nonstructuralschema``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kas.meta.errors import aggregate
 
 
 def shape_condition(spec: dict[str, Any]) -> dict[str, Any] | None:
-    """The condition that says what of the schemas of a stored spec is not structural; None when all is."""
+    """Return the condition that reports non-structural schemas in a stored spec; None if all are structural."""
     errs = [field.invalid("spec.preserveUnknownFields", True, "must be false")] if spec.get("preserveUnknownFields") else []
     found = version_schemas(spec)
     for i, version in enumerate(spec.get("versions") or ()):

@@ -1,7 +1,7 @@
 """Validation of a CustomResourceDefinition's spec (upstream ``apiextensions-apiserver/pkg/apis/apiextensions/validation``).
 
-The object is in its stored form (v1beta1): what all versions share stands at the top of the spec, as in upstream's
-internal type, and the paths of the errors say so.
+The object is in its stored form (v1beta1): parts that all versions share are at the top of the spec, as in upstream's internal type, and
+the paths of errors reflect that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALL_RULES = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked of this write. An update asks nothing that the stored object did not fulfil."""
+    """The requirements for this write. An update has none that the stored object does not fulfil."""
 
     known_review_version: bool = True
     immutable_names: bool = False
@@ -44,20 +44,20 @@ class Options:
     structural: bool = True
     pruned_defaults: bool = True
     rules: Rules = _ALL_RULES
-    unchanged: frozenset[str] = frozenset()  # versions with the schema that they had, whose rules may cost what they do
-    many_fields: frozenset[str] = frozenset()  # versions, "" for all, that keep more selectable fields than there may be
+    unchanged: frozenset[str] = frozenset()  # versions with an unchanged schema, whose rules may exceed the cost limit
+    many_fields: frozenset[str] = frozenset()  # versions, "" for all, that already exceed the limit of selectable fields
 
 
 # -- schemas of a spec ---------------------------------------------------------------------------------------------------
 
 
 def schema_of(validation: dict[str, Any] | None) -> Schema | None:
-    """The openAPIV3Schema of a CustomResourceValidation; None when either is absent."""
+    """Return the openAPIV3Schema of a CustomResourceValidation; None if either is absent."""
     return (validation or {}).get("openAPIV3Schema")
 
 
 def schemas(spec: Spec) -> list[Schema]:
-    """Every schema of the definition: the shared one of v1beta1 first, then those of the versions in order."""
+    """Return all schemas of the definition: the shared one of v1beta1 first, then those of the versions in order."""
     found = [schema_of(spec.get("validation")), *(schema_of(v.get("schema")) for v in spec.get("versions") or ())]
     return [s for s in found if s is not None]
 
@@ -83,7 +83,7 @@ def _non_atomic_set(schema: Schema) -> bool:
 
 
 def version_schemas(spec: Spec) -> dict[str, Schema | None]:
-    """The schema of each version, by its name: its own where any version has one, else what all share."""
+    """Return the schema of each version by name: its own if any version has one, else the shared one."""
     versions, shared = spec.get("versions") or (), schema_of(spec.get("validation"))
     own = any(schema_of(v.get("schema")) is not None for v in versions)
     found: dict[str, Schema | None] = {}
@@ -107,7 +107,7 @@ def _unchanged(now: dict[str, Schema | None], before: dict[str, Schema | None]) 
 
 
 def update_options(spec: Spec, old: Spec, established: bool) -> Options:
-    """The demands on a new spec that a stored one leaves room for."""
+    """Return the requirements for a new spec, given the stored one."""
     conversion = old.get("conversion") or {}
     reviews = conversion.get("conversionReviewVersions") or []
     has_all = schema_of(old.get("validation")) is not None or all(schema_of(v.get("schema")) is not None for v in old.get("versions") or ())
@@ -132,7 +132,7 @@ def update_options(spec: Spec, old: Spec, established: bool) -> Options:
 
 
 def validate_spec(spec: Spec, options: Options) -> list[FieldError]:
-    """``validateCustomResourceDefinitionSpec``; ``options`` says what is demanded beyond what old objects may lack."""
+    """``validateCustomResourceDefinitionSpec``; ``options`` are the requirements that stored objects may not fulfil."""
     errs = _group(spec.get("group") or "") + _enum(spec.get("scope") or "", SCOPES, "spec.scope")
     versions = spec.get("versions") or []
     preserve = spec.get("preserveUnknownFields") is not False
@@ -177,7 +177,7 @@ def validate_spec(spec: Spec, options: Options) -> list[FieldError]:
 
 
 def validate_spec_update(spec: Spec, old: Spec, options: Options) -> list[FieldError]:
-    """The new spec, and what of group, plural, and with ``immutable_names`` also scope and kind, may not change."""
+    """Validate the new spec, and that group, plural and, with ``immutable_names``, scope and kind do not change."""
     errs = validate_spec(spec, options)
     new_names, old_names = spec.get("names") or {}, old.get("names") or {}
     if options.immutable_names:
@@ -206,7 +206,7 @@ def _status_enabled(subresources: dict[str, Any] | None) -> bool:
     return (subresources or {}).get("status") is not None
 
 
-# (per version, at the top, its name in messages)
+# (per version, at the top, name in messages)
 _SHARED = (
     ("schema", "validation", "schemas", "validation"),
     ("subresources", "subresources", "subresources", "subresources"),
@@ -249,7 +249,7 @@ def _versions(spec: Spec, versions: list[dict[str, Any]], options: Options, want
 
 
 def _shown_versions(spec: Spec) -> list[dict[str, Any]] | None:
-    """The internal version structs as they print in an error."""
+    """Return the internal version structs as they print in an error."""
     versions = spec.get("versions")
     if versions is None:
         return None
@@ -313,7 +313,7 @@ def _deprecation(version: dict[str, Any]) -> list[str]:
 
 
 def crd_names(crd: dict[str, Any], path: str) -> list[FieldError]:
-    """Names of the spec or the accepted names of the status; empty ones are another rule's."""
+    """Validate the names of the spec or the accepted names of the status; empty ones are reported elsewhere."""
     errs: list[FieldError] = []
 
     def label(value: str, at: str) -> None:
@@ -482,7 +482,7 @@ def _conversion(conversion: dict[str, Any], options: Options, path: str) -> list
 
 
 def stored_versions(stored: list[str] | None, versions: list[dict[str, Any]], path: str) -> list[FieldError]:
-    """The storage version counts as stored, and what is stored stays served or at least listed."""
+    """Check that stored versions include the storage version, and that all of them are still listed in the spec."""
     if not stored:
         return [field.invalid(path, stored, "must have at least one stored version")]
     errs: list[FieldError] = []

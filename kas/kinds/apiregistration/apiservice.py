@@ -20,10 +20,10 @@ CONDITION_STATUS = ("True", "False", "Unknown")
 
 @strategy_for("apiregistration.k8s.io", "apiservices")
 class APIServiceStrategy(Strategy):
-    """An APIService that names no Service is one this server answers itself."""
+    """APIServices; one without a Service is served by this server itself."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """One without a service is answered here and so available from the start."""
+        """Make an APIService without a Service available from the start, as this server serves it."""
         super().prepare_for_create(ctx, obj)
         if (obj.get("spec") or {}).get("service") is None:
             condition = {
@@ -70,7 +70,7 @@ class APIServiceStrategy(Strategy):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateAPIServiceUpdate``: the whole of the new object, and metadata that may not change."""
+        """``ValidateAPIServiceUpdate``: the whole new object, and immutable metadata."""
         return validate_object_meta_update(obj["metadata"], old["metadata"]) + self.validate(ctx, obj)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -84,7 +84,7 @@ class APIServiceStrategy(Strategy):
 
 
 def name_check(required: str) -> Callable[[str, bool], list[str]]:
-    """The name is ``<spec.version>.<spec.group>``."""
+    """Return the check that the name is ``<spec.version>.<spec.group>``."""
 
     def check(name: str, prefix: bool) -> list[str]:
         found = names.is_path_segment_name(name)

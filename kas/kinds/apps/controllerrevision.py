@@ -22,14 +22,14 @@ def _in_key_order(value: Any) -> Any:
 
 @strategy_for("apps", "controllerrevisions")
 class ControllerRevisionStrategy(Strategy):
-    """Revisions are immutable but for their number and metadata."""
+    """Revisions; only their number and metadata may change."""
 
     def _common(self, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         return errs + nonnegative(obj.get("revision") or 0, "revision")
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateControllerRevision`` of a create: the data must be there and be a JSON object."""
+        """``ValidateControllerRevision`` of a create: the data is required and must be a JSON object."""
         errs, data = self._common(obj), obj.get("data")
         if data is None:
             errs.append(field.required("data", "data is mandatory"))

@@ -1,4 +1,4 @@
-"""Workloads as they were stored before apps/v1, in versions that are not served any more (``pkg/apis/apps/v1/conversion.go``)."""
+"""Workloads stored before apps/v1, in versions that are no longer served (``pkg/apis/apps/v1/conversion.go``)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def _annotated(obj: Obj, key: str, value: int) -> Obj:
 @converts(("apps", "v1beta1", "Deployment"), ("apps", "v1", "Deployment"))
 @converts(("extensions", "v1beta1", "Deployment"), ("apps", "v1", "Deployment"))
 def deployment(obj: Obj) -> Obj:
-    """A rollback that is asked for stands in an annotation."""
+    """Move a requested rollback to an annotation."""
     to = (obj.get("spec") or {}).get("rollbackTo")
     return obj if to is None else _annotated(obj, ROLLBACK_TO, to.get("revision") or 0)
 
 
 @converts(("extensions", "v1beta1", "DaemonSet"), ("apps", "v1", "DaemonSet"))
 def daemon_set(obj: Obj) -> Obj:
-    """The generation of the template stands in an annotation."""
+    """Move the template's generation to an annotation."""
     return _annotated(obj, TEMPLATE_GENERATION, (obj.get("spec") or {}).get("templateGeneration") or 0)
 
 
 @converts(("extensions", "v1beta1", "ReplicaSet"), ("apps", "v1", "ReplicaSet"))
 def replica_set(obj: Obj) -> Obj:
-    """The same under another name."""
+    """Rename the version; the contents are the same."""
     return obj

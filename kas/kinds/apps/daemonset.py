@@ -1,6 +1,6 @@
 """DaemonSets (upstream ``pkg/registry/apps/daemonset``, ``pkg/apis/apps/validation``, ``pkg/apis/apps/v1/conversion.go``).
 
-``spec.templateGeneration`` of older versions lives on in an annotation that clients see but cannot set.
+``spec.templateGeneration`` of older versions is now an annotation, which clients can see but not set.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
     path += ".rollingUpdate"
     if body is None:
         return [field.required(path)]
-    # An empty text is no number: it is refused as what is no percentage.
+    # An empty text is not a number and is refused as an invalid percentage.
     unavailable, surge = (0 if body.get(name) is None else body[name] for name in ("maxUnavailable", "maxSurge"))
     errs = positive_int_or_percent(unavailable, f"{path}.maxUnavailable")
     errs += positive_int_or_percent(surge, f"{path}.maxSurge")
@@ -94,7 +94,7 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 
 
 def _template_generation(obj: Obj) -> int:
-    """0 when absent; decoding took nothing but a number."""
+    """Return the template generation, 0 if absent; decoding only accepts a number."""
     return int((obj["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION) or 0)
 
 
@@ -105,7 +105,7 @@ def _annotate(obj: Obj, generation: int) -> None:
 
 @strategy_for("apps", "daemonsets")
 class DaemonSetStrategy(Workload):
-    """A Workload with a second generation, that of its template."""
+    """DaemonSets: a Workload with a second generation, that of its template."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation; the template generation is at least 1."""
@@ -113,7 +113,7 @@ class DaemonSetStrategy(Workload):
         _annotate(obj, max(_template_generation(obj), 1))
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the status and bump the generations: the template's when the template changed, whatever the request says."""
+        """Carry over the status and increment the generations: the template's only if the template changed, whatever the request says."""
         super().prepare_for_update(ctx, obj, old)
         generation = _template_generation(old)
         template, before = ((one.get("spec") or {}).get("template") for one in (obj, old))
@@ -131,7 +131,7 @@ class DaemonSetStrategy(Workload):
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDaemonSetUpdate``: the selector may not change, and what the stored pod template holds already is tolerated."""
+        """``ValidateDaemonSetUpdate``: the selector may not change, and errors that the stored pod template already has are tolerated."""
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         options = options_for_template(before.get("template"))
         errs = object_meta_update(obj["metadata"], old["metadata"])
@@ -139,7 +139,7 @@ class DaemonSetStrategy(Workload):
         return errs + _spec(spec, options)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDaemonSetStatusUpdate``: no count below zero, and collisionCount never smaller than it was."""
+        """``ValidateDaemonSetStatusUpdate``: no count is negative, and collisionCount never smaller than it was."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         status = obj.get("status") or {}
         errs += counts(
@@ -150,7 +150,7 @@ class DaemonSetStrategy(Workload):
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
         """The warnings of the pod template."""
-        return self.warnings(obj)  # a name that is no DNS label is not told of
+        return self.warnings(obj)  # without a warning for a name that is not a DNS label
 
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -158,11 +158,10 @@ TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
 @defaults_for("apps", "v1", "DaemonSet")
 def default_daemon_set(obj: Obj) -> None:
-    """Computed defaults: pod template, rolling update of one pod unavailable and none in surplus; DecodeError for a generation that is no
-    int64.
+    """Apply computed defaults: those of the pod template, and a rolling update with one pod unavailable and no surplus.
 
-    Without a generation it is 0, as upstream's conversion writes it; so writes that leave the annotation away change it as far as managed
-    fields are concerned, whatever the strategy makes of it.
+    Without a template generation it becomes 0, as upstream's conversion writes it. So a write that omits the annotation changes it for
+    managed fields, whatever the strategy does. Raises DecodeError for a generation that is not an int64.
     """
     meta = obj.get("metadata")
     if meta is not None:

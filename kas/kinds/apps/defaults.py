@@ -10,7 +10,7 @@ Obj = dict[str, Any]
 
 
 def default_template(obj: Obj) -> Obj:
-    """The spec, made if it is not there, with the defaults of its pod template."""
+    """Apply the defaults of the pod template; return the spec, which is created if absent."""
     spec = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
@@ -19,7 +19,7 @@ def default_template(obj: Obj) -> Obj:
 
 
 def default_rolling_update(strategy: Obj, unavailable: int | str, surge: int | str) -> None:
-    """The type of an update strategy, and its bounds where it is a rolling one."""
+    """Default the type of an update strategy, and the bounds of a rolling update."""
     if not strategy.get("type"):
         strategy["type"] = "RollingUpdate"
     if strategy["type"] == "RollingUpdate":

@@ -73,7 +73,7 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
         return [unsupported("spec.strategy", render("apps.DeploymentStrategy", strategy), ("Recreate", "RollingUpdate"))]
     if body is None:
         return [field.required(path, "this should be defaulted and never be nil")]
-    # An empty text is no number: it is refused as what is no percentage.
+    # An empty text is not a number and is refused as an invalid percentage.
     unavailable, surge = (0 if body.get(name) is None else body[name] for name in ("maxUnavailable", "maxSurge"))
     errs = positive_int_or_percent(unavailable, f"{path}.maxUnavailable")
     errs += positive_int_or_percent(surge, f"{path}.maxSurge")
@@ -103,21 +103,21 @@ def _spec(obj: Obj, options: Options) -> list[FieldError]:
 
 @strategy_for("apps", "deployments")
 class DeploymentStrategy(Workload):
-    """A Workload whose selector is fixed."""
+    """Deployments: a Workload with an immutable selector."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeployment``."""
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDeploymentUpdate``: the selector may not change, and what the stored pod template holds already is tolerated."""
+        """``ValidateDeploymentUpdate``: the selector may not change, and errors that the stored pod template already has are tolerated."""
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         errs = object_meta_update(obj["metadata"], old["metadata"])
         errs += _spec(obj, options_for_template(before.get("template")))
         return errs + immutable_selector(spec, before)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDeploymentStatusUpdate``: no count below zero or above what it is part of; collisionCount never decreases."""
+        """``ValidateDeploymentStatusUpdate``: no count is negative or above its total; collisionCount never decreases."""
         status = obj.get("status") or {}
         errs = object_meta_update(obj["metadata"], old["metadata"])
         errs += counts(
@@ -134,7 +134,7 @@ ROLLBACK_TO = "deprecated.deployment.rollback.revisionRollbackTo"
 
 
 def _rollback(obj: Obj) -> None:
-    """The revision of a rollback is a number; an empty one is none."""
+    """Check that the revision of a rollback is a number; an empty one counts as absent."""
     notes = (obj.get("metadata") or {}).get("annotations") or {}
     if ROLLBACK_TO in notes:
         revision = notes.pop(ROLLBACK_TO)
@@ -147,7 +147,7 @@ def _rollback(obj: Obj) -> None:
 
 @defaults_for("apps", "v1", "Deployment")
 def default_deployment(obj: Obj) -> None:
-    """Computed defaults: pod template and a rolling update by quarters; raises DecodeError when the rollback annotation is no int64."""
+    """Apply computed defaults: pod template, and a rolling update by 25%. Raises DecodeError for a rollback annotation that is no int64."""
     _rollback(obj)
     default_rolling_update(default_template(obj).setdefault("strategy", {}), "25%", "25%")
 

@@ -32,21 +32,21 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 
 @strategy_for("apps", "replicasets")
 class ReplicaSetStrategy(Workload):
-    """A Workload whose selector is fixed."""
+    """ReplicaSets: a Workload with an immutable selector."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateReplicaSet``."""
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateReplicaSetUpdate``: the selector may not change, and what the stored pod template holds already is tolerated."""
+        """``ValidateReplicaSetUpdate``: the selector may not change, and errors that the stored pod template already has are tolerated."""
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         options = options_for_template(before.get("template"))
         errs = object_meta_update(obj["metadata"], old["metadata"]) + _spec(spec, options)
         return errs + immutable_selector(spec, before)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateReplicaSetStatusUpdate``: no count below zero or above what it is a part of."""
+        """``ValidateReplicaSetStatusUpdate``: no count is negative or above its total."""
         status = obj.get("status") or {}
         errs = object_meta_update(obj["metadata"], old["metadata"])
         errs += counts(

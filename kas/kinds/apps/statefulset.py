@@ -49,7 +49,7 @@ FROZEN = (
 
 
 _KEPT = need(checks.option("Retain", "Delete"))
-# Claims are volumes of the template; with them it is for the rules.
+# Claims are volumes of the template; sets that have claims are left to the rules.
 CHECK = Checked(
     "apps.v1.StatefulSetSpec",
     {
@@ -88,7 +88,7 @@ def _update_strategy(strategy: dict[str, Any]) -> list[FieldError]:
 
 
 def _with_claims(spec: dict[str, Any]) -> dict[str, Any]:
-    """Containers mount claims of the set like volumes; the template is checked as if it had those volumes, which come first."""
+    """Return the spec with the set's claims as the template's first volumes, because containers mount them like volumes."""
     claims = spec.get("volumeClaimTemplates")
     if not claims:
         return spec
@@ -102,7 +102,7 @@ def _with_claims(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spec(spec: dict[str, Any], options: Options, created: bool, whole: bool = True) -> list[FieldError]:
-    """``created``: what never changes later is checked. Not ``whole``: the template was not valid before, and its pods are left alone."""
+    """Validate the spec; ``created``: also immutable fields. Not ``whole``: the template was stored invalid and is not validated."""
     if CHECK.passes(spec):
         return selected_template(spec, "spec", "", "StatefulSet", options, whole)
     errs: list[FieldError] = []
@@ -131,14 +131,14 @@ def _spec(spec: dict[str, Any], options: Options, created: bool, whole: bool = T
 
 @strategy_for("apps", "statefulsets")
 class StatefulSetStrategy(Workload):
-    """A Workload of whose spec only some fields may change; it has templates of claims beside that of pods."""
+    """StatefulSets: a Workload with claim templates, of whose spec only some fields may change."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateStatefulSet``; the name is a DNS label, for the pods' host names begin with it."""
+        """``ValidateStatefulSet``; the name is a DNS label, because the pods' hostnames begin with it."""
         return object_meta(obj["metadata"], True, names.dns_label) + _spec(obj.get("spec") or {}, DEFAULT, True)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateStatefulSetUpdate``: only a few fields of the spec may change; what the stored one holds already is tolerated."""
+        """``ValidateStatefulSetUpdate``: only a few fields of the spec may change; errors that the stored one already has are tolerated."""
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         options = options_for_template(before.get("template"))
         errs = object_meta_update(obj["metadata"], old["metadata"])
@@ -151,7 +151,7 @@ class StatefulSetStrategy(Workload):
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateStatefulSetStatusUpdate``: no count below zero or above what it is part of; collisionCount never decreases."""
+        """``ValidateStatefulSetStatusUpdate``: no count is negative or above its total; collisionCount never decreases."""
         status, above = obj.get("status") or {}, "cannot be greater than status.replicas"
         errs = counts(
             status, "status", "replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
@@ -177,13 +177,13 @@ class StatefulSetStrategy(Workload):
         return self.warnings(obj) + self._claim_warnings(obj, "")
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """The claims are told of in any update, under the path upstream gives them there."""
+        """Return the warnings of the pod template, and in every update those of the claims, under upstream's path for them."""
         return super().warnings_on_update(ctx, obj, old) + self._claim_warnings(obj, ".Spec")
 
 
 @early_defaults_for("apps", "v1", "StatefulSet")
 def early_stateful_set(obj: Obj) -> None:
-    """Only a strategy without type gets a partition; an explicit RollingUpdate without body stays without."""
+    """Give a partition only to a strategy without a type; an explicit RollingUpdate without a body stays without one."""
     spec: Any = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
@@ -198,7 +198,7 @@ def early_stateful_set(obj: Obj) -> None:
 
 @defaults_for("apps", "v1", "StatefulSet")
 def default_stateful_set(obj: Obj) -> None:
-    """Computed defaults: pod template, retention policy, and version, kind, phase and rounded requests of each claim template."""
+    """Apply computed defaults: pod template, retention policy, and version, kind, phase and rounded requests of each claim template."""
     spec = default_template(obj)
     policy = spec.get("persistentVolumeClaimRetentionPolicy")
     if policy is None:

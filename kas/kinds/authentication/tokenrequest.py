@@ -1,4 +1,4 @@
-"""POST serviceaccounts/NAME/token: a signed token for a service account, bound to how long something lives.
+"""POST serviceaccounts/NAME/token: a signed token for a service account, optionally bound to the lifetime of an object.
 
 ``pkg/registry/core/serviceaccount/storage/token.go`` and ``pkg/apis/authentication/validation``.
 """
@@ -32,8 +32,11 @@ MAX_EXPIRATION_S = 1 << 32
 
 @dataclass(slots=True, frozen=True)
 class Issuer:
-    """``audiences`` are the API server's; ``max_expiration_s`` 0 is no limit (``--service-account-max-token-expiration``);
-    ``extend_expiration`` lets a pod's default token live a year while clients learn to reload it."""
+    """Settings for issuing tokens.
+
+    ``audiences`` are the API server's; ``max_expiration_s`` 0 is no limit (``--service-account-max-token-expiration``);
+    ``extend_expiration`` makes a pod's default token valid for a year, until all clients reload their tokens.
+    """
 
     signer: Signer | ExternalSigner
     audiences: Sequence[str]
@@ -46,10 +49,12 @@ class Issuer:
 async def create(
     ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter, large: bool = False, annotate: Annotate = lambda key, value: None
 ) -> tuple[Obj, list[str]]:
-    """(the answer, warnings). ``obj`` is the decoded, defaulted TokenRequest, ``name`` the service account's; a ``large`` one is signed
-    beside the loop. ``annotate`` is told what goes to the audit log.
+    """Return (response, warnings).
 
-    ApiError: 404 when the account or the bound object is not there, 409 when it is another one than meant, 422, 400.
+    ``obj`` is the decoded, defaulted TokenRequest and ``name`` the service account's; a ``large`` one is signed in a thread. ``annotate``
+    gets the audit annotations.
+
+    Raises ApiError: 404 if the account or the bound object does not exist, 409 if it is not the expected one, 422, 400.
     """
     if not ctx.namespace:
         raise errors.bad_request("namespace is required")
@@ -125,13 +130,13 @@ def _validate(spec: dict[str, Any]) -> list[FieldError]:
 
 
 def _bound(namespace: str, account: str, ref: dict[str, Any] | None, get: Getter) -> dict[str, Obj]:
-    """The objects the token dies with, by the claim they go into; a pod brings its node."""
+    """Return the objects to which the token is bound, by the claim that names them; a pod adds its node."""
     if ref is None:
         return {}
     kind, name = ref.get("kind") or "", ref.get("name") or ""
     group, _, version = (ref.get("apiVersion") or "").rpartition("/")
     if "/" in group:
-        # More than one slash is no group version at all.
+        # With more than one slash it is not a group version.
         group = version = ""
     if group or kind not in ("Pod", "Node", "Secret"):
         raise errors.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
@@ -148,7 +153,7 @@ def _bound(namespace: str, account: str, ref: dict[str, Any] | None, get: Getter
             raise errors.bad_request(why)
         node = spec.get("nodeName")
         if node:
-            # A node that is gone is still named, only without its uid.
+            # A deleted node is still named, but without its uid.
             out["node"] = get("nodes", "", node) or {"metadata": {"name": node}}
     uid = ref.get("uid") or ""
     if uid and uid != obj["metadata"].get("uid"):

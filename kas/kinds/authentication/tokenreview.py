@@ -1,6 +1,6 @@
-"""TokenReview and SelfSubjectReview: answered, never stored (``pkg/registry/authentication``).
+"""TokenReview and SelfSubjectReview, which are answered and never stored (``pkg/registry/authentication``).
 
-Each function takes the decoded object and returns the object to answer with; a refusal is an ``ApiError``.
+Each function takes the decoded object and returns the response object; errors are raised as ``ApiError``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kas.meta import errors
 from kas.meta.waiting import awaited, eager
 from kas.registry.strategy import Context, Obj
 
-# (token, audiences) -> (user, the audiences it is good for) or None; AuthenticationError with the reason.
+# (token, audiences) -> (user, valid audiences) or None; raises AuthenticationError with the reason.
 Found = tuple[UserInfo, list[str]] | None
 INVALID = "invalid bearer token"
 Review = Callable[[str, Sequence[str]], Found | Awaitable[Found]]
@@ -22,7 +22,7 @@ Review = Callable[[str, Sequence[str]], Found | Awaitable[Found]]
 
 @eager
 async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Sequence[str]) -> Obj:
-    """Whose is this token? Without audiences of its own the review is about the API server's."""
+    """Answer a TokenReview. Without audiences it is for those of the API server."""
     if ctx.namespace:
         raise errors.bad_request(f"namespace is not allowed on this type: {ctx.namespace}")
     spec = obj.get("spec") or {}
@@ -36,7 +36,7 @@ async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Se
         if found is None:
             raise AuthenticationError(INVALID)
     except AuthenticationError as e:
-        # The token of the server itself is looked for first, and what that says is told, too.
+        # The server's own token is checked first, and its error is reported, too.
         status["error"] = str(AuthenticationError(INVALID, *e.why))
         ctx.annotations = e.annotations
     else:
@@ -52,7 +52,7 @@ async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Se
 
 
 def self_subject_review(ctx: Context, obj: Obj) -> Obj:
-    """Who am I?"""
+    """Answer a SelfSubjectReview: the user of the request."""
     if not ctx.user:
         raise errors.bad_request("no user present on request")
     return {

@@ -1,7 +1,7 @@
-"""The access reviews: may somebody do something? Answered, never stored (``pkg/registry/authorization``).
+"""The access reviews, which are answered and never stored (``pkg/registry/authorization``).
 
-Each function takes the decoded object and returns the object to answer with; a refusal is an ``ApiError``. A ``large`` one is read beside
-the loop.
+Each function takes the decoded object and returns the response object; errors are raised as ``ApiError``. A ``large`` review is processed
+in a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP = "authorization.k8s.io"
 
 
 def subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, large: bool = False) -> Obj | Awaitable[Obj]:
-    """May that user (and those groups, exactly as given) do that?"""
+    """Answer whether the user, with exactly the given groups, may do something."""
 
     def asked() -> Attributes:
         _refuse(validation.review(obj))
@@ -33,7 +33,7 @@ def subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, large:
 
 
 def local_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, large: bool = False) -> Obj | Awaitable[Obj]:
-    """The same within the namespace of the request."""
+    """Answer a SubjectAccessReview within the namespace of the request."""
     if not (obj.get("metadata") or {}).get("namespace") and ctx.namespace:
         obj = {**obj, "metadata": {**(obj.get("metadata") or {}), "namespace": ctx.namespace}}
 
@@ -49,7 +49,7 @@ def local_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, 
 
 
 def self_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, large: bool = False) -> Obj | Awaitable[Obj]:
-    """May I do that?"""
+    """Answer whether the user of the request may do something."""
 
     def asked() -> Attributes:
         _refuse(validation.review(obj, subject=False))
@@ -60,7 +60,7 @@ def self_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, l
 
 @eager
 async def self_subject_rules_review(ctx: Context, obj: Obj, resolver: RuleResolver) -> Obj:
-    """What may I do in a namespace? Only the status is answered."""
+    """Return what the user of the request may do in a namespace; only the status is returned."""
     user = _requester(ctx)
     namespace = (obj.get("spec") or {}).get("namespace") or ""
     if not namespace:
@@ -92,7 +92,7 @@ def _requester(ctx: Context) -> UserInfo:
 
 def _subject(spec: dict[str, Any]) -> UserInfo:
     user = UserInfo(spec.get("user") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))
-    user.subjects  # noqa: B018 (what authorizers go by is made where this runs, beside the loop when there are many)
+    user.subjects  # noqa: B018 (computed here, which is a thread if there are many, and not later in authorizers)
     return user
 
 
@@ -118,8 +118,11 @@ async def _answer(obj: Obj, asked: Callable[[], Attributes], authorizer: Authori
 
 
 def attributes_of(spec: dict[str, Any], user: UserInfo) -> Attributes:
-    """The question a review's spec asks. What cannot be understood of a selector is left out of it: a narrower request is
-    never taken for an unrestricted one, since authorizers only ever widen by selectors they see."""
+    """Return the attributes in a review's spec.
+
+    Invalid parts of selectors are left out. This never allows more than intended: authorizers only grant more because of selectors that
+    they see.
+    """
     resource = spec.get("resourceAttributes")
     if resource is None:
         other = spec.get("nonResourceAttributes") or {}
@@ -153,7 +156,7 @@ def _field_terms(selector: dict[str, Any]) -> tuple[tuple[FieldTerm, ...] | None
     for r in selector.get("requirements") or ():
         operator, values = r.get("operator") or "", r.get("values") or []
         if len(values) > 1:
-            # A field selector cannot say "one of".
+            # A field selector cannot express "one of".
             errs.append("only one value is supported for fieldSelector")
         elif operator in ("In", "NotIn") and values:
             terms.append(FieldTerm(r.get("key") or "", "=" if operator == "In" else "!=", values[0]))

@@ -1,4 +1,4 @@
-"""What a SubjectAccessReview must look like (``pkg/apis/authorization/validation``)."""
+"""Validation of access reviews (``pkg/apis/authorization/validation``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kas.types.gostruct import render
 
 
 def review(obj: Obj, subject: bool = True) -> list[FieldError]:
-    """SubjectAccessReview; without ``subject`` the Self kind, which names no user."""
+    """Validate a SubjectAccessReview; without ``subject`` a SelfSubjectAccessReview, which names no user."""
     errs = _spec(obj.get("spec") or {}, subject)
     if _meta(obj, "managedFields"):
         errs.append(field.invalid("metadata", render("meta.ObjectMeta", obj.get("metadata")), "must be empty"))
@@ -21,7 +21,7 @@ def review(obj: Obj, subject: bool = True) -> list[FieldError]:
 
 
 def local_review(obj: Obj) -> list[FieldError]:
-    """``ValidateLocalSubjectAccessReview``: a review of resources in the namespace of its own metadata, which says nothing else."""
+    """``ValidateLocalSubjectAccessReview``: a review of resources in its metadata's namespace, without other metadata."""
     spec = obj.get("spec") or {}
     errs = _spec(spec, True)
     meta = obj.get("metadata") or {}
@@ -69,7 +69,7 @@ def _selector(selector: dict[str, Any], path: str, labels: bool) -> list[FieldEr
         at, values = f"{path}.requirements[{i}]", r.get("values") or []
         if not labels and not r.get("key"):
             errs.append(field.required(f"{at}.key", "must be specified"))
-        # Operators unknown here may be known to a newer client's server: they are no error.
+        # Unknown operators are not an error: newer clients and servers may know them.
         if r.get("operator") in ("In", "NotIn") and not values:
             errs.append(field.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
         if r.get("operator") in ("Exists", "DoesNotExist") and values:

@@ -1,7 +1,7 @@
 """HorizontalPodAutoscaler v1 and v2 (``pkg/apis/autoscaling/v1/conversion.go``, ``pkg/apis/autoscaling/annotations.go``).
 
-v1 knows only the CPU target. Everything else of v2 travels through v1 in annotations, and v2 never shows those annotations. The metrics
-in them have the shape of v2beta1; the behavior is Go's plain JSON of the internal type, with capital keys.
+v1 only has the CPU target. All other parts of v2 become annotations in v1, which v2 never shows. Metrics in them have the form of v2beta1;
+the behavior is Go's plain JSON of the internal type, with capitalized keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ METRICS = PREFIX + "metrics"
 CURRENT_METRICS = PREFIX + "current-metrics"
 CONDITIONS = PREFIX + "conditions"
 BEHAVIOR = PREFIX + "behavior"
-# Versions that are served no more kept the tolerances in the last two.
+# Versions that are no longer served kept the tolerances in the last two.
 ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR} | {f"{PREFIX}scale-{way}-tolerance" for way in ("up", "down")})
 _TYPES = "autoscaling.v1."
 
@@ -144,7 +144,7 @@ def _capital(rules: Obj | None) -> Obj | None:
 
 
 def _fold(value: Any, names: dict[str, str]) -> Any:
-    """Keys in any case to the names of v2: encoding/json matches them without regard to case."""
+    """Rename keys of any case to the names of v2: encoding/json ignores case."""
     if isinstance(value, list):
         return [_fold(v, names) for v in value]
     if isinstance(value, dict):
@@ -164,7 +164,7 @@ def _list_annotation(kind: str, items: list[Obj]) -> str:
 
 
 def _parse(annotations: Obj, key: str) -> Any:
-    """The JSON of an annotation; None when it is absent or broken, which upstream ignores too."""
+    """Return the JSON value of an annotation; None if it is absent or invalid, which upstream ignores, too."""
     text = annotations.get(key)
     if not isinstance(text, str):
         return None
@@ -185,7 +185,7 @@ def _typed_list(value: Any, kind: str) -> list[Obj]:
 
 
 def _behavior(value: Any) -> Obj:
-    """A behavior of v2; empty when the annotation does not hold one, which upstream ignores."""
+    """Return the behavior in the form of v2; empty if the annotation holds none, which upstream ignores."""
     if not isinstance(value, dict):
         return {}
     try:
@@ -196,7 +196,7 @@ def _behavior(value: Any) -> Obj:
 
 @converts(V2, V1)
 def to_v1(obj: Obj) -> Obj:
-    """From v2: the CPU utilization becomes v1's field; other metrics, behavior and conditions go to annotations. ``obj`` stays as it is."""
+    """Convert from v2: CPU utilization becomes v1's field; other metrics, behavior and conditions annotations. ``obj`` is not changed."""
     spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
     meta = dict(obj.get("metadata") or {})
     annotations = {k: v for k, v in (meta.get("annotations") or {}).items() if k not in ROUND_TRIP}
@@ -230,7 +230,7 @@ def to_v1(obj: Obj) -> Obj:
 
 @converts(V1, V2)
 def to_v2(obj: Obj) -> Obj:
-    """From v1: the annotations that carry what v1 cannot say become fields again and are dropped; ``obj`` stays as it is."""
+    """Convert from v1: annotations for parts that v1 lacks become fields and are dropped. ``obj`` is not changed."""
     spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
     meta = dict(obj.get("metadata") or {})
     annotations = meta.get("annotations") or {}

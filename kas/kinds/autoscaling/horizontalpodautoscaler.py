@@ -21,7 +21,7 @@ from kas.types.defaults import defaults_for
 MAX_PERIOD = 1800
 MAX_WINDOW = 3600
 POLICIES = ("Disabled", "Max", "Min")
-# Metric source types, the field each uses, in the order their fields are looked at.
+# (metric source type, its field), in the order in which the fields are validated.
 _SOURCES = (
     ("Object", "object"), ("External", "external"), ("Pods", "pods"), ("Resource", "resource"),
     ("ContainerResource", "containerResource"),
@@ -30,7 +30,7 @@ _TYPES = tuple(sorted(kind for kind, _ in _SOURCES))
 
 
 def api_version_error(ref: dict[str, Any], core: bool) -> str:
-    """Why the reference's apiVersion cannot name what it is about, "" when it can; ``core`` allows for no group."""
+    """Return why the reference's apiVersion is invalid, "" if it is valid; ``core`` allows an empty group."""
     text = ref.get("apiVersion") or ""
     if text.count("/") > 1:
         return f"unexpected GroupVersion string: {text}"
@@ -187,7 +187,7 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     if low is not None and high < low:
         errs.append(field.invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
     target, known = spec.get("scaleTargetRef") or {}, (old or {}).get("scaleTargetRef") or {}
-    # What a stored autoscaler scales is not validated again; nor are its objects, when one of them is wrong already.
+    # An unchanged target is not validated again; nor are the metrics' objects if a stored one is invalid.
     same = old is not None and all((target.get(k) or "") == (known.get(k) or "") for k in ("apiVersion", "kind"))
     errs += _reference(target, "spec.scaleTargetRef", target.get("kind") == "ReplicationController", same)
     any_version = any(
@@ -209,7 +209,7 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
 
 @strategy_for("autoscaling", "horizontalpodautoscalers")
 class HorizontalPodAutoscalerStrategy(Strategy):
-    """Validates v2, whatever version was sent."""
+    """HorizontalPodAutoscalers; they are validated as v2, whatever version was sent."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateHorizontalPodAutoscaler``."""
@@ -236,14 +236,14 @@ _DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "
 
 
 def _default_rules(given: Obj | None, defaults: Obj) -> Obj:
-    """Unset members of a scaling direction; a present but empty list of policies counts as set."""
+    """Default the unset members of a scaling direction; an empty list of policies counts as set."""
     rules = {k: ([dict(p) for p in v] if isinstance(v, list) else v) for k, v in defaults.items()}
     rules.update((k, v) for k, v in (given or {}).items() if v is not None)
     return rules
 
 
 def default_behavior(spec: Obj) -> None:
-    """Fill the scaling rules of both directions, in place; a spec without behavior keeps none."""
+    """Fill in the scaling rules of both directions, in place; a spec without behavior gets none."""
     behavior = spec.get("behavior")
     if behavior is not None:
         behavior["scaleUp"] = _default_rules(behavior.get("scaleUp"), _UP)
@@ -252,7 +252,7 @@ def default_behavior(spec: Obj) -> None:
 
 @defaults_for("autoscaling", "v2", "HorizontalPodAutoscaler")
 def default_autoscaler(obj: Obj) -> None:
-    """Computed defaults: CPU utilization when no metric is given, and the scaling rules."""
+    """Apply computed defaults: CPU utilization if no metric is given, and the scaling rules."""
     spec = obj.setdefault("spec", {})
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": CPU_UTILIZATION}
@@ -262,7 +262,7 @@ def default_autoscaler(obj: Obj) -> None:
 
 @defaults_for("autoscaling", "v1", "HorizontalPodAutoscaler")
 def default_autoscaler_v1(obj: Obj) -> None:
-    """Computed defaults of the first version: CPU utilization when neither it nor, in the annotation, another metric is given."""
+    """Apply computed defaults of v1: CPU utilization if no metric is given, neither as field nor in the annotation."""
     spec = obj.setdefault("spec", {})
     if spec.get("targetCPUUtilizationPercentage") is None and METRICS not in ((obj.get("metadata") or {}).get("annotations") or {}):
         spec["targetCPUUtilizationPercentage"] = CPU_UTILIZATION
@@ -282,7 +282,7 @@ def _usage(name: str, target: Obj, now_at: Obj | None) -> str:
 
 
 def _metric_cell(spec: Obj, status: Obj) -> str:
-    """One metric's current value against its target."""
+    """Format a metric's current value against its target."""
     match spec.get("type"):
         case "Resource":
             source = part(spec, "resource")
@@ -312,7 +312,7 @@ def _targets(specs: list[Obj], statuses: list[Obj]) -> str:
 
 @printer("autoscaling", "HorizontalPodAutoscaler")
 def horizontal_pod_autoscaler_row(obj: Obj, now: float) -> list[Any]:
-    """Reads the autoscaling/v2 form."""
+    """Return the cells of a Table row of the autoscaling/v2 form."""
     spec, status = part(obj, "spec"), part(obj, "status")
     return [
         obj["metadata"].get("name", ""), kind_slash_name(part(spec, "scaleTargetRef")),

@@ -74,7 +74,7 @@ def check(schedule: str) -> None:
     if spec.startswith(("TZ=", "CRON_TZ=")):
         end = spec.find(" ")
         if end < 0:
-            # The parser cuts its text where the space would be; the server recovers from that.
+            # The parser slices its text at a missing space; the server recovers from that panic.
             raise ScheduleError("invalid schedule format: runtime error: slice bounds out of range [:-1]")
         zone = spec[spec.find("=") + 1 : end]
         message = zone_error(zone)
@@ -100,7 +100,7 @@ def check(schedule: str) -> None:
 
 
 def zone_error(name: str) -> str:
-    """Why Go's ``time.LoadLocation`` does not know the time zone ``name``; "" when it does."""
+    """Return the error of Go's ``time.LoadLocation`` for an unknown time zone ``name``; "" for a known one."""
     import zoneinfo
 
     if name in ("", "UTC", "Local"):

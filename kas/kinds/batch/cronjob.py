@@ -24,7 +24,7 @@ from kas.types.defaults import defaults_for
 from kas.types.early import early_defaults_for
 from kas.types.gostruct import render
 
-# The controller appends eleven characters to make the names of jobs.
+# The controller appends eleven characters to form the names of jobs.
 MAX_NAME = 52
 CONCURRENCY = ("Allow", "Forbid", "Replace")
 
@@ -49,7 +49,7 @@ _ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}", re.ASCII)
 
 
 def _zone(zone: str | None) -> list[FieldError]:
-    """``validateTimeZone``: named by the rules of the time zone database, and in it."""
+    """``validateTimeZone``: a valid name that is in the time zone database."""
     if zone is None:
         return []
     if not zone:
@@ -95,11 +95,11 @@ class CronJobStrategy(Workload):
     """A Workload whose pod template stands within one of a Job."""
 
     def pod_template(self, obj: Obj) -> Obj | None:
-        """The pod template within the job template; None when there is none."""
+        """Return the pod template of the job template; None if there is none."""
         return (((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}).get("template")
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateCronJobCreate``; the name is short enough for that of a job, with its suffix, to be a label."""
+        """``ValidateCronJobCreate``; the name must be short enough for a job's name, with its suffix, to be a label."""
         name = obj["metadata"].get("name") or ""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         errs += _spec(obj.get("spec") or {}, None, DEFAULT)
@@ -108,18 +108,18 @@ class CronJobStrategy(Workload):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateCronJobUpdate``: what the stored schedule and pod template hold already is tolerated."""
+        """``ValidateCronJobUpdate``: errors that the stored schedule and pod template already have are tolerated."""
         options = options_for_template(self.pod_template(old))
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, old.get("spec") or {}, options)
 
     def warnings(self, obj: Obj) -> list[str]:
-        """The warnings of the job template."""
+        """Return the warnings of the job template."""
         job = ((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}
         return job_warnings(job, "spec.jobTemplate.spec")
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """The warnings of a changed job template, and one for a time zone within the schedule."""
+        """Return the warnings of a changed job template, and one for a time zone in the schedule."""
         out = super().warnings_on_update(ctx, obj, old)
         if "TZ" in ((obj.get("spec") or {}).get("schedule") or ""):
             page = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/"
@@ -127,7 +127,7 @@ class CronJobStrategy(Workload):
         return out
 
 
-# The defaults of a Job are not those of the job in a CronJob's template, which gets them when a job is made of it.
+# The job in a CronJob's template does not get a Job's defaults; the Job that is made from it does.
 _JOB_CONSTANTS = (
     "parallelism", "backoffLimit", "manualSelector", "completionMode", "suspend", "podReplacementPolicy",
 )  # fmt: skip
@@ -136,14 +136,14 @@ _ABSENT = "kas:absent"
 
 @early_defaults_for("batch", "v1", "CronJob")
 def early_cron_job(obj: Obj) -> None:
-    """Note for ``default_cron_job`` what the constants are about to fill."""
+    """Record for ``default_cron_job`` the fields that the constant defaults are about to fill."""
     job = ((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}
     obj[_ABSENT] = [key for key in _JOB_CONSTANTS if job.get(key) is None]
 
 
 @defaults_for("batch", "v1", "CronJob")
 def default_cron_job(obj: Obj) -> None:
-    """Computed defaults of the pod template; a default for the job that its early form did not have is taken back."""
+    """Apply computed defaults of the pod template; remove constant defaults of the job that its early form did not have."""
     spec = obj.setdefault("spec", {})
     job = spec.setdefault("jobTemplate", {})
     job_spec = job.get("spec")

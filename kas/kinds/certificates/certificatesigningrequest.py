@@ -32,7 +32,7 @@ USAGES = (
 
 @dataclass(slots=True)
 class _Options:
-    """What this write may do, and which faults of the stored object it may leave in place."""
+    """What this write may change, and which errors of the stored object are tolerated."""
 
     set_approval: bool = False
     set_certificate: bool = False
@@ -46,18 +46,18 @@ class _Options:
 
 
 def any_name(name: str, prefix: bool) -> list[str]:
-    """A request may be called anything that is a path segment."""
+    """A name check: a CSR's name may be any path segment."""
     return []
 
 
 @strategy_for("certificates.k8s.io", "certificatesigningrequests")
 class CertificateSigningRequestStrategy(Strategy):
-    """Spec, approval and certificate are written by three parties, each through a path of its own."""
+    """CertificateSigningRequests; spec, approval and certificate are written by three parties, each through its own endpoint."""
 
-    costly = True  # parses certificates, and loads what parses them
+    costly = True  # parses certificates, and imports the parser
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """The requester is who sends it, whatever the body says; nothing arrives approved."""
+        """Set the requester to the user of the request, whatever the body says; drop any approval."""
         super().prepare_for_create(ctx, obj)
         spec = obj.setdefault("spec", {})
         for name in ("username", "uid", "groups", "extra"):
@@ -87,7 +87,7 @@ class CertificateSigningRequestStrategy(Strategy):
         return _validate(obj, _options(obj, None))
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateCertificateSigningRequestUpdate``: approvals and the certificate may not change; stored faults are tolerated."""
+        """``ValidateCertificateSigningRequestUpdate``: approvals and the certificate may not change; stored errors are tolerated."""
         return _validate_update(obj, old, _options(obj, old))
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -108,7 +108,7 @@ def _conditions(obj: Obj) -> list[dict[str, Any]]:
 
 
 def _stamp(ctx: Context, obj: Obj, old: Obj, conditions: list[dict[str, Any]]) -> None:
-    """Fill missing lastUpdateTime with now, missing lastTransitionTime with the stored one of the same state or now."""
+    """Set missing lastUpdateTime to now, and missing lastTransitionTime to the stored one of the same state or now."""
     if not conditions:
         return
     since = {(c.get("type"), c.get("status")): c["lastTransitionTime"] for c in reversed(_conditions(old)) if c.get("lastTransitionTime")}

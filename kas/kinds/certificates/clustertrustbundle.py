@@ -18,16 +18,16 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 @strategy_for("certificates.k8s.io", "clustertrustbundles")
 class ClusterTrustBundleStrategy(Strategy):
-    """Bundles of certificates, of one signer each or of none."""
+    """Bundles of certificates, each of one signer or of none."""
 
-    costly = True  # parses certificates, and loads what parses them
+    costly = True  # parses certificates, and imports the parser
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateClusterTrustBundle``: a name that fits the signer, and certificates that parse."""
+        """``ValidateClusterTrustBundle``: a name that matches the signer, and certificates that can be parsed."""
         return self._validate(obj, parse=True)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """An unchanged bundle is not parsed again: it stays valid when the parser grows stricter."""
+        """Validate an update; an unchanged bundle is not parsed again, so it stays valid if the parser becomes stricter."""
         new, before = obj.get("spec") or {}, old.get("spec") or {}
         errs = self._validate(obj, parse=(new.get("trustBundle") or "") != (before.get("trustBundle") or ""))
         errs += object_meta_update(obj["metadata"], old["metadata"])
@@ -45,7 +45,7 @@ class ClusterTrustBundleStrategy(Strategy):
 
 
 def name_check(signer: str) -> Callable[[str, bool], list[str]]:
-    """A bundle of a signer carries the signer's name in front, with ``:`` for ``/``; others have no colon."""
+    """Return the check of a bundle's name: it begins with its signer's name, ``:`` in place of ``/``; without a signer it has no colon."""
 
     def check(name: str, prefix: bool) -> list[str]:
         if not signer:

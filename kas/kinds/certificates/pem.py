@@ -1,6 +1,6 @@
-"""PEM and X.509 content of the certificates API (upstream ``pkg/apis/certificates/validation``).
+"""PEM and X.509 contents of the certificates API (upstream ``pkg/apis/certificates/validation``).
 
-``cryptography`` is imported on first use: most servers never see a certificate object.
+``cryptography`` is imported on first use: most servers never have a certificate object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_TRUST_BUNDLE = 1 << 20
 
 
 def request_problem(request: bytes) -> str:
-    """What is wrong with a PEM certificate request, "" when it parses and its signature holds."""
+    """Return the error in a PEM certificate request, "" if it can be parsed and its signature is valid."""
     block = next(pem_blocks(request), None)
     if block is None or block.kind != "CERTIFICATE REQUEST":
         return "PEM block type must be CERTIFICATE REQUEST"
@@ -28,7 +28,7 @@ def request_problem(request: bytes) -> str:
 
 
 def der_request_problem(der: bytes) -> str | None:
-    """What is wrong with the signature of a certificate request, "" when it holds; None for bytes that are no request."""
+    """Return the error in a DER request's signature, "" if it is valid; None if the bytes are not a certificate request."""
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
@@ -44,7 +44,7 @@ def der_request_problem(der: bytes) -> str | None:
 
 
 def stub_key(der: bytes) -> Any:
-    """The public key of a certificate request that parses, None for one of a kind that is not verified with."""
+    """Return the public key of a valid certificate request, None if keys of its type are not supported."""
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
@@ -62,8 +62,10 @@ _SEQUENCE, _BIT_STRING = 16, 3
 
 
 def _shape_problem(der: bytes) -> str:
-    """What Go's ``encoding/asn1`` says of a request that is none: of its outer sequence and the three members of that; "" where the fault
-    lies deeper."""
+    """Return the error of Go's ``encoding/asn1`` for a malformed request: in its outer sequence or the three members of that.
+
+    Returns "" if the error is deeper.
+    """
     try:
         start, end = _element(der, 0, _SEQUENCE, "certificateRequest")
         inner, at = der[start:end], 0
@@ -75,7 +77,7 @@ def _shape_problem(der: bytes) -> str:
 
 
 def _element(data: bytes, at: int, wanted: int, name: str) -> tuple[int, int]:
-    """Where the content of the element at ``at`` begins and ends. Raises ValueError for one that is not the wanted."""
+    """Return the start and end of the content of the element at ``at``. Raises ValueError if it is not of the wanted type."""
     if at == len(data):
         raise ValueError("syntax error: sequence truncated")
     first, at = data[at], at + 1
@@ -107,7 +109,7 @@ def _element(data: bytes, at: int, wanted: int, name: str) -> tuple[int, int]:
 
 
 def _signature_problem(csr: Any) -> str:
-    """``CertificateRequest.CheckSignature``: SHA-1 is still taken there, so the library's own verdict is too strict."""
+    """``CertificateRequest.CheckSignature``, which accepts SHA-1; the library's own check is stricter."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
@@ -131,7 +133,7 @@ def _signature_problem(csr: Any) -> str:
 
 
 def certificate_problem(data: bytes) -> str:
-    """What is wrong with ``status.certificate``: CERTIFICATE blocks without headers, at least one."""
+    """Return the error in ``status.certificate``, which must be CERTIFICATE blocks without headers, at least one."""
     from cryptography import x509
 
     if not data:
@@ -151,7 +153,7 @@ def certificate_problem(data: bytes) -> str:
 
 
 def trust_bundle(text: str, path: str) -> list[FieldError]:
-    """CA certificates only, each once, at least one."""
+    """Check that the text has CA certificates only, at least one, and none twice."""
     from cryptography import x509
 
     if len(text.encode()) > MAX_TRUST_BUNDLE:
@@ -189,5 +191,5 @@ def trust_bundle(text: str, path: str) -> list[FieldError]:
 
 
 def decode_bytes(value: Any) -> bytes:
-    """A bytes field as it stands in JSON; decoding has refused malformed base64."""
+    """Return the value of a bytes field in JSON; decoding has refused invalid base64."""
     return base64.b64decode(value) if value else b""

@@ -36,12 +36,12 @@ REFRESH_MARGIN = datetime.timedelta(minutes=10)
 
 @strategy_for("certificates.k8s.io", "podcertificaterequests")
 class PodCertificateRequestStrategy(Strategy):
-    """Requests whose spec is fixed and whose status is decided once."""
+    """Requests with an immutable spec and a status that is decided once."""
 
-    costly = True  # parses certificates, and loads what parses them
+    costly = True  # parses certificates, and imports the parser
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Drop the status: a request begins undecided."""
+        """Drop the status: a new request is undecided."""
         super().prepare_for_create(ctx, obj)
         obj.pop("status", None)
 
@@ -84,8 +84,7 @@ class PodCertificateRequestStrategy(Strategy):
         )
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodCertificateRequestStatusUpdate``: one step to issued, denied or failed, nothing after it; the chain fits the spec.
-        """
+        """``ValidatePodCertificateRequestStatusUpdate``: a single change to issued, denied or failed; the chain fits the spec."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         if errs:
             return errs
@@ -130,7 +129,7 @@ def _terminal_conditions(items: list[dict[str, Any]]) -> list[FieldError]:
 
 
 def _proof(spec: dict[str, Any]) -> list[FieldError]:
-    """The requester holds the private half of a permitted key: it signed a certificate request (the stub), or the pod's UID."""
+    """Check that the requester has the private key of a permitted type: it signed a certificate request (the stub), or the pod's UID."""
     stub, key_bytes, proof = (decode_bytes(spec.get(name)) for name in ("stubPKCS10Request", "pkixPublicKey", "proofOfPossession"))
     for path, value in ((STUB_PATH, stub), (KEY_PATH, key_bytes), (PROOF_PATH, proof)):
         if len(value) > MAX_BYTES:
@@ -142,7 +141,7 @@ def _proof(spec: dict[str, Any]) -> list[FieldError]:
 
 
 def _stub_proof(spec: dict[str, Any], stub: bytes) -> list[FieldError]:
-    """A certificate request in DER whose signature is that of its own key."""
+    """Check a DER certificate request, which must be signed with its own key."""
     problem = der_request_problem(stub)
     if problem is None:
         return [field.invalid(STUB_PATH, spec["stubPKCS10Request"], "must be a valid PKCS#10 CSR")]
@@ -153,14 +152,14 @@ def _stub_proof(spec: dict[str, Any], stub: bytes) -> list[FieldError]:
 
 
 def _permitted(key: Any, path: str, shown: Any) -> list[FieldError]:
-    """Ed25519, the three curves of NIST, and RSA of two sizes; ``shown`` is told of a key of another kind."""
+    """Check the type of a key: Ed25519, three NIST curves, and RSA of two sizes. ``shown`` is the invalid value in errors."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
     if isinstance(key, ec.EllipticCurvePublicKey):
         if key.curve.name not in ("secp256r1", "secp384r1", "secp521r1"):
             return [field.invalid(path, f"curve P-{key.curve.key_size}", "elliptic public keys must use curve P256 or P384")]
     elif isinstance(key, rsa.RSAPublicKey):
-        bits = (key.key_size + 7) // 8 * 8  # of whole bytes
+        bits = (key.key_size + 7) // 8 * 8  # rounded up to whole bytes
         if bits not in (3072, 4096):
             return [field.invalid(path, f"{bits}-bit modulus", "RSA keys must have modulus size 3072 or 4096")]
     elif not isinstance(key, ed25519.Ed25519PublicKey):
@@ -169,7 +168,7 @@ def _permitted(key: Any, path: str, shown: Any) -> list[FieldError]:
 
 
 def _uid_proof(spec: dict[str, Any], key_bytes: bytes, proof: bytes) -> list[FieldError]:
-    """A public key that verifies a signature of the pod's UID."""
+    """Check that the public key verifies a signature of the pod's UID."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa

@@ -1,4 +1,4 @@
-"""Whether signers keep to the time that is asked of them, as metrics tell it (upstream ``registry/certificates/certificates/storage``)."""
+"""Metrics of whether signers honor requested durations (upstream ``registry/certificates/certificates/storage``)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kas.registry.versions import Shown
 
 log = logging.getLogger("kas.certificates")
 
-OWN = "kubernetes.io/"  # what the names of signers begin with that are told apart
-SLACK_S = 300  # how much earlier than now a certificate may begin to be valid
+OWN = "kubernetes.io/"  # prefix of the signer names that metrics distinguish
+SLACK_S = 300  # by how much a certificate may be backdated
 
 
 class Issued(NamedTuple):
-    """A certificate that a request with a time gets, as base64."""
+    """A certificate, in base64, issued for a request with a duration."""
 
     name: str
     signer: str
@@ -33,7 +33,7 @@ class Issued(NamedTuple):
 
 
 class SigningRequestRegistry(Registry):
-    """Counts the certificates that are issued to who asked for a time, and those of them that are valid as long."""
+    """Counts issued certificates whose request had a duration, and those that are valid about as long."""
 
     requested: Counter | None = None
     honored: Counter | None = None
@@ -41,7 +41,7 @@ class SigningRequestRegistry(Registry):
     def commit(
         self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None, old: Obj | None = None, ctx: Context | None = None
     ) -> Awaitable[Shown]:
-        """As any object's."""
+        """Commit as any object, counting a certificate that the update issues."""
         issued = _issued(obj, old) if old is not None else None
         written = super().commit(key, obj, expected, encoded, old, ctx)
         return written if issued is None else self._counted(written, issued)
@@ -57,7 +57,7 @@ class SigningRequestRegistry(Registry):
 
 
 def install(registries: Registries, metrics: Metrics) -> None:
-    """Certificates of ``registries`` are counted from now on."""
+    """Count the certificates of ``registries`` from now on."""
     registry = registries.of("certificates.k8s.io", "certificatesigningrequests")
     assert isinstance(registry, SigningRequestRegistry)
     name, total = "apiserver_certificates_registry_csr_%s_duration_total", "Total number of issued CSRs with a requested duration"
@@ -67,7 +67,7 @@ def install(registries: Registries, metrics: Metrics) -> None:
 
 
 def _issued(obj: Obj, old: Obj) -> Issued | None:
-    """What an update issues, if anything."""
+    """Return the certificate that an update issues for a request with a duration, if any."""
     certificate, spec = (obj.get("status") or {}).get("certificate"), old["spec"]
     wanted_s = spec.get("expirationSeconds")
     if not certificate or wanted_s is None or (old.get("status") or {}).get("certificate"):

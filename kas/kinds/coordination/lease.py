@@ -18,7 +18,7 @@ from kas.types.checktables import ANY, Checked
 
 OLDEST_EMULATION = "OldestEmulationVersion"
 STRATEGIES = (OLDEST_EMULATION,)
-# Numbers, whether it is a release, what its pre-release is called: as such compared.
+# (numbers, whether it is a release, pre-release identifiers), in comparable form.
 Version = tuple[tuple[tuple[int, str], ...], bool, tuple[tuple[int, int, str], ...]]
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
@@ -39,7 +39,7 @@ CHECK = Checked(
 
 @strategy_for("coordination.k8s.io", "leases")
 class LeaseStrategy(Strategy):
-    """Leases have no status: whoever holds one updates its spec."""
+    """Leases; they have no status, so the holder updates the spec."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateLease``."""
@@ -52,7 +52,7 @@ class LeaseStrategy(Strategy):
 
 @strategy_for("coordination.k8s.io", "leasecandidates")
 class LeaseCandidateStrategy(Strategy):
-    """Who offers to hold a Lease; which one is fixed."""
+    """Candidates for a Lease, whose lease name is immutable."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateLeaseCandidate``."""
@@ -66,7 +66,7 @@ class LeaseCandidateStrategy(Strategy):
 
 
 def candidate_name(name: str, prefix: bool) -> list[str]:
-    """The rule of ConfigMap keys, which allows a trailing dash anyway."""
+    """Check a name by the rule of ConfigMap keys, which allows a trailing dash anyway."""
     return names.is_config_map_key(name)
 
 
@@ -94,7 +94,7 @@ def _strategy(strategy: str, path: str) -> list[FieldError]:
 
 
 def semantic_version(text: str) -> Version | None:
-    """A comparable semantic version; None when it is none. Build metadata does not count."""
+    """Return a comparable semantic version; None if invalid. Build metadata is ignored."""
     match = _SEMVER.fullmatch(text)
     if match is None:
         return None

@@ -18,7 +18,7 @@ VOLUME_MODES = ("Block", "Filesystem")
 
 
 def access_modes(modes: Sequence[str], path: str) -> list[FieldError]:
-    """Known modes, and ReadWriteOncePod only without others."""
+    """Validate access modes: known ones, and ReadWriteOncePod only alone."""
     errs: list[FieldError] = []
     alone = others = False
     for mode in modes:
@@ -76,7 +76,7 @@ def claim_spec(spec: Spec, path: str, allow_invalid_group: bool = False, allow_i
     if ref is not None:
         errs += _data_source(ref, f"{path}.dataSourceRef", allow_invalid_group, True)
     if ref is not None and source is not None:
-        # Upstream passes a field path as the offending value; it prints as an object without visible fields.
+        # Upstream passes a field path as the invalid value, which prints as an object without visible fields.
         if ref.get("namespace"):
             errs.append(field.invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified"))
         elif any(source.get(k) != ref.get(k) for k in ("apiGroup", "kind", "name")):
@@ -88,7 +88,7 @@ def claim_spec(spec: Spec, path: str, allow_invalid_group: bool = False, allow_i
     return errs
 
 
-# What remains of an ObjectMeta in a template: everything but these two is refused, in the struct's order.
+# The fields of ObjectMeta that a template may not set (all but two), in the struct's order.
 _META_FIELDS = (
     "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
     "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields",
@@ -99,12 +99,12 @@ _META_POINTERS = ("deletionGracePeriodSeconds", "ownerReferences", "finalizers",
 
 
 def claim_template(template: Spec, path: str) -> list[FieldError]:
-    """``ValidatePersistentVolumeClaimTemplate`` of an ephemeral volume: of metadata only labels and annotations may be set."""
+    """``ValidatePersistentVolumeClaimTemplate`` of an ephemeral volume: only labels and annotations of the metadata may be set."""
     meta = template.get("metadata") or {}
     errs = metadata.validate_annotations(meta.get("annotations"), f"{path}.metadata.annotations")
     errs += labels(meta.get("labels"), f"{path}.metadata.labels")
     for name in _META_FIELDS:
-        # Set is what is not Go's zero value: an empty list is.
+        # A field counts as set if it is not Go's zero value: an empty list is set.
         value = meta.get(name)
         if value is not None and (value or name in _META_POINTERS):
             shown = "uID" if name == "uid" else name
@@ -113,7 +113,7 @@ def claim_template(template: Spec, path: str) -> list[FieldError]:
 
 
 def claim_spec_warnings(spec: Spec, path: str) -> list[str]:
-    """Amounts of storage that are no whole bytes (``pkg/api/persistentvolumeclaim``)."""
+    """Return warnings for amounts of storage that are not whole bytes (``pkg/api/persistentvolumeclaim``)."""
     out = []
     for kind in ("requests", "limits"):
         text = ((spec.get("resources") or {}).get(kind) or {}).get("storage")

@@ -1,4 +1,4 @@
-"""Rows of Tables that belong to no kind of the room, and cells that several kinds share."""
+"""Table rows of kinds without a module of their own, and cells that several kinds share."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def name_and_age(obj: Obj, now: float) -> list[Any]:
 
 
 def short_modes(modes: list[str] | None) -> str:
-    """Access modes as their short names, in the printers' order."""
+    """Return access modes by their short names, in the printers' order."""
     return ",".join(short for mode, short in _MODES if mode in modes) if modes else ""
 
 
 def phase(obj: Obj) -> str:
-    """The status' phase; "Terminating" while the object is being deleted."""
+    """Return the status' phase; "Terminating" while the object is being deleted."""
     return "Terminating" if obj["metadata"].get("deletionTimestamp") else part(obj, "status").get("phase", "")
 
 
 def storage_class(obj: Obj) -> str:
-    """The storage class: the beta annotation where there is one, else the field; "" for none."""
+    """Return the storage class: the beta annotation if present, else the field; "" if none."""
     annotations = obj["metadata"].get("annotations") or {}
     found = annotations.get("volume.beta.kubernetes.io/storage-class")
     return part(obj, "spec").get("storageClassName") or "" if found is None else found

@@ -29,14 +29,14 @@ FROZEN = "field is immutable when `immutable` is set"
 
 
 def decoded_length(text: str | None) -> int:
-    """Bytes behind canonical base64; null is none."""
+    """Return the number of bytes in canonical base64; 0 for null."""
     return len(text) * 3 // 4 - text[-2:].count("=") if text else 0
 
 
 def frozen_fields(obj: Obj, old: Obj, *keys: str) -> list[FieldError]:
-    """An object marked immutable keeps the mark and its contents.
+    """Check that an object marked immutable keeps the mark and its contents.
 
-    Upstream compares with reflect.DeepEqual, to which an empty map that was sent is not the absent one that was stored.
+    Upstream compares with reflect.DeepEqual, for which an empty map in the request differs from an absent stored one.
     """
     if not old.get("immutable"):
         return []
@@ -70,7 +70,7 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 @strategy_for("", "configmaps")
 class ConfigMapStrategy(Strategy):
-    """Keys and size are bounded; an immutable one cannot be made mutable."""
+    """ConfigMaps; keys and size are bounded, and an immutable one cannot become mutable."""
 
     validates_metadata = True
 
@@ -79,7 +79,7 @@ class ConfigMapStrategy(Strategy):
         return _validate(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateConfigMapUpdate``: an immutable one stays so, with its data."""
+        """``ValidateConfigMapUpdate``: an immutable one stays so, and keeps its data."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         if old.get("immutable"):
             errs += frozen_fields(obj, old, "data", "binaryData")

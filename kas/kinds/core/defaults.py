@@ -11,7 +11,7 @@ Obj = dict[str, Any]
 
 
 def mirror_first(obj: Obj, one: str, many: str, wrap: bool = False) -> None:
-    """A singular field and the first of its plural are the same thing; where they conflict, the singular wins."""
+    """Make a singular field and the first item of its plural equal; if they differ, the singular wins."""
     single, plural = obj.get(one) or "", obj.get(many) or []
     first = (plural[0].get("ip") or "" if wrap else plural[0]) if plural else ""
     if single and single != first:

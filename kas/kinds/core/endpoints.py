@@ -59,14 +59,14 @@ def _subsets(obj: Obj) -> list[FieldError]:
 
 @strategy_for("", "endpoints")
 class EndpointsStrategy(Strategy):
-    """Subsets that do not change are not judged again."""
+    """Endpoints; unchanged subsets are not validated again."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateEndpointsCreate``."""
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _subsets(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateEndpointsUpdate``: subsets that stay as they are may have been valid for an older release."""
+        """``ValidateEndpointsUpdate``: unchanged subsets are tolerated, as they may have been valid in an older release."""
         errs = object_meta_update(obj["metadata"], old["metadata"]) + object_meta(obj["metadata"], True, names.dns_subdomain)
         found = _subsets(obj)
         if found and semantic_equal(obj.get("subsets"), old.get("subsets"), builtin_field("core.v1.Endpoints", "subsets")):
@@ -74,10 +74,10 @@ class EndpointsStrategy(Strategy):
         return errs + found
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each address in a form that will be refused one day; none for what the controller wrote."""
+        """Return a warning for each address in a form that will be refused in future; none for the controller's Endpoints."""
         out: list[str] = []
         if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
-            return out  # the controller writes proper addresses
+            return out  # the controller writes canonical addresses
         for i, subset in enumerate(obj.get("subsets") or ()):
             for kind in ("addresses", "notReadyAddresses"):
                 for j, address in enumerate(subset.get(kind) or ()):
@@ -85,7 +85,7 @@ class EndpointsStrategy(Strategy):
         return out
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return self.warnings_on_create(ctx, obj)
 
 

@@ -1,6 +1,6 @@
 """Events of core/v1 (upstream ``pkg/registry/core/event``, ``pkg/apis/core/validation/events.go``).
 
-Requests through events.k8s.io/v1 are held to stricter rules on top; ``strict_create`` and ``strict_update`` are those.
+Requests through events.k8s.io/v1 must also fulfil stricter rules: ``strict_create`` and ``strict_update``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTE_LIMIT = 1024
 MISMATCH = "does not match event.namespace"
 
 
-# Events with a time of their own, as events.k8s.io has them.
+# Events with an eventTime, as events.k8s.io has them.
 CHECK = Checked(
     "core.v1.Event",
     {
@@ -50,7 +50,7 @@ def _text(obj: Obj, key: str, path: str, limit: int, need: bool = True) -> list[
 
 
 def legacy(obj: Obj, controller: str = "reportingComponent") -> list[FieldError]:
-    """The rules of every event; ``controller`` names the field in the version of the request."""
+    """Check the rules of every event; ``controller`` is the name of the field in the request's version."""
     namespace, involved = obj["metadata"].get("namespace") or "", (obj.get("involvedObject") or {}).get("namespace") or ""
     if obj.get("eventTime") and CHECK.passes(obj):
         return []
@@ -86,7 +86,7 @@ def _series(obj: Obj) -> list[FieldError]:
 
 
 def strict_create(obj: Obj) -> list[FieldError]:
-    """``ValidateEventCreate`` of events.k8s.io/v1: what the older events could leave out or set is required or refused."""
+    """``ValidateEventCreate`` of events.k8s.io/v1: fields that older events could omit or set are required or refused."""
     if CHECK.passes(obj):
         return object_meta(obj["metadata"], True, names.dns_subdomain)
     errs = legacy(obj, "reportingController")
@@ -104,11 +104,11 @@ def strict_create(obj: Obj) -> list[FieldError]:
     return errs
 
 
-# Path in the error, field of core/v1, what an absent one prints as.
+# (path in the error, field of core/v1, printed form of an absent value).
 _FROZEN: tuple[tuple[str, str, Any], ...] = (
     ("involvedObject", "involvedObject", {}), ("reason", "reason", ""), ("message", "message", ""), ("source", "source", {}),
     ("firstTimestamp", "firstTimestamp", None), ("lastTimestamp", "lastTimestamp", None), ("count", "count", 0),
-    ("reason", "reason", ""),  # upstream looks twice
+    ("reason", "reason", ""),  # upstream checks it twice
     ("type", "type", ""), ("eventTime", "eventTime", None), ("action", "action", ""), ("related", "related", None),
     ("reportingController", "reportingComponent", ""), ("reportingInstance", "reportingInstance", ""),
 )  # fmt: skip
@@ -118,7 +118,7 @@ _SHOWN = {"involvedObject": "core.ObjectReference", "related": "core.ObjectRefer
 
 
 def strict_update(obj: Obj, old: Obj) -> list[FieldError]:
-    """``ValidateEventUpdate`` of events.k8s.io/v1: only the series and what belongs to the metadata may change."""
+    """``ValidateEventUpdate`` of events.k8s.io/v1: only the series and metadata may change."""
     errs = legacy(obj, "reportingController")
     errs += object_meta_update(obj["metadata"], old["metadata"])
     if not semantic_equal(obj.get("series"), old.get("series"), builtin_field("core.v1.Event", "series")):
@@ -133,19 +133,19 @@ def strict_update(obj: Obj, old: Obj) -> list[FieldError]:
 
 @strategy_for("", "events")
 class EventStrategy(Strategy):
-    """Events of both groups are stored as those of core/v1, and kept for a time only."""
+    """Events; both groups are stored as core/v1, and expire."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``legacyValidateEvent``, which is all that core/v1 is held to."""
+        """``legacyValidateEvent``, the only rules of core/v1."""
         return legacy(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``legacyValidateEvent`` of the new object; it may change in every part."""
+        """``legacyValidateEvent`` of the new object; all of it may change."""
         return legacy(obj)
 
 
 def event_cells(obj: Obj, now: float, new: bool) -> list[Any]:
-    """Both event APIs: the new one calls the object ``regarding``, the message ``note`` and the old fields deprecated."""
+    """Return a Table row in the order of either API: the new one has ``regarding`` and ``note``, and old fields are deprecated."""
     about = obj.get("regarding" if new else "involvedObject") or {}
     source = obj.get("deprecatedSource" if new else "source") or {}
     first = obj.get("deprecatedFirstTimestamp" if new else "firstTimestamp")

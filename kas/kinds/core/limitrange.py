@@ -36,7 +36,7 @@ def _ratio(ratio: str, low: str, high: str, path: str) -> list[FieldError]:
 
 
 def _amounts(item: dict[str, Any], name: str, path: str) -> list[FieldError]:
-    """The order of the limits of one resource: min, defaultRequest, default, max."""
+    """Check the order of the limits of one resource: min, defaultRequest, default, max."""
     errs: list[FieldError] = []
     at = lambda kind: f"{path}.{kind}[{name}]"  # noqa: E731
     no_defaults = item.get("type") == "Pod"
@@ -104,13 +104,13 @@ class LimitRangeStrategy(Strategy):
     """Every write is validated as a whole."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Give an object without a name a UUID for one."""
+        """Give an object without a name a UUID as its name."""
         super().prepare_for_create(ctx, obj)
         if not obj["metadata"].get("name"):
             obj["metadata"]["name"] = str(uuid.uuid4())
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateLimitRange``: one item for each type, and bounds in each that do not contradict one another."""
+        """``ValidateLimitRange``: one item per type, with consistent bounds."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         seen: set[str] = set()
         for i, item in enumerate((obj.get("spec") or {}).get("limits") or ()):
@@ -123,13 +123,13 @@ class LimitRangeStrategy(Strategy):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """The whole of the new object; the stored one is not compared with."""
+        """Validate the whole new object, without comparing it with the stored one."""
         return self.validate(ctx, obj)
 
 
 @defaults_for("", "v1", "LimitRange")
 def default_limit_range(obj: Obj) -> None:
-    """Computed defaults: rounded quantities, and for containers the defaults that follow from max and min."""
+    """Apply computed defaults: rounded quantities, and for containers the defaults that follow from max and min."""
     for item in (obj.get("spec") or {}).get("limits") or ():
         for name in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
             round_up(item.get(name))

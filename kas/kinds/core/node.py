@@ -81,7 +81,7 @@ def _avoided_pods(text: str, path: str) -> list[FieldError]:
 
 
 def _annotations(meta: dict[str, Any]) -> list[FieldError]:
-    """Two annotations of old schedulers hold JSON that is still checked."""
+    """Validate two annotations of old schedulers that contain JSON."""
     annotations, path = meta.get("annotations") or {}, "metadata.annotations"
     errs: list[FieldError] = []
     if annotations.get(TAINTS):
@@ -108,7 +108,7 @@ def _resources(status: dict[str, Any]) -> list[FieldError]:
 
 
 def _declared_features(status: dict[str, Any]) -> list[FieldError]:
-    """Names of feature gates, with parts behind slashes, in the order of the alphabet (``validateNodeDeclaredFeatures``)."""
+    """Check that declared features are names of feature gates, with parts after slashes, and sorted (``validateNodeDeclaredFeatures``)."""
     errs: list[FieldError] = []
     features = [name or "" for name in status.get("declaredFeatures") or ()]
     for i, name in enumerate(features):
@@ -139,7 +139,7 @@ def _validate(obj: Obj) -> list[FieldError]:
     errs += _declared_features(status)
     cidrs = spec.get("podCIDRs") or []
     for i, cidr in enumerate(cidrs):
-        errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr)  # those that are stored already too
+        errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr)  # including stored ones
     if len(cidrs) > 1:
         parsed = [parse_cidr(cidr) for cidr in cidrs]
         if None in parsed:
@@ -155,7 +155,7 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 
 def _config_source(source: dict[str, Any] | None, path: str, in_status: bool) -> list[FieldError]:
-    """The abandoned dynamic kubelet configuration is still checked."""
+    """Validate the configuration of the removed dynamic kubelet configuration feature."""
     if source is None:
         return []
     ref = source.get("configMap")
@@ -219,21 +219,21 @@ def _warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "nodes")
 class NodeStrategy(Strategy):
-    """Nodes come with their status, since kubelets register themselves."""
+    """Nodes, which are created with their status, since kubelets register themselves."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """A kubelet registers its node together with its status."""
+        """Drop the fields of dynamic kubelet configuration; the status is kept, since a kubelet registers its node with it."""
         (obj.get("spec") or {}).pop("configSource", None)
         (obj.get("status") or {}).pop("config", None)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the status; configSource cannot be set anew."""
+        """Carry over the status; configSource cannot be newly set."""
         super().prepare_for_update(ctx, obj, old)
         if (old.get("spec") or {}).get("configSource") is None:
             (obj.get("spec") or {}).pop("configSource", None)
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the spec; the status' config cannot be set anew."""
+        """Carry over the spec; the status' config cannot be newly set."""
         super().prepare_for_status_update(ctx, obj, old)
         if (old.get("status") or {}).get("config") is None:
             (obj.get("status") or {}).pop("config", None)
@@ -247,20 +247,20 @@ class NodeStrategy(Strategy):
         return _validate(obj) + _update(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateNodeUpdate``, which looks at the spec too."""
+        """``ValidateNodeUpdate``, which also validates the spec."""
         return _update(obj, old)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each field that is deprecated or in a form that will be refused one day."""
+        """Return a warning for each field that is deprecated or in a form that will be refused in future."""
         return _warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _warnings(obj)
 
     def as_read(self, obj: Obj) -> None:
-        """Show the capacity where an empty allocatable is stored."""
-        # An empty allocatable is not defaulted, but neither is it kept.
+        """Show the capacity if an empty allocatable is stored."""
+        # An empty allocatable is neither defaulted on write nor kept on read.
         status = obj.get("status") or {}
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
@@ -268,7 +268,7 @@ class NodeStrategy(Strategy):
 
 @defaults_for("", "v1", "Node")
 def default_node(obj: Obj) -> None:
-    """Computed defaults: allocatable from capacity, rounded quantities, podCIDR and podCIDRs in step."""
+    """Apply computed defaults: allocatable from capacity, rounded quantities, podCIDR and podCIDRs from each other."""
     status = obj.get("status")
     if status:
         if status.get("allocatable") is None and status.get("capacity") is not None:

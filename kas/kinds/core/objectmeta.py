@@ -1,4 +1,4 @@
-"""ObjectMeta validation as the built-in kinds run it: the generic rules plus the check of legacy finalizer names.
+"""Validation of the built-in kinds' ObjectMeta: the generic rules and the check of legacy finalizer names.
 
 Upstream: ``pkg/apis/core/validation`` ``ValidateObjectMeta`` and ``ValidateObjectMetaUpdate``, which wrap apimachinery's.
 """
@@ -17,7 +17,7 @@ STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
 def object_meta(meta: dict[str, Any], namespaced: bool, name_check: NameCheck, path: str = "metadata") -> list[FieldError]:
-    """``ValidateObjectMeta`` of core: that of apimachinery, and finalizers that are either Kubernetes' own or qualified."""
+    """``ValidateObjectMeta`` of core: apimachinery's, and finalizers must be Kubernetes' own or qualified."""
     errs = metadata.validate_object_meta(meta, namespaced, name_check, path)
     if meta.get("finalizers"):
         errs += _kube_finalizers(meta, path)
@@ -25,7 +25,7 @@ def object_meta(meta: dict[str, Any], namespaced: bool, name_check: NameCheck, p
 
 
 def object_meta_update(meta: dict[str, Any], old: dict[str, Any], path: str = "metadata") -> list[FieldError]:
-    """``ValidateObjectMetaUpdate`` of core: that of apimachinery, and finalizers that are either Kubernetes' own or qualified."""
+    """``ValidateObjectMetaUpdate`` of core: apimachinery's, and finalizers must be Kubernetes' own or qualified."""
     errs = metadata.validate_object_meta_update(meta, old, path)
     if meta.get("finalizers"):
         errs += _kube_finalizers(meta, path)

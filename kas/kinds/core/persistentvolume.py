@@ -31,7 +31,7 @@ Source = Mapping[str, Any]
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 MOUNT_ANNOTATION = "volume.beta.kubernetes.io/mount-options"
-# Node labels whose GA names may replace them in an otherwise immutable node affinity.
+# Node labels that may be replaced by their GA names in an otherwise immutable node affinity.
 _GA_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -92,7 +92,7 @@ def _local(source: Source, path: str) -> list[FieldError]:
     return volumes.no_backsteps(source["path"], f"{path}.path")
 
 
-# JSON name, path segment, segment of the complaint about a second source, check; in upstream's order.
+# (JSON name, path segment, segment of the error for a second source, check), in upstream's order.
 _SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]]], ...] = (
     ("hostPath", "hostPath", "hostPath", volumes.host_path),
     ("gcePersistentDisk", "persistentDisk", "gcePersistentDisk", volumes.gce_disk),
@@ -181,7 +181,7 @@ def _spec(spec: Source, pv_name: str, allow_invalid_nodes: bool) -> list[FieldEr
     return errs
 
 
-# Sources whose plug-ins take mount options, which an annotation said before there was a field.
+# Sources whose plug-ins support mount options, which were an annotation before there was a field.
 _MOUNTED = frozenset(
     (
         "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "nfs", "rbd", "quobyte", "iscsi", "cinder", "cephfs", "azureFile",
@@ -208,7 +208,7 @@ def _source_of(spec: Source) -> dict[str, Any]:
 
 
 def _with_ga_labels(affinity: Any, wanted: Any) -> Any:
-    """``affinity`` with beta node labels renamed where ``wanted`` has the GA name at the same place."""
+    """Return ``affinity`` with beta node labels renamed where ``wanted`` has the GA name at the same place."""
     if isinstance(affinity, dict) and isinstance(wanted, dict):
         out = {k: _with_ga_labels(v, wanted.get(k)) for k, v in affinity.items()}
         if "operator" in out and _GA_LABELS.get(out.get("key") or "") == wanted.get("key"):
@@ -266,15 +266,15 @@ def _warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "persistentvolumes")
 class PersistentVolumeStrategy(Strategy):
-    """What a volume is made of is fixed; its phase is stamped with the time it began."""
+    """PersistentVolumes; the source is immutable, and the phase has the time of its last change."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """A new volume is Pending from now on, whatever the request says."""
+        """Set phase Pending as of now, whatever the request says."""
         super().prepare_for_create(ctx, obj)
         obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": ctx.now}
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the spec; stamp a change of the phase that brings no time of its own, keep the time without a change."""
+        """Carry over the spec; set the time of a phase change unless the request has one, and keep it without a change."""
         super().prepare_for_status_update(ctx, obj, old)
         status, before = obj.setdefault("status", {}), old.get("status") or {}
         stamp, was = status.get("lastPhaseTransitionTime"), before.get("lastPhaseTransitionTime")
@@ -285,34 +285,34 @@ class PersistentVolumeStrategy(Strategy):
             status["lastPhaseTransitionTime"] = ctx.now
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidatePersistentVolume``, and that of the volume's type."""
+        """``ValidatePersistentVolume``, and the validation of the volume's type."""
         return _validate(obj) + _mount_options(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePersistentVolumeUpdate``; the volume's own errors come twice, as upstream's strategy and function both look."""
+        """``ValidatePersistentVolumeUpdate``; the volume's errors come twice, as upstream's strategy and function both validate it."""
         required = ((old.get("spec") or {}).get("nodeAffinity") or {}).get("required")
         allow = bool(required and node_selector(required, False, "") and not node_selector(required, True, ""))
         return _validate(obj, allow) + _mount_options(obj) + _validate(obj, allow) + _update(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePersistentVolumeStatusUpdate``: metadata, which must have a resourceVersion."""
+        """``ValidatePersistentVolumeStatusUpdate``: metadata, which needs a resourceVersion."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         if not obj["metadata"].get("resourceVersion"):
             errs.append(field.required("resourceVersion"))
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated annotation, policy, node label or volume source."""
+        """Return a warning for each deprecated annotation, policy, node label or volume source."""
         return _warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _warnings(obj)
 
 
 @defaults_for("", "v1", "PersistentVolume")
 def default_persistent_volume(obj: Obj) -> None:
-    """Computed defaults: the capacity is rounded up to thousandths."""
+    """Apply computed defaults: the capacity is rounded up to thousandths."""
     round_up((obj.get("spec") or {}).get("capacity"))
 
 

@@ -32,7 +32,7 @@ RESIZE_STATES = (
 
 
 def normalize_data_sources(spec: dict[str, Any]) -> None:
-    """The old and the new way to name a source show the same, where the old one can say it."""
+    """Fill dataSource and dataSourceRef from each other, if the older field can represent the source."""
     source, ref = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and ref is None:
         spec["dataSourceRef"] = dict(source)
@@ -41,10 +41,10 @@ def normalize_data_sources(spec: dict[str, Any]) -> None:
 
 
 def _drop_sources(spec: dict[str, Any], old: dict[str, Any]) -> None:
-    """What a claim that had none before may not name as its source is ignored.
+    """Drop a new data source that is not supported, unless the stored claim has one.
 
-    References into other namespaces have a gate. dataSource by itself always ignored what is neither a
-    claim nor a snapshot; dataSourceRef takes anything.
+    References into other namespaces have a feature gate. dataSource alone always ignored everything except claims and snapshots;
+    dataSourceRef accepts anything.
     """
     elsewhere = (spec.get("dataSourceRef") or {}).get("namespace") and old.get("dataSourceRef") is None
     if elsewhere and not features.DEFAULT.enabled("CrossNamespaceVolumeDataSource"):
@@ -76,7 +76,7 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
     notes, old_notes = obj["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     munged, clone = dict(spec), dict(before)
-    normalize_data_sources(clone)  # it may have been stored without
+    normalize_data_sources(clone)  # it may have been stored without one of them
     if not before.get("volumeName"):
         if "volumeName" in munged:
             clone["volumeName"] = munged["volumeName"]
@@ -158,17 +158,17 @@ def _warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "persistentvolumeclaims")
 class PersistentVolumeClaimStrategy(Strategy):
-    """Of a claim's spec hardly anything but the size it asks for may change."""
+    """Claims; hardly anything of the spec but the requested size may change."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Drop the status and data sources that gates do not let in; fill dataSource or dataSourceRef from the other."""
+        """Drop the status and data sources that feature gates do not allow; fill dataSource or dataSourceRef from the other."""
         super().prepare_for_create(ctx, obj)
         spec = obj.setdefault("spec", {})
         _drop_sources(spec, {})
         normalize_data_sources(spec)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the status; data sources stay where the stored claim has them."""
+        """Carry over the status and the stored claim's data sources."""
         super().prepare_for_update(ctx, obj, old)
         spec = obj.setdefault("spec", {})
         _drop_sources(spec, old.get("spec") or {})
@@ -179,7 +179,7 @@ class PersistentVolumeClaimStrategy(Strategy):
         return _validate(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePersistentVolumeClaimUpdate``: of the spec only binding, the storage asked for and the attributes class may change."""
+        """``ValidatePersistentVolumeClaimUpdate``: only the binding, the requested storage and the attributes class may change."""
         return _update(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -187,15 +187,15 @@ class PersistentVolumeClaimStrategy(Strategy):
         return _status_update(obj, old)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated annotation and for requests in fractions of a byte."""
+        """Return a warning for each deprecated annotation and for requests of fractions of a byte."""
         return _warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _warnings(obj)
 
     def as_read(self, obj: Obj) -> None:
-        """Show the phase Pending where none is stored, and dataSourceRef for claims of before it."""
+        """Show phase Pending if none is stored, and dataSourceRef for claims stored before it existed."""
         status = obj.setdefault("status", {})
         status.setdefault("phase", "Pending")
         if obj.get("spec"):
@@ -204,7 +204,7 @@ class PersistentVolumeClaimStrategy(Strategy):
 
 @defaults_for("", "v1", "PersistentVolumeClaim")
 def default_persistent_volume_claim(obj: Obj) -> None:
-    """Computed defaults: requests, limits, capacity and allocated resources are rounded up to thousandths."""
+    """Apply computed defaults: requests, limits, capacity and allocated resources are rounded up to thousandths."""
     round_up_requirements((obj.get("spec") or {}).get("resources"))
     status = obj.get("status") or {}
     round_up(status.get("capacity"))

@@ -16,10 +16,10 @@ from kas.types.defaults import defaults_for
 
 @strategy_for("", "podtemplates")
 class PodTemplateStrategy(Workload):
-    """A Workload that is nothing but its template."""
+    """PodTemplates: a Workload that consists of its template."""
 
     def pod_template(self, obj: Obj) -> Obj | None:
-        """The template at the object's top level; None when there is none."""
+        """Return the template at the top level; None if there is none."""
         return obj.get("template")
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
@@ -28,18 +28,18 @@ class PodTemplateStrategy(Workload):
         return errs + template(obj.get("template") or {}, "template")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodTemplateUpdate``: what the stored template holds already is tolerated."""
+        """``ValidatePodTemplateUpdate``; errors that the stored template already has are tolerated."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         options = options_for_template(old.get("template"))
         return errs + template(obj.get("template") or {}, "template", options)
 
     def warnings(self, obj: Obj) -> list[str]:
-        """The warnings of the template."""
+        """Return the warnings of the template."""
         return template_warnings(obj.get("template"), "template")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """The warnings of the template."""
-        return self.warnings(obj)  # a name that is no DNS label is not told of
+        """Return the warnings of the template."""
+        return self.warnings(obj)  # without a warning for a name that is not a DNS label
 
 
 @defaults_for("", "v1", "PodTemplate")

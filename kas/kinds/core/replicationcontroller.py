@@ -38,7 +38,7 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 
 
 def _not_convertible(obj: Obj, old: Obj) -> list[FieldError]:
-    """Annotations name fields that lost something on the way from another version; those stay as they are."""
+    """Check annotations that name fields which a conversion could not represent; these fields must not change."""
     errs = []
     for key, value in (old["metadata"].get("annotations") or {}).items():
         broken = key.split("/")[1:]
@@ -58,18 +58,18 @@ class ReplicationControllerStrategy(Workload):
     """A Workload whose selector is a map of labels."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateReplicationController``: of the two names only the one that was made is judged."""
+        """``ValidateReplicationController``; a generated name is validated, but not its generateName."""
         meta = {key: value for key, value in obj["metadata"].items() if key != "generateName"}
         return object_meta(meta, True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateReplicationControllerUpdate``, and that a selector marked as not convertible stays as it is."""
+        """``ValidateReplicationControllerUpdate``, and that a selector marked as not convertible does not change."""
         options = options_for_template((old.get("spec") or {}).get("template"))
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, options) + _not_convertible(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateReplicationControllerStatusUpdate``: no count below zero or above what it is a part of."""
+        """``ValidateReplicationControllerStatusUpdate``: no count is negative or above its total."""
         status, above = obj.get("status") or {}, "cannot be greater than status.replicas"
         errs = object_meta_update(obj["metadata"], old["metadata"])
         keys = ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration")
@@ -79,14 +79,14 @@ class ReplicationControllerStrategy(Workload):
         return errs + at_most(status, "availableReplicas", "readyReplicas", "cannot be greater than readyReplicas")
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """The warnings of the stored template, when the generation changed."""
-        # Upstream hands the two templates over the wrong way round, so it is the old one that is warned of.
+        """Return the warnings of the stored template, if the generation changed."""
+        # Upstream swaps the two templates, so the warnings are about the old one.
         return super().warnings_on_update(ctx, old, obj)
 
 
 @defaults_for("", "v1", "ReplicationController")
 def default_replication_controller(obj: Obj) -> None:
-    """Computed defaults: the pod template, whose labels become selector and labels where those are empty."""
+    """Apply computed defaults: the pod template's, whose labels become selector and labels if those are empty."""
     spec = obj.setdefault("spec", {})
     template = spec.get("template")
     if template is None:

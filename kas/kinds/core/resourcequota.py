@@ -34,7 +34,7 @@ _CONFLICTS = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")
 
 
 def _fits(scope: str, resource: str) -> bool:
-    """Whether a quota of this scope can count the resource; an unknown scope is complained about elsewhere."""
+    """Whether a quota of this scope can count the resource; unknown scopes are reported elsewhere."""
     if scope in _POD_SCOPES:
         return resource == "pods" or resource in _COMPUTE
     if scope == "BestEffort":
@@ -45,7 +45,7 @@ def _fits(scope: str, resource: str) -> bool:
 
 
 def _misfits(spec: dict[str, Any]) -> dict[str, int]:
-    """By scope, how many of the quota's resources one of that scope cannot count."""
+    """Return for each scope how many of the quota's standard resources it cannot count."""
     standard = [name for name in spec.get("hard") or () if is_standard_quota_resource(name)]
     return {scope: sum(not _fits(scope, name) for name in standard) for scope in SCOPES}
 
@@ -105,7 +105,7 @@ def _status(status: dict[str, Any]) -> list[FieldError]:
 
 
 def _warnings(hard: dict[str, str]) -> list[str]:
-    """Requests that may be more than the limits of the same resource."""
+    """Return a warning for each resource whose requests exceed its limits."""
     out = []
     for name in ("cpu", "memory", "storage", "ephemeral-storage"):
         requests, limits = f"requests.{name}", f"limits.{name}"
@@ -120,7 +120,7 @@ def _warnings(hard: dict[str, str]) -> list[str]:
 
 @strategy_for("", "resourcequotas")
 class ResourceQuotaStrategy(Strategy):
-    """The scopes of a quota are fixed, what they may hold is not."""
+    """A quota's scopes are immutable, its limits are not."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateResourceQuota``, the status included."""
@@ -136,14 +136,14 @@ class ResourceQuotaStrategy(Strategy):
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateResourceQuotaStatusUpdate``: metadata, which must have a resourceVersion, and the status."""
+        """``ValidateResourceQuotaStatusUpdate``: metadata, which needs a resourceVersion, and the status."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         if not obj["metadata"].get("resourceVersion"):
             errs.append(field.required("resourceVersion"))
         return errs + _status(obj.get("status") or {})
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each resource whose hard requests are above its hard limits."""
+        """Return a warning for each resource whose hard requests exceed its hard limits."""
         return _warnings((obj.get("spec") or {}).get("hard") or {})
 
 

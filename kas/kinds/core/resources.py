@@ -51,7 +51,7 @@ INTEGER_RESOURCES = frozenset(
 
 @remembered("quantity_amounts", "quantities in billionths", 8192, 32, 512)
 def amount(text: str) -> int:
-    """Value of a quantity in billionths, exactly: nothing finer survives parsing. DecodeError when it is none."""
+    """Return the exact value of a quantity in billionths, the finest that parsing keeps. Raises DecodeError."""
     parsed = quantity.parse(text)
     return parsed.unscaled * 10 ** (9 - parsed.scale)
 
@@ -172,7 +172,7 @@ def basic_resource(text: str, path: str) -> list[FieldError]:
 
 
 def resource_quantity(name: str, text: str, path: str) -> list[FieldError]:
-    """``ValidateResourceQuantityValue``: not negative, whole where the resource is counted in pieces."""
+    """``ValidateResourceQuantityValue``: not negative, and whole for resources counted in whole units."""
     errs = nonnegative_quantity(text, path)
     if name not in CONTAINER_RESOURCES and is_integer_resource(name) and milli(text) % 1000:
         errs.append(field.invalid(path, text, NOT_INTEGER))
@@ -180,7 +180,7 @@ def resource_quantity(name: str, text: str, path: str) -> list[FieldError]:
 
 
 def resource_map(items: Mapping[str, str] | None, name_rule: NameRule, path: str) -> list[FieldError]:
-    """Names by ``name_rule`` and quantities that fit them, in the order of the names; the path names the entry."""
+    """Validate names by ``name_rule`` and their quantities, in the order of the names; paths contain the name."""
     errs: list[FieldError] = []
     items = items or {}
     for name in sorted(items):
@@ -199,16 +199,17 @@ def _add(total: dict[str, quantity.Quantity], items: Mapping[str, str] | None) -
 
 
 def aggregate(spec: Mapping[str, Any], kind: str) -> dict[str, quantity.Quantity]:
-    """What all containers of a pod need together (``AggregateContainerRequests``, or of ``kind`` "limits" ``AggregateContainerLimits``):
-    the sum of regular containers and sidecars, or the most that an init container needs with the sidecars before it.
+    """Return the total of a pod's containers (``AggregateContainerRequests``; with ``kind`` "limits", ``AggregateContainerLimits``).
+
+    It is the sum of regular containers and sidecars, or, if larger, the most that an init container and the sidecars before it need.
     """
     total: dict[str, quantity.Quantity] = {}
     for container in spec.get("containers") or ():
         _add(total, (container.get("resources") or {}).get(kind))
     sidecars: dict[str, quantity.Quantity] = {}
     peak: dict[str, quantity.Quantity] = {}
-    # Only what a container itself names can be more than it was in the steps before: what of the others the sidecars need was counted when
-    # a sidecar came that needs it.
+    # Only resources that a container names itself can exceed the earlier steps: the sidecars' share of others was counted with the sidecar
+    # that added it.
     for container in spec.get("initContainers") or ():
         own = (container.get("resources") or {}).get(kind) or {}
         step: dict[str, quantity.Quantity] = {}
@@ -217,7 +218,7 @@ def aggregate(spec: Mapping[str, Any], kind: str) -> dict[str, quantity.Quantity
             _add(sidecars, own)
             step = {name: sidecars[name] for name in own}
         else:
-            # In this order: a sum is written as its first part.
+            # The order matters: a sum is written in the format of its first part.
             _add(step, own)
             step = {name: need + sidecars[name] if name in sidecars else need for name, need in step.items()}
         _raise(peak, step)
@@ -242,7 +243,7 @@ def container_requirements(
 
 
 def pod_requirements(spec: Mapping[str, Any], claims: frozenset[str], path: str, options: Options | None = None) -> list[FieldError]:
-    """Resources of a pod as a whole; ``claims`` are the names of the pod's resource claims."""
+    """Validate pod-level resources; ``claims`` are the names of the pod's resource claims."""
     return _requirements(spec, pod_resource_name, claims, path, options)
 
 
@@ -292,7 +293,7 @@ def _requirements(
 
 
 def divisible(name: str, text: str) -> bool:
-    """Whether an amount of huge pages is that of whole pages, none included."""
+    """Whether an amount of huge pages is a multiple of the page size, including zero."""
     try:
         page = amount(name[len(HUGEPAGES) :])
     except quantity.DecodeError:
@@ -310,7 +311,7 @@ def _claim_names(claims: list[dict[str, Any]], known: frozenset[str], path: str)
     errs: list[FieldError] = []
     seen: set[str] = set()
     with_request: Counter[str] = Counter()
-    # Made once: it is as long as the pod likes, and so is the number of those who are told.
+    # Made once: a pod can make it long, and can have many errors that contain it.
     unknown = "must be one of the names in pod.spec.resourceClaims"
     unknown += ": " + ", ".join(sorted(known)) if known else " which is empty"
     for i, claim in enumerate(claims):

@@ -20,11 +20,11 @@ from kas.types.defaults import defaults_for
 
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 REDACTED = "<secret contents redacted>"
-# Types whose data must hold a JSON document under this key.
+# Types whose data must have a JSON document under this key.
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
 
 
-# Types that demand something of the data or the metadata.
+# Types with requirements for the data or the metadata.
 _DEMANDING = (
     *_JSON_KEYS, "kubernetes.io/service-account-token", "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth", "kubernetes.io/tls",
 )  # fmt: skip
@@ -37,7 +37,7 @@ CHECK = Checked(
 
 
 def _json_error(encoded: str) -> str:
-    """Go's complaint about text that is no JSON object, "" when it is one."""
+    """Return Go's error for text that is not a JSON object, "" if it is one."""
     try:
         value = gojson.loads(base64.b64decode(encoded))
     except gojson.JSONError as err:
@@ -87,7 +87,7 @@ def _skipped(types: list[str]) -> str:
 
 
 def _tls_warnings(obj: Obj) -> list[str]:
-    """A key that does not belong to its certificate (``tls.X509KeyPair``)."""
+    """Return the error of a key that does not belong to its certificate (``tls.X509KeyPair``)."""
     if obj.get("type") != "kubernetes.io/tls":
         return []
     data = obj.get("data") or {}
@@ -128,18 +128,18 @@ def _tls_warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "secrets")
 class SecretStrategy(Strategy):
-    """The type says which keys have to be there, and is fixed; an immutable one cannot be made mutable."""
+    """Secrets; the immutable type determines the required keys, and an immutable secret cannot become mutable."""
 
     validates_metadata = True
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the type when the request does not say it."""
+        """Carry over the type if the request omits it."""
         super().prepare_for_update(ctx, obj, old)
         if not obj.get("type") and old.get("type"):
             obj["type"] = old["type"]
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateSecret``: keys, total size in bytes, and what the type demands."""
+        """``ValidateSecret``: keys, total size in bytes, and the requirements of the type."""
         return _validate(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -150,17 +150,17 @@ class SecretStrategy(Strategy):
         return errs + frozen_fields(obj, old, "data") + _validate(obj)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning when certificate and key of a TLS secret do not fit."""
+        """Return a warning if certificate and key of a TLS secret do not match."""
         return _tls_warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _tls_warnings(obj)
 
 
 @defaults_for("", "v1", "Secret")
 def default_secret(obj: Obj) -> None:
-    """stringData is write-only: it goes into data."""
+    """Move the write-only stringData into data."""
     strings = obj.pop("stringData", None)
     if strings:
         data = obj.get("data")

@@ -14,14 +14,14 @@ ENFORCE_WARNING = (
 
 
 def _clean_references(obj: Obj) -> None:
-    """Of the object references in ``secrets`` only the names mean anything."""
+    """Keep only the names of the object references in ``secrets``, as nothing else of them is used."""
     if obj.get("secrets"):
         obj["secrets"] = [{"name": ref["name"]} if ref.get("name") else {} for ref in obj["secrets"]]
 
 
 @strategy_for("", "serviceaccounts")
 class ServiceAccountStrategy(Strategy):
-    """Only metadata is validated; references to secrets are cut to their names."""
+    """ServiceAccounts; only metadata is validated, and references to secrets are reduced to their names."""
 
     validates_metadata = True
 
@@ -36,18 +36,18 @@ class ServiceAccountStrategy(Strategy):
         _clean_references(obj)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateServiceAccount``, which looks at metadata alone."""
+        """``ValidateServiceAccount``, which only validates metadata."""
         return object_meta(obj["metadata"], True, names.dns_subdomain)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateServiceAccountUpdate``, which looks at metadata alone."""
+        """``ValidateServiceAccountUpdate``, which only validates metadata."""
         return object_meta_update(obj["metadata"], old["metadata"]) + self.validate(ctx, obj)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for the deprecated annotation that confines an account to its secrets."""
+        """Return a warning for the deprecated annotation that restricts an account to its secrets."""
         return [ENFORCE_WARNING] if ENFORCE in (obj["metadata"].get("annotations") or {}) else []
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """One warning for the deprecated annotation, where the stored account does not have it."""
-        # Only who sets the annotation is told, not who keeps or changes it.
+        """Return a warning for the deprecated annotation if the stored account does not have it."""
+        # Adding the annotation gives a warning, keeping or changing it does not.
         return [] if ENFORCE in (old["metadata"].get("annotations") or {}) else self.warnings_on_create(ctx, obj)

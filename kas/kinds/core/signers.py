@@ -43,7 +43,7 @@ def signer_name(name: str, path: str) -> list[FieldError]:
 
 
 def user_annotations(items: Mapping[str, str] | None, path: str) -> list[FieldError]:
-    """``ValidateUserAnnotations``, what a pod tells the signer: each key has a domain, whatever its case; all are bounded together."""
+    """``ValidateUserAnnotations``, from a pod for its signer: each key has a domain, ignoring case; the total size is bounded."""
     items = items or {}
     errs = [err for key in sorted(items) for err in names.domain_prefixed_key(path, key.lower())]
     if sum(names.byte_length(key) + names.byte_length(text) for key, text in items.items()) > TOTAL_ANNOTATION_SIZE_LIMIT_B:
@@ -58,8 +58,9 @@ def is_kubernetes_signer(name: str) -> bool:
 
 
 def bundle_name(name: str) -> list[str]:
-    """``ValidateClusterTrustBundleName`` with the signer that the name says: a DNS subdomain, behind the last colon where there is one.
-    What stands before it may be anything.
+    """``ValidateClusterTrustBundleName`` with the signer in the name: the part after the last colon, or the whole name, is a DNS subdomain.
+
+    The part before the colon may be anything.
     """
     signer, colon, last = name.rpartition(":")
     if colon and not signer:

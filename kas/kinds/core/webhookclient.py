@@ -1,4 +1,4 @@
-"""Validation of a webhook's ``clientConfig`` (upstream ``apiserver/pkg/util/webhook/validation.go``), in whichever kind it stands."""
+"""Validation of webhooks' ``clientConfig`` in all kinds (upstream ``apiserver/pkg/util/webhook/validation.go``)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def webhook_url(path: str, text: str, force_https: bool) -> list[FieldError]:
 def webhook_service(path: str, service: dict[str, Any]) -> list[FieldError]:
     """``ValidateWebhookService``."""
     errs: list[FieldError] = []
-    # upstream's callers hand over name and namespace in each other's place, and clients see it so
+    # upstream's callers swap name and namespace, which clients see
     for reported, name in (("name", "namespace"), ("namespace", "name")):
         if not service.get(name):
             errs.append(field.required(field.child(path, reported)))
@@ -62,7 +62,7 @@ def webhook_service(path: str, service: dict[str, Any]) -> list[FieldError]:
 
 
 def client_config(path: str, config: dict[str, Any], force_https: bool = True) -> list[FieldError]:
-    """Exactly one of url and service."""
+    """Validate a client config, which must have exactly one of url and service."""
     url, service = config.get("url"), config.get("service")
     if (url is None) == (service is None):
         return [field.required(path, "exactly one of url or service is required")]
@@ -73,7 +73,7 @@ def client_config(path: str, config: dict[str, Any], force_https: bool = True) -
 
 
 def ca_bundle(path: str, config: dict[str, Any]) -> list[FieldError]:
-    """``ValidateCABundle`` of a client config at ``path``: none, or one with a certificate."""
+    """``ValidateCABundle`` of a client config at ``path``: empty, or with a certificate."""
     bundle = config.get("caBundle") or ""
     problem = authorities_problem(base64.b64decode(bundle)) if bundle else ""
     return [field.invalid(field.child(path, "caBundle"), bundle, problem)] if problem else []

@@ -48,7 +48,7 @@ _ENDPOINT = {
         "forZones": each(_HINT, 0, MAX_HINTS, opens=[_NAMES]), "forNodes": each(_NODE_HINT, 0, MAX_HINTS, opens=[_NAMES]),
     },
 }  # fmt: skip
-# Of addresses only IPv4 has a check; the one port of a slice may be without a name.
+# IPv4 addresses only; a slice's single port may have no name.
 CHECK = Checked(
     "discovery.v1.EndpointSlice",
     {
@@ -61,15 +61,15 @@ CHECK = Checked(
 
 @strategy_for("discovery.k8s.io", "endpointslices")
 class EndpointSliceStrategy(Strategy):
-    """The address type is fixed; what an address may look like is tolerated as it is stored."""
+    """EndpointSlices; the address type is immutable, and stored forms of addresses are tolerated."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Start the generation, and drop the topology, which v1 no longer has."""
+        """Start the generation, and drop the topology, which v1 does not have."""
         super().prepare_for_create(ctx, obj)
         _drop_topology(obj, None)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Bump the generation when due; topology stays only while the endpoints are as stored."""
+        """Increment the generation if due; the topology is kept only while the endpoints do not change."""
         super().prepare_for_update(ctx, obj, old)
         _drop_topology(obj, old)
 
@@ -87,7 +87,7 @@ class EndpointSliceStrategy(Strategy):
         return old + self.warnings_on_update(ctx, obj, obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """Of addresses, but not those that the controllers of slices have put right already."""
+        """Return warnings about addresses, except in slices of controllers, which write canonical ones."""
         if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) in CONTROLLERS:
             return []
         found: list[str] = []
@@ -106,16 +106,16 @@ class EndpointSliceStrategy(Strategy):
         elif kind not in ADDRESS_TYPES:
             errs.append(unsupported("addressType", kind, ADDRESS_TYPES))
         endpoints = obj.get("endpoints") or []
-        # stored endpoints were validated by the rules of their time
+        # stored endpoints were validated by earlier rules
         if old is None or not semantic_equal(endpoints, old.get("endpoints"), builtin_field("discovery.v1.EndpointSlice", "endpoints")):
             errs += _endpoints(endpoints, kind)
         return errs + _ports(obj.get("ports") or [])
 
 
 def _drop_topology(obj: Obj, old: Obj | None) -> None:
-    """v1 has nodeName and zone instead of the topology map: it goes, unless the endpoints are as stored.
+    """Drop the topology map, which v1 replaces by nodeName and zone, unless the endpoints are unchanged.
 
-    A hostname label that named the node of a stored endpoint becomes that endpoint's nodeName.
+    A hostname label that named a stored endpoint's node becomes that endpoint's nodeName.
     """
     before, now = (old or {}).get("endpoints") or [], obj.get("endpoints") or []
     if old is not None and semantic_equal(before, now, builtin_field("discovery.v1.EndpointSlice", "endpoints")):

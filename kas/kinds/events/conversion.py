@@ -21,11 +21,11 @@ _TO_EVENTS = {core: events for events, core in _TO_CORE.items()}
 @converts(EVENTS, CORE)
 @converts(("events.k8s.io", "v1beta1", "Event"), CORE)
 def to_core(obj: Obj) -> Obj:
-    """From events.k8s.io: the core names of the fields, values as they are; ``obj`` stays as it is."""
+    """Convert from events.k8s.io/v1 to core/v1 by renaming fields; ``obj`` is not changed."""
     return {_TO_CORE.get(k, k): v for k, v in obj.items()}
 
 
 @converts(CORE, EVENTS)
 def to_events(obj: Obj) -> Obj:
-    """From core/v1: the names of the fields in events.k8s.io/v1, values as they are; ``obj`` stays as it is."""
+    """Convert from core/v1 to events.k8s.io/v1 by renaming fields; ``obj`` is not changed."""
     return {_TO_EVENTS.get(k, k): v for k, v in obj.items()}

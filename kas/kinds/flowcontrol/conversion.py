@@ -1,4 +1,4 @@
-"""Priority levels as the beta versions stored them, which are not served any more (``pkg/apis/flowcontrol/v1beta*/conversion.go``)."""
+"""Priority levels stored by the beta versions, which are no longer served (``pkg/apis/flowcontrol/v1beta*/conversion.go``)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def _with_shares(obj: Obj, shares: int) -> Obj:
 @converts((GROUP, "v1beta1", KIND), V1)
 @converts((GROUP, "v1beta2", KIND), V1)
 def renamed(obj: Obj) -> Obj:
-    """Shares had another name."""
+    """Rename the field of the shares."""
     limited = (obj.get("spec") or {}).get("limited")
     return obj if limited is None else _with_shares(obj, limited.get("assuredConcurrencyShares") or SHARES)
 
 
 @converts((GROUP, "v1beta3", KIND), V1)
 def kept_zero(obj: Obj) -> Obj:
-    """An annotation said whether no shares were meant, and not the default."""
+    """Use the annotation that tells whether shares of zero were intended, rather than the default."""
     limited = (obj.get("spec") or {}).get("limited")
     annotations = dict(obj["metadata"].get("annotations") or {})
     meant = annotations.pop(KEPT_ZERO, None) is not None

@@ -26,10 +26,10 @@ _MEMBERS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"
 
 @strategy_for("flowcontrol.apiserver.k8s.io", "flowschemas")
 class FlowSchemaStrategy(Strategy):
-    """The mandatory schemas may not be other than they are made."""
+    """FlowSchemas; the mandatory ones must equal their fixed specs."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateFlowSchema``: mandatory schemas equal their fixed spec; the status' conditions are looked at too."""
+        """``ValidateFlowSchema``: mandatory schemas equal their fixed spec; the status' conditions are validated, too."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
         name, spec = obj["metadata"].get("name") or "", obj.get("spec") or {}
         errs += _spec(name, spec)
@@ -39,16 +39,16 @@ class FlowSchemaStrategy(Strategy):
         return errs + status_conditions(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """The whole of the new object; the stored one is not compared with."""
+        """Validate the whole new object, without comparing it with the stored one."""
         return self.validate(ctx, obj)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateFlowSchemaStatus``: the conditions alone."""
+        """``ValidateFlowSchemaStatus``: the conditions only."""
         return status_conditions(obj)
 
 
 def status_conditions(obj: Obj) -> list[FieldError]:
-    """Conditions of the flow-control kinds: a type, and each once."""
+    """Validate conditions of the flow-control kinds: each has a type, and none is repeated."""
     errs: list[FieldError] = []
     seen: set[str] = set()
     for i, condition in enumerate((obj.get("status") or {}).get("conditions") or ()):

@@ -1,6 +1,6 @@
-"""Specs of the mandatory flow-control objects: what a schema or level of that name must be.
+"""The fixed specs of the mandatory flow-control objects.
 
-Upstream: ``apiserver/pkg/apis/flowcontrol/bootstrap``. The server creates them itself and refuses any other content.
+Upstream: ``apiserver/pkg/apis/flowcontrol/bootstrap``. The server creates these objects and refuses any other content.
 """
 
 from __future__ import annotations

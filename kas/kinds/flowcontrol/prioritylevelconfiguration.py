@@ -24,15 +24,15 @@ TYPES = ("Exempt", "Limited")
 RESPONSES = ("Queue", "Reject")
 MAX_QUEUES = 10_000_000
 MAX_HASH_BITS = 60  # of the shuffle-sharding hash
-KEPT_ZERO = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"  # only v1beta3, not served, may say so
+KEPT_ZERO = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"  # only allowed in v1beta3, which is not served
 
 
 @strategy_for("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations")
 class PriorityLevelConfigurationStrategy(Strategy):
-    """The mandatory levels may not be other than they are made."""
+    """PriorityLevelConfigurations; the mandatory ones must equal their fixed specs."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidatePriorityLevelConfiguration``: mandatory levels equal their fixed spec; the annotation of a kept zero is refused."""
+        """``ValidatePriorityLevelConfiguration``: mandatory levels equal their fixed spec; the annotation for zero shares is refused."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
         if KEPT_ZERO in (obj["metadata"].get("annotations") or ()):
             errs.append(field.forbidden("metadata.annotations", f"annotation '{KEPT_ZERO}' is forbidden"))
@@ -40,11 +40,11 @@ class PriorityLevelConfigurationStrategy(Strategy):
         return errs + _spec(name, spec) + _fixed(name, spec) + status_conditions(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """The whole of the new object; the stored one is not compared with."""
+        """Validate the whole new object, without comparing it with the stored one."""
         return self.validate(ctx, obj)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePriorityLevelConfigurationStatus``: the conditions alone."""
+        """``ValidatePriorityLevelConfigurationStatus``: the conditions only."""
         return status_conditions(obj)
 
 

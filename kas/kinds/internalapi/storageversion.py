@@ -15,7 +15,7 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
 def storage_version_name(name: str, prefix: bool) -> list[str]:
-    """``ValidateStorageVersionName``: ``group.resource``, told in full where the name fails; ``prefix`` changes nothing."""
+    """``ValidateStorageVersionName``: ``group.resource``; errors repeat the whole name. ``prefix`` has no effect."""
     group, dot, resource = name.rpartition(".")
     if not dot:
         return ["name must be in the form of <group>.<resource>"]
@@ -25,14 +25,14 @@ def storage_version_name(name: str, prefix: bool) -> list[str]:
 
 @strategy_for("internal.apiserver.k8s.io", "storageversions")
 class StorageVersionStrategy(Strategy):
-    """The spec is empty; servers report what they write and read in the status."""
+    """StorageVersions; the spec is empty, and servers report in the status what they write and read."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStorageVersion``, the status included."""
         return object_meta(obj["metadata"], False, storage_version_name) + _status(obj.get("status") or {})
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateStorageVersionStatusUpdate``: the status alone."""
+        """``ValidateStorageVersionStatusUpdate``: the status only."""
         return _status(obj.get("status") or {})
 
 
@@ -44,7 +44,7 @@ def _status(status: dict[str, Any]) -> list[FieldError]:
     errs += _common_version(status, {s.get("encodingVersion") or "" for s in servers})
     seen: dict[str, int] = {}
     for i, condition in enumerate(status.get("conditions") or ()):
-        path, kind = field.index("status", i), condition.get("type") or ""  # upstream leaves "conditions" out of the path
+        path, kind = field.index("status", i), condition.get("type") or ""  # upstream omits "conditions" from the path
         if kind in seen:
             text = f"the type of the condition is not unique, it also appears in conditions[{seen[kind]}]"
             errs.append(field.invalid(field.child(path, "type"), kind, text))
@@ -76,7 +76,7 @@ def _server(server: dict[str, Any], path: str) -> list[FieldError]:
     shown, left = " ".join(listed), errors.MAX_PRINTED
     for i, version in enumerate(server.get("servedVersions") or ()):
         if version not in decodable:
-            # The list is in the text of each as long as they are told.
+            # The list is repeated in each error, up to a limit.
             text = f"individual served version : {version} must be included in decodableVersions : [{shown if left > 0 else '...'}]"
             left -= len(text)
             errs.append(field.invalid(field.index(field.child(path, "servedVersions"), i), server.get("servedVersions"), text))
@@ -100,7 +100,7 @@ def _common_version(status: dict[str, Any], encodings: set[str]) -> list[FieldEr
 
 
 def _api_version(text: str) -> list[str]:
-    """``[group/]version`` of a DNS subdomain and a DNS-1035 label."""
+    """Check ``[group/]version``: a DNS subdomain and a DNS-1035 label."""
     parts = text.split("/")
     if len(parts) > 2:
         label = names.regex_error(

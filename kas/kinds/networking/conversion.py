@@ -1,6 +1,6 @@
-"""Ingresses and network policies as they were stored before networking.k8s.io/v1 (``pkg/apis/networking/v1beta1/conversion.go``).
+"""Ingresses and network policies stored before networking.k8s.io/v1 (``pkg/apis/networking/v1beta1/conversion.go``).
 
-Those versions are not served any more, but nothing rewrites what an older server left in etcd.
+Those versions are no longer served, but nothing rewrites what an older server has left in etcd.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _rule(old: Obj) -> Obj:
 @converts((GROUP, "v1beta1", "Ingress"), V1)
 @converts(("extensions", "v1beta1", "Ingress"), V1)
 def ingress(obj: Obj) -> Obj:
-    """Backends name a service, with its port, and the first of them has another name."""
+    """Convert backends, which named a service and its port in flat fields, and rename the default backend."""
     spec = dict(obj.get("spec") or {})
     backend = spec.pop("backend", None)
     if backend is not None:
@@ -43,5 +43,5 @@ def ingress(obj: Obj) -> Obj:
 
 @converts(("extensions", "v1beta1", "NetworkPolicy"), (GROUP, "v1", "NetworkPolicy"))
 def policy(obj: Obj) -> Obj:
-    """The same under another name."""
+    """Rename the version; the contents are the same."""
     return obj

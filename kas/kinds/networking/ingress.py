@@ -33,7 +33,7 @@ BAD_SUFFIXES = ("/..", "/.")
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """Which faults of the stored object an update may leave in place."""
+    """Which errors of the stored object an update may leave in place."""
 
     bad_secrets: bool = False
     bad_wildcards: bool = False
@@ -42,10 +42,10 @@ class Options:
 
 @strategy_for("networking.k8s.io", "ingresses")
 class IngressStrategy(Strategy):
-    """What would be refused today is tolerated where it is stored already."""
+    """Stored values that would be refused today are tolerated."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateIngressCreate``: class annotation and field do not contradict each other."""
+        """``ValidateIngressCreate``: the class annotation and the field must not contradict each other."""
         errs = self._validate(obj, Options())
         annotation = (obj["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
         wanted = (obj.get("spec") or {}).get("ingressClassName")
@@ -55,7 +55,7 @@ class IngressStrategy(Strategy):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """Stored ingresses with secret names, wildcard rules or service names of before the checks may keep them."""
+        """Tolerate stored secret names, wildcard rules and service names from before their checks."""
         spec, strict = old.get("spec") or {}, Options()
         allowed = Options(
             bad_secrets=any(_secret_messages(tls.get("secretName") or "") for tls in spec.get("tls") or ()),
@@ -81,7 +81,7 @@ class IngressStrategy(Strategy):
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for the class as an annotation, without the field."""
+        """Return a warning if the class is given as an annotation and not as the field."""
         annotations = obj["metadata"].get("annotations") or {}
         if CLASS_ANNOTATION in annotations and (obj.get("spec") or {}).get("ingressClassName") is None:
             return [f'annotation "{CLASS_ANNOTATION}" is deprecated, please use \'spec.ingressClassName\' instead']
@@ -97,7 +97,7 @@ def _load_balancer(obj: Obj) -> list[dict[str, Any]]:
 
 
 def _services(spec: dict[str, Any]) -> list[str]:
-    """The names of the services that requests are sent to."""
+    """Return the names of the backend services."""
     backends = [spec.get("defaultBackend") or {}]
     for rule in spec.get("rules") or ():
         backends += [path.get("backend") or {} for path in (rule.get("http") or {}).get("paths") or ()]

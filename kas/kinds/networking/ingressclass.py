@@ -18,7 +18,7 @@ MAX_CONTROLLER = 250
 
 @strategy_for("networking.k8s.io", "ingressclasses")
 class IngressClassStrategy(Strategy):
-    """A class keeps its controller."""
+    """IngressClasses, whose controller is immutable."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateIngressClass``."""

@@ -20,20 +20,20 @@ from kas.types.scheme import Resource, builtin_field
 
 
 def name_is_ip(name: str, prefix: bool = False) -> list[str]:
-    """An IPAddress is named by its address in canonical form."""
+    """A name check: an IPAddress is named by its address in canonical form."""
     return [e.detail for e in validate_ip("", name)]
 
 
 @strategy_for("networking.k8s.io", "ipaddresses")
 class IPAddressStrategy(Strategy):
-    """The name is the address."""
+    """IPAddresses, named by their address."""
 
     def generate_name(self, base: str) -> str:
-        """An address with something random behind it is none: the base is the name."""
+        """Return the base as the name, because an address with a random suffix is not an address."""
         return base
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateIPAddress``: the name is an address in canonical form, and has a parent."""
+        """``ValidateIPAddress``: the name is an address in canonical form, and there is a parent."""
         errs = object_meta(obj["metadata"], False, name_is_ip)
         ref, path = (obj.get("spec") or {}).get("parentRef"), "spec.parentRef"
         if ref is None:
@@ -57,7 +57,7 @@ class IPAddressStrategy(Strategy):
 
 @strategy_for("networking.k8s.io", "servicecidrs")
 class ServiceCIDRStrategy(Strategy):
-    """One range, or one of each family; the second may be added later, nothing else changes."""
+    """ServiceCIDRs: one range, or one of each family. The second may be added later, nothing else may change."""
 
     def __init__(self, resource: Resource) -> None:
         super().__init__(resource)
@@ -86,7 +86,7 @@ class ServiceCIDRStrategy(Strategy):
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateServiceCIDRStatusUpdate``: metadata alone."""
+        """``ValidateServiceCIDRStatusUpdate``: metadata only."""
         return object_meta_update(obj["metadata"], old["metadata"])
 
 
@@ -115,7 +115,7 @@ def service_cidr_row(obj: Obj, now: float) -> list[Any]:
 
 @printer("networking.k8s.io", "IPAddress")
 def ip_address_row(obj: Obj, now: float) -> list[Any]:
-    """Upstream's row has one cell, the age, more than the kind has columns."""
+    """Return the cells of a Table row; as upstream's, it has one cell, the age, more than the kind has columns."""
     ref, text = part(obj, "spec").get("parentRef"), NONE
     if ref is not None:
         group, namespace = ref.get("group"), ref.get("namespace")

@@ -24,22 +24,22 @@ _NO_CIDRS: frozenset[str] = frozenset()
 
 @strategy_for("networking.k8s.io", "networkpolicies")
 class NetworkPolicyStrategy(Strategy):
-    """What would be refused today is tolerated where it is stored already."""
+    """Stored values that would be refused today are tolerated."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateNetworkPolicy`` without tolerance for values or blocks that are refused today."""
+        """``ValidateNetworkPolicy`` without tolerance for values or CIDRs that are now refused."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         return errs + _spec(obj.get("spec") or {}, allow_invalid_values=False, stored=_NO_CIDRS)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """CIDRs and label values that are stored already are not validated again (they may predate the checks)."""
+        """Validate an update; stored CIDRs and label values are not validated again, as they may predate the checks."""
         old_spec = old.get("spec") or {}
         tolerated = bool(label_selector(old_spec.get("podSelector") or {}, ""))
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, tolerated, frozenset(_cidrs(old_spec)))
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each block in a form that will be refused one day."""
+        """Return a warning for each block in a form that will be refused in future."""
         found: list[str] = []
         for direction, peers in (("ingress", "from"), ("egress", "to")):
             for i, rule in enumerate((obj.get("spec") or {}).get(direction) or ()):
@@ -53,7 +53,7 @@ class NetworkPolicyStrategy(Strategy):
         return found
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return self.warnings_on_create(ctx, obj)
 
 
@@ -103,7 +103,7 @@ def _port(port: dict[str, Any], path: str) -> list[FieldError]:
         errs += port_number(number, at_port)
         if end is not None:
             if end < number:
-                # The port is what is shown, not the end.
+                # Upstream reports the port, not the end port.
                 errs.append(field.invalid(at_end, number, "must be greater than or equal to `port`"))
             errs += port_number(end, at_end)
     return errs
@@ -128,7 +128,7 @@ def _peer(peer: dict[str, Any], path: str, allow_invalid_values: bool, stored: f
 
 
 def _inside(inner: CIDR, outer: CIDR) -> bool:
-    """Strictly inside: ``net.IPNet.Contains`` of the network's address, and a longer mask as it was written."""
+    """Whether ``inner`` is strictly inside: ``net.IPNet.Contains`` of its network address, and a longer mask as written."""
     address, network = inner.network, outer.network
     shift = outer.ip.bits - outer.prefix
     if inner.prefix <= outer.prefix or address.family != network.family:
@@ -160,7 +160,7 @@ def _ip_block(block: dict[str, Any], path: str, stored: frozenset[str]) -> list[
 
 @defaults_for("networking.k8s.io", "v1", "NetworkPolicy")
 def default_network_policy(obj: dict[str, Any]) -> None:
-    """Every policy is about ingress; one with egress rules is about egress too."""
+    """Apply computed defaults: every policy has type Ingress; one with egress rules has Egress, too."""
     spec = obj.get("spec")
     if spec is not None and not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]

@@ -1,4 +1,4 @@
-"""Runtime classes as node.k8s.io/v1alpha1 stored them, which is not served any more (``pkg/apis/node/v1alpha1/conversion.go``)."""
+"""Runtime classes stored as node.k8s.io/v1alpha1, which is no longer served (``pkg/apis/node/v1alpha1/conversion.go``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kas.types.conversion import Obj, converts
 
 @converts(("node.k8s.io", "v1alpha1", "RuntimeClass"), ("node.k8s.io", "v1", "RuntimeClass"))
 def runtime_class(obj: Obj) -> Obj:
-    """There is no spec any more."""
+    """Move the fields of the former spec to the top level."""
     out = dict(obj)
     spec = out.pop("spec", None) or {}
     out["handler"] = spec.get("runtimeHandler") or ""

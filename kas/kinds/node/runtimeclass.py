@@ -22,7 +22,7 @@ from kas.types.gostruct import render
 
 @strategy_for("node.k8s.io", "runtimeclasses")
 class RuntimeClassStrategy(Strategy):
-    """The handler is fixed: running pods were started with it."""
+    """RuntimeClasses; the handler is immutable, because running pods were started with it."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateRuntimeClass``: the handler is a DNS label; overhead and scheduling as in a pod."""
@@ -42,11 +42,11 @@ class RuntimeClassStrategy(Strategy):
         return errs + immutable(obj.get("handler") or "", old.get("handler") or "", "handler")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated node label that pods would be scheduled by."""
+        """Return a warning for each deprecated node label in the scheduling constraints."""
         return _warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _warnings(obj)
 
 

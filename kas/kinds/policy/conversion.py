@@ -1,6 +1,6 @@
-"""What the versions of disruption budgets mean by an empty selector (``pkg/apis/policy/v1beta1/conversion.go``, ``v1/conversion.go``).
+"""The meaning of an empty selector in versions of disruption budgets (``pkg/apis/policy/v1beta1/conversion.go``, ``v1/conversion.go``).
 
-policy/v1beta1 is not served any more, but may be stored.
+policy/v1beta1 is no longer served, but may be stored.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from kas.types.conversion import Obj, converts
 from kas.types.defaults import defaults_for
 
 KIND = "PodDisruptionBudget"
-# By which the two versions say in one another what they mean.
+# The label key with which either version represents the other's meaning.
 EMPTY = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 ALL, NONE = ({"matchExpressions": [{"key": EMPTY, "operator": operator}]} for operator in ("DoesNotExist", "Exists"))
 
 
 @converts(("policy", "v1beta1", KIND), ("policy", "v1", KIND))
 def budget(obj: Obj) -> Obj:
-    """An empty selector selected no pod, where in v1 it selects all."""
+    """Convert an empty selector, which selected no pods in v1beta1 and selects all in v1."""
     spec = obj.get("spec") or {}
     selector = spec.get("selector")
     if selector is None:
@@ -33,7 +33,7 @@ def budget(obj: Obj) -> Obj:
 
 @defaults_for("policy", "v1", KIND)
 def reserved_key(obj: Obj) -> None:
-    """The key stands alone, in a selector of no pod, or not at all. Upstream takes it out after the defaults, as it decodes."""
+    """Drop the reserved key unless it is alone, in the selector of no pods. Upstream does this while decoding, after the defaults."""
     spec = obj.get("spec") or {}
     expressions = (spec.get("selector") or {}).get("matchExpressions") or ()
     if any(one.get("key") == EMPTY for one in expressions):

@@ -19,20 +19,20 @@ UNHEALTHY_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 
 @strategy_for("policy", "poddisruptionbudgets")
 class PodDisruptionBudgetStrategy(Strategy):
-    """The kind's own validation leaves metadata to the generic check."""
+    """PodDisruptionBudgets; only the generic rules apply to their metadata."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidatePodDisruptionBudget``; the name is left to the generic checks."""
         return _spec(obj.get("spec") or {}, allow_invalid_values=False)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """The whole of the new object, with a stored selector's faults tolerated."""
+        """Validate the whole new object, tolerating errors of a stored selector."""
         stored = (old.get("spec") or {}).get("selector")
         tolerated = stored is not None and bool(label_selector(stored, ""))
         return _spec(obj.get("spec") or {}, tolerated)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodDisruptionBudgetStatusUpdate``: conditions, and no count below zero."""
+        """``ValidatePodDisruptionBudgetStatusUpdate``: conditions, and no count is negative."""
         status = obj.get("status") or {}
         errs = conditions(status.get("conditions"), "status.conditions")
         for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):

@@ -1,4 +1,4 @@
-"""Bindings as rbac.authorization.k8s.io/v1alpha1 stored them, which is not served any more (``pkg/apis/rbac/v1alpha1/conversion.go``)."""
+"""Bindings stored as rbac.authorization.k8s.io/v1alpha1, which is no longer served (``pkg/apis/rbac/v1alpha1/conversion.go``)."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def _subject(old: Obj) -> Obj:
 @converts((GROUP, "v1alpha1", "ClusterRoleBinding"), (GROUP, "v1", "ClusterRoleBinding"))
 @converts((GROUP, "v1alpha1", "RoleBinding"), (GROUP, "v1", "RoleBinding"))
 def binding(obj: Obj) -> Obj:
-    """Subjects had a version, and not a group."""
+    """Convert subjects, which had a version instead of a group."""
     return {**obj, "subjects": [_subject(subject) for subject in obj["subjects"]]} if obj.get("subjects") else obj

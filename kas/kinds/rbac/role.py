@@ -12,7 +12,7 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 @strategy_for(rbac.GROUP, "roles")
 class RoleStrategy(Strategy):
-    """Rules about resources only: a namespace has no paths."""
+    """Roles; their rules are about resources only, as URLs have no namespace."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateRole``: the name is any path segment, and no rule is about URLs."""
@@ -20,20 +20,20 @@ class RoleStrategy(Strategy):
         return errs + rbac.policy_rules(obj, namespaced=True)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateRoleUpdate``: the whole of the new object, and metadata that may not change."""
+        """``ValidateRoleUpdate``: the whole new object, and immutable metadata."""
         return self.validate(ctx, obj) + object_meta_update(obj["metadata"], old["metadata"])
 
 
 @strategy_for(rbac.GROUP, "clusterroles")
 class ClusterRoleStrategy(Strategy):
-    """Rules about resources and paths, own ones or gathered from other roles by their labels."""
+    """ClusterRoles: rules about resources and URLs, their own or aggregated from other roles by label."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateClusterRole`` without tolerance for selector values that are refused today."""
+        """``ValidateClusterRole`` without tolerance for selector values that are now refused."""
         return self._validate(obj, allow_invalid_values=False)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """A stored selector with an invalid label value may stay (compatibility with objects of before 1.24)."""
+        """Validate an update, tolerating invalid label values in a stored selector (compatibility with objects from before 1.24)."""
         tolerated = any(_selector_errors(old, allow_invalid_values=False))
         return self._validate(obj, tolerated) + object_meta_update(obj["metadata"], old["metadata"])
 
@@ -50,7 +50,7 @@ class ClusterRoleStrategy(Strategy):
 
 
 def _selector_errors(obj: Obj, allow_invalid_values: bool, convert: bool = False) -> list[FieldError]:
-    """What is wrong with the selectors; ``convert`` asks too whether each one can be used at all."""
+    """Return the errors of the selectors; ``convert`` also checks that each one can be used."""
     errs: list[FieldError] = []
     for i, selector in enumerate((obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()):
         path = field.index("aggregationRule.clusterRoleSelectors", i)

@@ -26,19 +26,19 @@ class _BindingStrategy(Strategy):
 
 @strategy_for(rbac.GROUP, "rolebindings")
 class RoleBindingStrategy(_BindingStrategy):
-    """The role named by roleRef can never change; delete and create the binding instead."""
+    """RoleBindings; roleRef is immutable, so a binding has to be deleted and created anew instead."""
 
 
 @strategy_for(rbac.GROUP, "clusterrolebindings")
 class ClusterRoleBindingStrategy(_BindingStrategy):
-    """As RoleBinding, with ClusterRole as the only kind of role and a namespace demanded of service accounts."""
+    """As RoleBinding, with ClusterRole as the only kind of role and a required namespace of service accounts."""
 
 
 GROUP = "rbac.authorization.k8s.io"
 
 
 def _default_subjects(obj: dict[str, Any]) -> None:
-    """A user or group without apiGroup belongs to RBAC; a service account's stays empty."""
+    """Set the RBAC group for users and groups without apiGroup; a service account's stays empty."""
     for subject in obj.get("subjects") or ():
         if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
             subject["apiGroup"] = GROUP

@@ -15,7 +15,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def minimal_name(name: str, prefix: bool) -> list[str]:
-    """Roles and bindings may be named by anything that fits into a URL path, a generateName too."""
+    """Check a name or generateName of a role or binding, which may be any URL path segment."""
     return names.is_path_segment_name(name)
 
 
@@ -36,7 +36,7 @@ def _binding_of(name: str, *roles: str) -> Checked:
     return Checked(f"rbac.v1.{name}", {**TOP, "roleRef": need(ref), "subjects": each(either(_PERSON, _ACCOUNT))})
 
 
-# By whether they are namespaced.
+# By whether the role is namespaced.
 RULES_CHECK = {
     True: Checked("rbac.v1.Role", {**TOP, "rules": each(_RESOURCE_RULE)}),
     False: Checked("rbac.v1.ClusterRole", {**TOP, "rules": each(either(_RESOURCE_RULE, _URL_RULE)), "aggregationRule": ANY}),
@@ -45,7 +45,7 @@ BINDING_CHECK = {True: _binding_of("RoleBinding", "Role", "ClusterRole"), False:
 
 
 def policy_rules(obj: dict[str, Any], namespaced: bool) -> list[FieldError]:
-    """``ValidatePolicyRule`` of each of a role's; where the role is ``namespaced`` no rule may be about URLs."""
+    """``ValidatePolicyRule`` for each rule; a ``namespaced`` role may not have rules about URLs."""
     errs: list[FieldError] = []
     if RULES_CHECK[namespaced].passes(obj):
         return errs
@@ -74,7 +74,7 @@ def _policy_rule(rule: dict[str, Any], namespaced: bool, path: str) -> list[Fiel
 
 
 def binding(obj: dict[str, Any], namespaced: bool) -> list[FieldError]:
-    """roleRef and subjects of a RoleBinding (``namespaced``) or ClusterRoleBinding."""
+    """Validate roleRef and subjects of a RoleBinding (``namespaced``) or ClusterRoleBinding."""
     errs: list[FieldError] = []
     if BINDING_CHECK[namespaced].passes(obj):
         return errs
@@ -116,6 +116,6 @@ def _subject(subject: dict[str, Any], namespaced: bool, path: str) -> list[Field
 
 
 def role_ref_unchanged(obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
-    """The role that is granted may not change."""
+    """Check that the granted role does not change."""
     new, before = (render("rbac.RoleRef", o.get("roleRef")) for o in (obj, old))
     return [] if new == before else [field.invalid("roleRef", new, "cannot change roleRef")]

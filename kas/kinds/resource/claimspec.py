@@ -30,12 +30,12 @@ def _name(item: dict[str, Any]) -> str:
 
 
 def request_names(devices: dict[str, Any]) -> dict[str, frozenset[str]]:
-    """Request name -> names of its subrequests."""
+    """Return the names of subrequests by request name."""
     return {_name(r): frozenset(_name(s) for s in r.get("firstAvailable") or ()) for r in devices.get("requests") or ()}
 
 
 def device_claim(devices: dict[str, Any], path: str) -> list[FieldError]:
-    """``validateDeviceClaim``: requests with distinct names, constraints and configurations that refer to them, and how many of each."""
+    """``validateDeviceClaim``: requests with distinct names, constraints and configurations that refer to them, and limits of all."""
     known = request_names(devices)
 
     def reference(name: str, at: str) -> list[FieldError]:
@@ -80,7 +80,7 @@ def _request(request: dict[str, Any], path: str, allowance: CompileBudget) -> li
 
 
 def _wanted(request: dict[str, Any], path: str, allowance: CompileBudget) -> list[FieldError]:
-    """Class, selectors, amount and tolerations, the same for an exact request and an alternative."""
+    """Validate class, selectors, amount and tolerations, of an exact request or an alternative."""
     name, at = request.get("deviceClassName") or "", field.child(path, "deviceClassName")
     errs = dns_subdomain(name, at) if name else [field.required(at)]
     errs += selectors(request.get("selectors"), field.child(path, "selectors"), allowance)

@@ -37,7 +37,7 @@ _PARTS = ("driver", "pool", "device", "shareID")
 
 
 class DeviceID(NamedTuple):
-    """What tells one allocated device from another; absent parts are "". Named as Go prints them."""
+    """The identity of an allocated device; absent parts are "". The names are those that Go prints."""
 
     Driver: str
     Pool: str
@@ -46,17 +46,17 @@ class DeviceID(NamedTuple):
 
 
 def device_id(device: dict[str, Any]) -> DeviceID:
-    """The identity of an allocated device, or of one that a status is about."""
+    """Return the identity of an allocated device, or of a device in the status."""
     return DeviceID(*(device.get(key) or "" for key in _PARTS))
 
 
 def allocated(allocation: dict[str, Any] | None) -> frozenset[DeviceID]:
-    """The ids of all devices of an allocation."""
+    """Return the identities of all devices of an allocation."""
     return frozenset(device_id(result) for result in ((allocation or {}).get("devices") or {}).get("results") or ())
 
 
 def update(status: dict[str, Any], old: dict[str, Any], deleted: bool, known: Mapping[str, frozenset[str]], path: str) -> list[FieldError]:
-    """``known`` are the claim's requests with their subrequests; an allocation never changes once made."""
+    """Validate a status; ``known`` are the claim's requests with their subrequests. An allocation is immutable once made."""
     allocation, reserved, at = status.get("allocation"), status.get("reservedFor") or [], field.child(path, "reservedFor")
     errs = each_unique(reserved, MAX_RESERVED_FOR, _consumer, lambda ref: ref.get("uid") or "", at)
     devices = allocated(allocation)

@@ -1,6 +1,6 @@
-"""resource.k8s.io: v1beta1 keeps a request's exact form and a device's basics elsewhere than v1 and v1beta2.
+"""resource.k8s.io: v1beta1 has a request's exact form and a device's basics in other places than v1 and v1beta2.
 
-``pkg/apis/resource/v1beta1/conversion.go``. DeviceClass and everything between v1 and v1beta2 differ by name only.
+``pkg/apis/resource/v1beta1/conversion.go``. Between v1 and v1beta2, and for DeviceClass, only the version differs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _map_requests(spec: Obj, change) -> Obj:
 
 
 def _exactly(request: Obj) -> Obj:
-    """v1beta1 to v1: the fields of the exact form move into ``exactly`` when any is set."""
+    """Convert from v1beta1 to v1: move the fields of the exact form into ``exactly`` if any is set."""
     exact = {k: request[k] for k in _EXACT if request.get(k) or (k in _EXACT_MAY_BE_EMPTY and request.get(k) is not None)}
     out = {k: v for k, v in request.items() if k not in _EXACT}
     if exact:
@@ -62,7 +62,7 @@ def _slice(obj: Obj, change: Callable[[Obj], Obj]) -> Obj:
     spec = dict(obj.get("spec") or {})
     if spec.get("devices"):
         spec["devices"] = [change(d) for d in spec["devices"]]
-    # v1beta1 has no pointers here: unset and zero are the same.
+    # v1beta1 has no pointers here, so unset and zero are the same.
     for name in ("nodeName", "allNodes"):
         if name in spec and not spec[name]:
             del spec[name]

@@ -16,7 +16,7 @@ def _exact_count(request: dict[str, Any]) -> None:
 
 
 def _claim(spec: dict[str, Any] | None, flat: bool) -> None:
-    """``flat`` is v1beta1, whose requests hold what later versions put under ``exactly``."""
+    """Apply the defaults of a claim's spec; ``flat``: of v1beta1, whose requests have no ``exactly``."""
     for request in ((spec or {}).get("devices") or {}).get("requests") or ():
         if flat:
             if request.get("deviceClassName"):

@@ -19,7 +19,7 @@ from kas.types.scheme import builtin_field
 
 @strategy_for("resource.k8s.io", "deviceclasses")
 class DeviceClassStrategy(Strategy):
-    """Selectors are expressions, compiled and bounded in cost when they are written."""
+    """DeviceClasses; selectors are expressions, which are compiled and bounded in cost when written."""
 
     costly = True
 
@@ -28,18 +28,18 @@ class DeviceClassStrategy(Strategy):
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDeviceClassUpdate``: what the stored spec holds already is tolerated."""
+        """``ValidateDeviceClassUpdate``: errors that the stored spec already has are tolerated."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain) + object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, old.get("spec") or {})
 
 
 def _kept(spec: dict[str, Any], old: dict[str, Any] | None, name: str) -> bool:
-    """Whether the field is as it is stored."""
+    """Whether the field is as stored."""
     return old is not None and semantic_equal(spec.get(name), old.get(name), builtin_field("resource.v1.DeviceClassSpec", name))
 
 
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    # Expressions that are stored were valid when they were, and stay so; in another order they are others.
+    # Stored expressions were valid when written, and stay so; if reordered, they are validated again.
     allowance = None if _kept(spec, old, "selectors") else CompileBudget()
     errs = selectors(spec.get("selectors"), "spec.selectors", allowance)
     stored = _kept(spec, old, "config")

@@ -31,7 +31,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def each(items: Sequence[Any] | None, maximum: int, check: Check, path: str) -> list[FieldError]:
-    """A bounded list: too many items are reported alone, so that no one can make the server work on them."""
+    """Validate a bounded list: too many items are the only error, so that they cost no further work."""
     items = items or []
     if 0 <= maximum < len(items):
         return [field.too_many(path, len(items), maximum)]
@@ -42,7 +42,7 @@ def each(items: Sequence[Any] | None, maximum: int, check: Check, path: str) -> 
 
 
 def each_unique(items: Sequence[Any] | None, maximum: int, check: Check, key: Callable[[Any], Any], path: str) -> list[FieldError]:
-    """As ``each``, and every key once; a repeated one is reported at the item. A named tuple shows as the struct of Go's that it is."""
+    """As ``each``, with unique keys; a repetition is reported at the item. A named tuple is printed as Go's struct."""
     items = items or []
     errs = each(items, maximum, check, path)
     if 0 <= maximum < len(items):
@@ -59,7 +59,7 @@ def each_unique(items: Sequence[Any] | None, maximum: int, check: Check, key: Ca
 def each_entry(
     items: Mapping[str, Any] | None, maximum: int, key_length: int, key_check: Check, check: Check, path: str
 ) -> list[FieldError]:
-    """A bounded map, in key order: a bad key is told at the map, a bad value at its entry, where long keys are cut in the middle."""
+    """Validate a bounded map in key order: invalid keys are reported at the map, invalid values at their entry, with long keys abridged."""
     items = items or {}
     if 0 <= maximum < len(items):
         return [field.too_many(path, len(items), maximum)]
@@ -81,7 +81,7 @@ def _shortened(text: str, length: int) -> str:
 
 
 def pool_name(name: str, path: str) -> list[FieldError]:
-    """``validatePoolName``: DNS subdomains with slashes between them, limited in bytes."""
+    """``validatePoolName``: DNS subdomains separated by slashes, limited in bytes."""
     if not name:
         return [field.required(path)]
     errs = [field.too_long(path, MAX_POOL_NAME)] if len(name.encode()) > MAX_POOL_NAME else []
@@ -96,7 +96,7 @@ def _identifier(text: str, path: str) -> list[FieldError]:
 
 
 def device_qualified_name(name: str, path: str) -> list[FieldError]:
-    """``[domain/]identifier``, the name of an attribute or capacity. Upstream finds nothing wrong with more than one slash."""
+    """Check ``[domain/]identifier``, the name of an attribute or capacity. As upstream, more than one slash is accepted."""
     domain, slash, rest = name.partition("/")
     if not slash:
         return _identifier(name, path)
@@ -116,7 +116,7 @@ def fully_qualified_name(name: str, path: str) -> list[FieldError]:
 
 
 def share_id(value: str | None, path: str) -> list[FieldError]:
-    """A UUID in lower case (RFC 4122), or nothing; another way to write one is told from what is none."""
+    """Check a UUID in lower case (RFC 4122), or None; another spelling gives another error than an invalid UUID."""
     if value is None or _UUID.fullmatch(value):
         return []
     problem = _not_a_uuid(value)
@@ -127,7 +127,7 @@ def share_id(value: str | None, path: str) -> list[FieldError]:
 
 
 def _not_a_uuid(text: str) -> str:
-    """What is wrong with a UUID in any of its four spellings (``uuid.Validate`` of github.com/google/uuid); "" for nothing."""
+    """Return the error for a UUID in any of its four spellings (``uuid.Validate`` of github.com/google/uuid); "" if it is valid."""
     length, bare = len(text.encode()), text
     if length == 45:
         if text[:9].lower() != "urn:uuid:":
@@ -144,7 +144,7 @@ def _not_a_uuid(text: str) -> str:
 
 
 def request_reference(name: str, path: str, known: Mapping[str, frozenset[str]]) -> list[FieldError]:
-    """``request`` or ``request/subrequest`` of the same claim."""
+    """Check a reference to ``request`` or ``request/subrequest`` of the same claim."""
     text = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
     parts = name.split("/")
     if len(parts) > 2:
@@ -161,7 +161,7 @@ def request_reference(name: str, path: str, known: Mapping[str, frozenset[str]])
 
 
 def selectors(items: Sequence[dict[str, Any]] | None, path: str, allowance: CompileBudget | None) -> list[FieldError]:
-    """Each one a CEL expression that compiles, and how many there may be; without ``allowance`` they are stored, and not compiled again."""
+    """Check the number of selectors, which are CEL expressions, and compile them unless they are stored (no ``allowance``)."""
     return each(items, MAX_SELECTORS, lambda item, at: _selector(item, at, allowance), path)
 
 
@@ -174,13 +174,13 @@ def _selector(selector: dict[str, Any], path: str, allowance: CompileBudget | No
     expression, at = cel.get("expression") or "", field.child(path, "cel", "expression")
     if len(expression.encode()) > MAX_EXPRESSION:
         return [field.too_long(at, MAX_EXPRESSION)]
-    from kas.cel.expressions import device_selector  # most servers never see one
+    from kas.cel.expressions import device_selector  # rarely needed
 
     return device_selector(expression, at, allowance)
 
 
 def configuration(config: dict[str, Any], path: str, stored: bool) -> list[FieldError]:
-    """``validateDeviceConfiguration``: opaque parameters for a driver, as a JSON object limited in bytes; ``stored`` ones may be larger."""
+    """``validateDeviceConfiguration``: opaque parameters for a driver, a JSON object limited in bytes; ``stored`` ones may be larger."""
     opaque = config.get("opaque")
     if opaque is None:
         return [field.required(field.child(path, "opaque"))]
@@ -189,7 +189,7 @@ def configuration(config: dict[str, Any], path: str, stored: bool) -> list[Field
 
 
 def raw_object(value: Any, path: str, stored: bool, maximum: int) -> list[FieldError]:
-    """A RawExtension that must hold a JSON object; the limit does not bind what is stored."""
+    """Validate a RawExtension that must hold a JSON object; the size limit does not apply to ``stored`` ones."""
     if value is None:
         return [field.required(path)]
     if not stored and len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > maximum:
@@ -201,7 +201,7 @@ def raw_object(value: Any, path: str, stored: bool, maximum: int) -> list[FieldE
 
 
 def taint(item: dict[str, Any], path: str, old_effect: str | None = None) -> list[FieldError]:
-    """The effect is validated only when it is new: a stored unknown one may stay."""
+    """Validate a taint; a stored unknown effect is tolerated."""
     errs = qualified_name(item.get("key") or "", field.child(path, "key"))
     value, effect = item.get("value") or "", item.get("effect") or ""
     if value:
@@ -239,7 +239,7 @@ def _toleration(item: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def binding_conditions(obj: dict[str, Any], path: str) -> list[FieldError]:
-    """bindingConditions and bindingFailureConditions: both or neither, disjoint, at most four each."""
+    """Validate bindingConditions and bindingFailureConditions: both or neither, disjoint, at most four each."""
     wanted, failures = obj.get("bindingConditions") or [], obj.get("bindingFailureConditions") or []
     at, at_failures = field.child(path, "bindingConditions"), field.child(path, "bindingFailureConditions")
     errs = each(wanted, MAX_BINDING_CONDITIONS, qualified_name, at)
@@ -265,7 +265,7 @@ def binding_conditions(obj: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def request_policy(policy: dict[str, Any], capacity: str, path: str) -> list[FieldError]:
-    """The default is one of the allowed amounts, and none is more than the device has."""
+    """Check that the default is an allowed amount, and that no amount exceeds the device's capacity."""
     values, span, preset = policy.get("validValues") or [], policy.get("validRange"), policy.get("default")
     if values and span is not None:
         text = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'

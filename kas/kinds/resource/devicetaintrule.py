@@ -22,10 +22,10 @@ MAX_CONDITIONS = 8
 
 @strategy_for("resource.k8s.io", "devicetaintrules")
 class DeviceTaintRuleStrategy(Strategy):
-    """What the stored rule holds already is not validated anew."""
+    """DeviceTaintRules; an unchanged stored rule is not validated again."""
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """A taint of another effect has been added now, unless the request says itself when: tolerations count from there."""
+        """Set the time added of a taint with a new effect to now, unless the request gives it: tolerations count from it."""
         new, was = part(obj, "spec", "taint"), part(old, "spec", "taint")
         if new.get("effect") != was.get("effect") and new.get("timeAdded") == was.get("timeAdded"):
             new["timeAdded"] = ctx.now
@@ -36,7 +36,7 @@ class DeviceTaintRuleStrategy(Strategy):
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateDeviceTaintRuleUpdate``: what the stored spec holds already is tolerated."""
+        """``ValidateDeviceTaintRuleUpdate``: errors that the stored spec already has are tolerated."""
         return object_meta_update(obj["metadata"], old["metadata"]) + _spec(obj.get("spec") or {}, old.get("spec") or {})
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -69,14 +69,14 @@ def _taints(taints: Iterable[dict[str, Any]] | None) -> None:
 
 @defaults_for(GROUP, "v1beta2", "DeviceTaintRule")
 def default_taint_rule_beta(obj: dict[str, Any]) -> None:
-    """Computed defaults: a taint without the time it was added has been added now."""
+    """Apply computed defaults: the time added of a taint is now."""
     if (obj.get("spec") or {}).get("taint"):
         _taints([obj["spec"]["taint"]])
 
 
 @defaults_for(GROUP, "v1alpha3", "DeviceTaintRule")
 def default_taint_rule_alpha(obj: dict[str, Any]) -> None:
-    """As in the beta version."""
+    """Apply computed defaults as in the beta version."""
     default_taint_rule_beta(obj)
 
 

@@ -22,12 +22,12 @@ from kas.types.scheme import builtin_type
 
 @strategy_for("resource.k8s.io", "resourceclaims")
 class ResourceClaimStrategy(Strategy):
-    """The spec is fixed; allocation, reservations and device data live in the status."""
+    """ResourceClaims; the spec is immutable, and the status has allocation, reservations and device data."""
 
     costly = True  # selectors are expressions
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Data of devices that this write gives back goes with them."""
+        """Drop the data of devices that this write deallocates."""
         super().prepare_for_status_update(ctx, obj, old)
         status, before = obj.get("status") or {}, old.get("status") or {}
         if status.get("devices") and before.get("allocation") is not None:
@@ -46,7 +46,7 @@ class ResourceClaimStrategy(Strategy):
         return errs + _fixed("resource.ResourceClaimSpec", obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateResourceClaimStatusUpdate``; a claim that is being deleted gets no new users."""
+        """``ValidateResourceClaimStatusUpdate``; a claim that is being deleted accepts no new users."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         known = claimspec.request_names((obj.get("spec") or {}).get("devices") or {})
         deleted = bool(obj["metadata"].get("deletionTimestamp"))
@@ -55,7 +55,7 @@ class ResourceClaimStrategy(Strategy):
 
 @strategy_for("resource.k8s.io", "resourceclaimtemplates")
 class ResourceClaimTemplateStrategy(Strategy):
-    """Templates of claims have a fixed spec and no status."""
+    """ResourceClaimTemplates, with an immutable spec and no status."""
 
     costly = True
 
@@ -79,7 +79,7 @@ def _fixed(spec_type: str, obj: Obj, old: Obj) -> list[FieldError]:
 
 
 def _template_meta(meta: dict[str, Any], path: str) -> list[FieldError]:
-    """``ValidateTemplateObjectMeta``: labels and annotations are what a template may carry."""
+    """``ValidateTemplateObjectMeta``: a template may have labels and annotations only."""
     errs: list[FieldError] = []
     annotations, at = meta.get("annotations") or {}, field.child(path, "annotations")
     for key in sorted(annotations):

@@ -1,8 +1,8 @@
 """Strategy of ResourcePoolStatusRequest (upstream ``pkg/registry/resource/resourcepoolstatusrequest``).
 
-Served once its version is on, whatever the gate DRAResourcePoolStatus says: KEP-5677 has that gate govern the API too, but the facts of
-1.36.2, which name the gate of each resource that has one (``featureGate``), name none here, nor a role of its own for the controller
-that answers. So the gate is that of the controller.
+It is served if its version is enabled, whatever the gate DRAResourcePoolStatus says. KEP-5677 has that gate govern the API, too, but the
+recorded facts of 1.36.2, which name the gate of each gated resource (``featureGate``), name none here, nor a separate role for the
+controller that answers. So the gate only governs the controller.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _COUNTS = ("totalDevices", "allocatedDevices", "availableDevices", "unavailableD
 
 @strategy_for("resource.k8s.io", "resourcepoolstatusrequests")
 class ResourcePoolStatusRequestStrategy(Strategy):
-    """A question that is answered once: neither spec nor a given answer changes."""
+    """ResourcePoolStatusRequests, which are answered once: neither the spec nor an answer may change."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """Driver, pool and how many pools may be told of."""
+        """Validate driver, pool and the limit of pools in the answer."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
         spec = obj.get("spec") or {}
         errs += _driver(spec.get("driver") or "", "spec.driver")
@@ -48,14 +48,14 @@ class ResourcePoolStatusRequestStrategy(Strategy):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """The spec may not change."""
+        """Check that the spec does not change."""
         shown = served("resource.v1alpha3.ResourcePoolStatusRequestSpec", obj.get("spec"))
         return object_meta_update(obj["metadata"], old["metadata"]) + immutable(
             obj.get("spec"), old.get("spec"), "spec", shown, builtin_type("resource.v1alpha3.ResourcePoolStatusRequestSpec")
         )
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """Each pool and condition when the status is written first; after that it may not change."""
+        """Validate the pools and conditions of the first status; after that it may not change."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         if old.get("status") is not None:
             return errs + immutable(
@@ -83,12 +83,12 @@ def _at_least(value: int, least: int, path: str) -> list[FieldError]:
 
 
 def _driver(name: str, path: str) -> list[FieldError]:
-    """Names of drivers may have letters of either case."""
+    """Check a driver's name, which may have letters of either case."""
     return invalid_each(path, name, names.is_dns1123_subdomain_caseless(name)) if name else [field.required(path)]
 
 
 def _pool_name(name: str, path: str) -> list[FieldError]:
-    """``validate.ResourcePoolName``: subdomains with slashes between them."""
+    """``validate.ResourcePoolName``: subdomains separated by slashes."""
     errs = [field.too_long(path, MAX_NAME)] if len(name.encode()) > MAX_NAME else []
     for i, segment in enumerate(name.split("/")):
         found = [f"segment {i}: {m}" for m in names.is_dns1123_subdomain(segment)] if segment else [f"segment {i}: must not be empty"]

@@ -32,7 +32,7 @@ from kas.types.scheme import builtin_field
 
 MAX_DEVICES, MAX_ADVANCED_DEVICES = 128, 64
 MAX_PROPERTIES = 32  # attributes and capacities of a device together
-MAX_ATTRIBUTE_VALUES = 48  # of all attributes of a device, each item of a list being one
+MAX_ATTRIBUTE_VALUES = 48  # of all attributes of a device, counting each item of a list
 MAX_VALUE = 64
 MAX_TAINTS = 16
 MAX_COUNTER_SETS, MAX_COUNTERS, MAX_CONSUMPTIONS = 8, 32, 2
@@ -48,25 +48,25 @@ _LIST_ATTRIBUTES = ("bools", "ints", "strings", "versions")
 
 @strategy_for("resource.k8s.io", "resourceslices")
 class ResourceSliceStrategy(Strategy):
-    """Who publishes it (driver, pool, node) is fixed; the devices change."""
+    """ResourceSlices; driver, pool and node are immutable, the devices may change."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateResourceSlice``."""
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateResourceSliceUpdate``: what the stored spec holds already is tolerated, and what names the pool may not change."""
+        """``ValidateResourceSliceUpdate``: errors that the stored spec already has are tolerated; driver, pool and node may not change."""
         return object_meta_update(obj["metadata"], old["metadata"]) + _spec(obj.get("spec") or {}, old.get("spec") or {})
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """Names that differ in case only are different drivers, which nobody expects."""
+        """Return a warning for a driver name with capitals: names that only differ in case are different drivers."""
         driver = (obj.get("spec") or {}).get("driver") or ""
         if driver == driver.lower():
             return []
         return [f"spec.driver: driver names should be lowercase; {field.go_quote(driver)} contains uppercase characters"]
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return self.warnings_on_create(ctx, obj)
 
 
@@ -107,7 +107,7 @@ def _pool(pool: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _placement(spec: dict[str, Any]) -> list[FieldError]:
-    """Exactly one way to say which nodes reach the devices."""
+    """Check that exactly one field says which nodes can access the devices."""
     errs: list[FieldError] = []
     present: list[str] = []
     node, selector = spec.get("nodeName"), spec.get("nodeSelector")
@@ -234,7 +234,7 @@ _VALUES = {"string": _text_value, "version": _version_value}
 
 
 def _attribute(attribute: dict[str, Any], path: str) -> list[FieldError]:
-    """One typed value, or a list of some of one type."""
+    """Check that an attribute has one typed value, or a list of values of one type."""
     errs: list[FieldError] = []
     present = [name for name in ("bool", "int", "string", "version", *_LIST_ATTRIBUTES) if attribute.get(name) is not None]
     for name, check in _VALUES.items():

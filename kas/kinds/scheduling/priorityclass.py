@@ -20,10 +20,10 @@ PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 
 @strategy_for("scheduling.k8s.io", "priorityclasses")
 class PriorityClassStrategy(Strategy):
-    """Pods have copied value and policy, so both are fixed."""
+    """PriorityClasses; value and preemption policy are immutable, because pods have copied them."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidatePriorityClass``: the system's names and values are only for the system's own classes."""
+        """``ValidatePriorityClass``: names and values of the system are reserved for the system's own classes."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
         name, value = obj["metadata"].get("name") or "", obj.get("value") or 0
         if name.startswith(SYSTEM_PREFIX):
@@ -49,7 +49,7 @@ class PriorityClassStrategy(Strategy):
         return errs + immutable(obj.get("preemptionPolicy"), old.get("preemptionPolicy"), "preemptionPolicy")
 
     def refuse_delete(self, name: str) -> None:
-        """The system's own classes stay, whoever asks (``REST.Delete``); upstream lets a deletion of many take them."""
+        """Refuse to delete the system's own classes (``REST.Delete``); as upstream, deleting a collection may include them."""
         if name in SYSTEM_VALUES:
             why = "this is a system priority class and cannot be deleted"
             raise errors.forbidden(self.resource.group, self.resource.resource, name, why)

@@ -29,7 +29,7 @@ from kas.types.scheme import builtin_field
 MAX_TEMPLATES, MAX_CLAIMS, MAX_TOPOLOGIES = 8, 4, 1
 MAX_PRIORITY = 1_000_000_000
 DISRUPTION_MODES = ("Pod", "PodGroup")
-_FIXED = {  # what may not change of a group, and the gate without which it may not be set at all
+_FIXED = {  # immutable fields of a group, and the gate without which each may not be set
     **dict.fromkeys(("podGroupTemplateRef", "schedulingPolicy"), ""),
     "schedulingConstraints": "TopologyAwareWorkloadScheduling",
     "resourceClaims": "",
@@ -39,10 +39,10 @@ _FIXED = {  # what may not change of a group, and the gate without which it may 
 
 @strategy_for("scheduling.k8s.io", "workloads")
 class WorkloadStrategy(Strategy):
-    """Everything in the spec is fixed."""
+    """Workloads, whose spec is immutable."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateWorkload``: at least one template for a group of pods, each with a name of its own."""
+        """``ValidateWorkload``: at least one template of a pod group, with unique names."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         spec = obj.get("spec") or {}
         if spec.get("controllerRef") is not None:
@@ -72,7 +72,7 @@ class WorkloadStrategy(Strategy):
 
 
 def _named_once(kind: str, items: list[dict[str, Any]], path: str) -> list[FieldError]:
-    """Names are the keys of these lists."""
+    """Check that names, the keys of these lists, are unique."""
     found = repeats(item.get("name") or "" for item in items)
     return [field.duplicate(field.index(path, i), served(f"scheduling.v1alpha2.{kind}", items[i])) for i in found]
 
@@ -90,7 +90,7 @@ def _immutable(spec: str, new: dict[str, Any], old: dict[str, Any], name: str) -
 
 @strategy_for("scheduling.k8s.io", "podgroups")
 class PodGroupStrategy(Strategy):
-    """Everything in the spec is fixed; the scheduler reports in the status."""
+    """PodGroups; the spec is immutable, and the scheduler reports in the status."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidatePodGroup``."""
@@ -101,21 +101,21 @@ class PodGroupStrategy(Strategy):
         return errs + _group(spec, "spec")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodGroupUpdate``: template, policy and the other fixed fields may not change, nor be set with their gate off."""
+        """``ValidatePodGroupUpdate``: immutable fields may neither change nor be set while their gate is off."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         new, before = obj.get("spec") or {}, old.get("spec") or {}
         for name, gate in _FIXED.items():
             changed = _immutable("PodGroupSpec", new, before, name)
             if not gate or features.DEFAULT.enabled(gate):
                 errs += changed
-            elif changed and new.get(name) not in (None, ""):  # what is stored may go
+            elif changed and new.get(name) not in (None, ""):  # stored values may be removed
                 errs.append(field.forbidden(f"spec.{name}", ""))
             if changed and name == "resourceClaims" and len(new.get(name) or ()) > MAX_CLAIMS:
                 errs.append(field.too_many(f"spec.{name}", len(new[name]), MAX_CLAIMS))
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodGroupStatusUpdate``: metadata, conditions and the claims that were made, each for one in the spec."""
+        """``ValidatePodGroupStatusUpdate``: metadata, conditions and created claims, each for one in the spec."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         status, path = obj.get("status") or {}, "status.resourceClaimStatuses"
         errs += conditions(status.get("conditions"), "status.conditions")
@@ -139,7 +139,7 @@ class PodGroupStrategy(Strategy):
 
 
 def _group(spec: dict[str, Any], path: str) -> list[FieldError]:
-    """What a group of pods and a template of one have in common."""
+    """Validate what pod groups and their templates have in common."""
     errs = _policy(spec.get("schedulingPolicy") or {}, field.child(path, "schedulingPolicy"))
     topologies, at = (spec.get("schedulingConstraints") or {}).get("topology") or [], field.child(path, "schedulingConstraints", "topology")
     if len(topologies) > MAX_TOPOLOGIES:
@@ -166,7 +166,7 @@ def _group(spec: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _claim(claim: dict[str, Any], path: str) -> list[FieldError]:
-    """A claim that is there, or a template that one is made of."""
+    """Check a claim reference: an existing claim, or a template to create one from."""
     members = ("resourceClaimName", "resourceClaimTemplateName")
     errs = _one_of(claim, members, path) + _name(claim, path)
     for name in members:
@@ -193,7 +193,7 @@ def _template_ref(ref: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _one_of(union: dict[str, Any], members: tuple[str, ...], path: str) -> list[FieldError]:
-    """Exactly one member of the union."""
+    """Check that exactly one member of the union is set."""
     present, all_ = ([f"`{name}`" for name in found] for found in ([m for m in members if union.get(m) is not None], members))
     if len(present) == 1:
         return []
@@ -204,7 +204,7 @@ def _one_of(union: dict[str, Any], members: tuple[str, ...], path: str) -> list[
 
 
 def _policy(policy: dict[str, Any], path: str) -> list[FieldError]:
-    """Exactly one of basic and gang."""
+    """Check that exactly one of basic and gang is set."""
     errs = _one_of(policy, ("basic", "gang"), path)
     if policy.get("gang") is not None:
         count, at = policy["gang"].get("minCount") or 0, field.child(path, "gang", "minCount")

@@ -29,7 +29,7 @@ TOKENS_IN_ATTRIBUTES = (
 
 @strategy_for("storage.k8s.io", "csidrivers")
 class CSIDriverStrategy(Strategy):
-    """What a driver is able to do is fixed, how it is to be treated is not."""
+    """CSIDrivers; the driver's capabilities are immutable, how it is used is not."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateCSIDriver``."""
@@ -47,13 +47,13 @@ class CSIDriverStrategy(Strategy):
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning when tokens are asked for without saying where they go."""
+        """Return a warning if tokens are requested without saying how they are passed."""
         spec = obj.get("spec") or {}
         undecided = spec.get("tokenRequests") and spec.get("serviceAccountTokenInSecrets") is None
         return [TOKENS_IN_ATTRIBUTES] if undecided else []
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of, when the tokens asked for change."""
+        """Return the warnings that creating the new object would give, if the requested tokens change."""
         new, before = ((one.get("spec") or {}).get("tokenRequests") for one in (obj, old))
         of = builtin_field("storage.v1.CSIDriverSpec", "tokenRequests")
         return [] if semantic_equal(new, before, of) else self.warnings_on_create(ctx, obj)
@@ -87,7 +87,7 @@ def _spec(spec: dict[str, Any]) -> list[FieldError]:
 
 
 def _token_requests(requests: list[dict[str, Any]] | None, path: str) -> list[FieldError]:
-    """Audiences are distinct; an empty one is an audience too."""
+    """Check that audiences are distinct; an empty one counts as an audience."""
     errs: list[FieldError] = []
     audiences: set[str] = set()
     for i, request in enumerate(requests or ()):
@@ -110,7 +110,7 @@ def _token_requests(requests: list[dict[str, Any]] | None, path: str) -> list[Fi
 
 @defaults_for("storage.k8s.io", "v1", "CSIDriver")
 def default_csi_driver(obj: dict[str, Any]) -> None:
-    """Computed defaults: the lifecycle mode Persistent, and seLinuxMount false."""
+    """Apply computed defaults: lifecycle mode Persistent, and seLinuxMount false."""
     spec = obj.setdefault("spec", {})
     if not spec.get("volumeLifecycleModes"):
         spec["volumeLifecycleModes"] = ["Persistent"]

@@ -21,21 +21,21 @@ MAX_LONG_NODE_ID = 256
 
 @strategy_for("storage.k8s.io", "csinodes")
 class CSINodeStrategy(Strategy):
-    """A driver's entry is fixed but for how many volumes it takes."""
+    """CSINodes; of a driver's entry only the allocatable count may change."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Make an absent list of drivers an empty one."""
+        """Replace an absent list of drivers by an empty one."""
         super().prepare_for_create(ctx, obj)
         obj.setdefault("spec", {}).setdefault("drivers", [])
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateCSINode``, with the longest node ids that are allowed today."""
+        """``ValidateCSINode``, with the current length limit of node ids."""
         return self._validate(obj, MAX_LONG_NODE_ID)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """A driver's entry is replaced by removing and adding it; only its allocatable count may change in place.
+        """Validate an update. A driver's entry is changed by removing and adding it; only its allocatable count may change in place.
 
-        Upstream validates the object twice here, and clients see each finding twice among the causes.
+        As upstream, which validates the object twice here, each error occurs twice among the causes.
         """
         errs = self._validate(obj, MAX_LONG_NODE_ID) * 2
         named: dict[str, list[Obj]] = {}
@@ -66,7 +66,7 @@ def _drivers(obj: Obj) -> list[dict[str, Any]]:
 
 
 def _fixed(driver: dict[str, Any]) -> dict[str, Any]:
-    # gate MutableCSINodeAllocatableCount is on: the count alone may change
+    # the gate MutableCSINodeAllocatableCount is on: only the count may change
     return {k: v for k, v in driver.items() if k != "allocatable"}
 
 

@@ -16,14 +16,14 @@ from kas.types.scheme import builtin_field
 
 @strategy_for("storage.k8s.io", "csistoragecapacities")
 class CSIStorageCapacityStrategy(Strategy):
-    """What GetCapacity was asked with (topology, class) is fixed; the answer may change."""
+    """CSIStorageCapacities; the arguments of GetCapacity (topology, class) are immutable, its result is not."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateCSIStorageCapacity``."""
         return self._validate(obj, allow_invalid_values=False)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateCSIStorageCapacityUpdate``: topology and class may not change; a stored selector's faults are tolerated."""
+        """``ValidateCSIStorageCapacityUpdate``: topology and class may not change; errors of a stored selector are tolerated."""
         stored = old.get("nodeTopology")
         tolerated = stored is not None and bool(label_selector(stored, ""))
         errs = self._validate(obj, tolerated) + object_meta_update(obj["metadata"], old["metadata"])
@@ -38,21 +38,21 @@ class CSIStorageCapacityStrategy(Strategy):
             errs += label_selector(obj["nodeTopology"], "nodeTopology", allow_invalid_values)
         name = obj.get("storageClassName") or ""
         errs += invalid_each("storageClassName", name, names.is_dns1123_subdomain(name))
-        if obj.get("capacity") is not None:  # nobody validates maximumVolumeSize
+        if obj.get("capacity") is not None:  # upstream does not validate maximumVolumeSize
             errs += nonnegative_quantity(obj["capacity"], "capacity")
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated node label in the topology."""
+        """Return a warning for each deprecated node label in the topology."""
         return _warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _warnings(obj)
 
 
 def _warnings(obj: Obj) -> list[str]:
-    """Of node labels that were renamed, in the expressions and in the labels of the topology."""
+    """Return warnings about renamed node labels in the topology's expressions and labels."""
     topology = obj.get("nodeTopology") or {}
     found = []
     for i, expression in enumerate(topology.get("matchExpressions") or ()):

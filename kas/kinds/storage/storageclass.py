@@ -26,7 +26,7 @@ BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
 
 @strategy_for("storage.k8s.io", "storageclasses")
 class StorageClassStrategy(Strategy):
-    """A class keeps its parameters, provisioner, reclaim policy and binding mode."""
+    """StorageClasses; parameters, provisioner, reclaim policy and binding mode are immutable."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStorageClass``."""
@@ -53,7 +53,7 @@ class StorageClassStrategy(Strategy):
         return errs
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated node label in the allowed topologies."""
+        """Return a warning for each deprecated node label in the allowed topologies."""
         found = []
         for i, term in enumerate(obj.get("allowedTopologies") or ()):
             for j, expression in enumerate(term.get("matchLabelExpressions") or ()):
@@ -63,12 +63,12 @@ class StorageClassStrategy(Strategy):
         return found
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return self.warnings_on_create(ctx, obj)
 
 
 def parameters(params: dict[str, str] | None, allow_empty: bool, path: str) -> list[FieldError]:
-    """At most 512 entries and 256 KiB; ``allow_empty`` false asks for one entry at least."""
+    """Check that there are at most 512 entries and 256 KiB; without ``allow_empty`` at least one entry is required."""
     params = params or {}
     errs: list[FieldError] = []
     if len(params) > MAX_PARAMETERS:
@@ -83,7 +83,7 @@ def parameters(params: dict[str, str] | None, allow_empty: bool, path: str) -> l
 
 
 def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[FieldError]:
-    """A term is compared with those before it and, an oversight of upstream's, with one empty term for each there is."""
+    """Check that terms are unique. As upstream, a term is also compared with an empty term for each existing one."""
     errs: list[FieldError] = []
     terms = terms or []
     seen: Counter[frozenset[tuple[str, frozenset[str]]]] = Counter({frozenset(): len(terms)})
@@ -98,7 +98,7 @@ def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[F
                 errs.append(field.duplicate(field.child(here, "key"), key))
             expressions[key] = frozenset(expression.get("values") or ())
         same = frozenset(expressions.items())
-        # One for each it is like: of n empty terms the square of n, of which no more are made than are told.
+        # One error per pair: n empty terms give a number quadratic in n, so it is limited to what is reported.
         errs += [field.duplicate(field.child(at, "matchLabelExpressions"), "")] * min(seen[same], max(1, MAX_CAUSES + 1 - len(errs)))
         seen[same] += 1
     return errs

@@ -34,10 +34,10 @@ NOT_SOURCES = frozenset(
 
 @strategy_for("storage.k8s.io", "volumeattachments")
 class VolumeAttachmentStrategy(Strategy):
-    """The spec is fixed; whether the volume is attached is for the status to say."""
+    """VolumeAttachments; the spec is immutable, and the status says whether the volume is attached."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidateVolumeAttachment``, and for a new object that attacher and volume are proper names."""
+        """``ValidateVolumeAttachment``, and for a new object that the names of attacher and volume are valid."""
         errs = self._validate(obj)
         spec = obj.get("spec") or {}
         if spec.get("attacher"):
@@ -55,7 +55,7 @@ class VolumeAttachmentStrategy(Strategy):
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """What an update of the whole object is held to."""
+        """Validate a status update as an update of the whole object."""
         return self.validate_update(ctx, obj, old)
 
     def _validate(self, obj: Obj) -> list[FieldError]:
@@ -82,7 +82,7 @@ def _source(source: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _inline(spec: dict[str, Any], path: str) -> list[FieldError]:
-    """The part of a PersistentVolume's spec that says where the volume is: it is a CSI volume, bound and provisioned by nobody."""
+    """Validate an inline volume: of a PersistentVolume's spec, a CSI source that is neither bound nor provisioned."""
     errs = [field.forbidden(field.child(path, key), NOT_INLINE) for key in ("claimRef", "capacity") if spec.get(key)]
     csi = spec.get("csi")
     if csi is None:
@@ -118,7 +118,7 @@ def _status(status: dict[str, Any]) -> list[FieldError]:
     for name in ("attachError", "detachError"):
         error = status.get(name) or {}
         if len((error.get("message") or "").encode()) > MAX_ERROR_MESSAGE:
-            # the limit named is the metadata's, not the message's: upstream's own slip
+            # as upstream, the message states the metadata's limit instead of the message's
             errs.append(field.too_long(f"status.{name}.message", MAX_METADATA_BYTES))
         code = error.get("errorCode")
         if code is not None and code < 0:
@@ -135,14 +135,14 @@ def _inline_volume(obj: dict[str, Any]) -> dict[str, Any]:
 
 @early_defaults_for("storage.k8s.io", "v1", "VolumeAttachment")
 def early_volume_attachment(obj: dict[str, Any]) -> None:
-    """Note for ``default_volume_attachment`` what is only completed in a PersistentVolume."""
+    """Record for ``default_volume_attachment`` the fields that only get defaults in a PersistentVolume."""
     volume = _inline_volume(obj)
     obj[_ABSENT] = [key for key in ("persistentVolumeReclaimPolicy", "volumeMode") if not volume.get(key)]
 
 
 @defaults_for("storage.k8s.io", "v1", "VolumeAttachment")
 def default_volume_attachment(obj: dict[str, Any]) -> None:
-    """Computed defaults of an inline volume; a default that its early form did not have is taken back."""
+    """Apply computed defaults of an inline volume; remove constant defaults that its early form did not have."""
     volume = _inline_volume(obj)
     for key in obj.pop(_ABSENT, ()):
         volume.pop(key, None)

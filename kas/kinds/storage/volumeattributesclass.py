@@ -17,7 +17,7 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 @strategy_for("storage.k8s.io", "volumeattributesclasses")
 class VolumeAttributesClassStrategy(Strategy):
-    """Driver and parameters are fixed: a volume names the class, so a change would reach it unseen."""
+    """VolumeAttributesClasses; driver and parameters are immutable, because volumes refer to the class and a change would go unnoticed."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateVolumeAttributesClass``: a driver, and parameters that are not empty."""

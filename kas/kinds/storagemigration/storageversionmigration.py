@@ -17,7 +17,7 @@ from kas.types.gostruct import render_list
 
 @strategy_for("storagemigration.k8s.io", "storageversionmigrations")
 class StorageVersionMigrationStrategy(Strategy):
-    """One resource, migrated once."""
+    """StorageVersionMigrations; each migrates one resource once."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStorageVersionMigration``: the resource is a DNS label, its group a DNS subdomain."""
@@ -43,7 +43,7 @@ class StorageVersionMigrationStrategy(Strategy):
         return errs + immutable(new, before, "spec", {"Resource": new})
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """A migration ends once, in success or failure, and keeps the revision it works from."""
+        """Check that a migration ends once, in success or failure, and keeps its resource version."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         status, before = obj.get("status") or {}, old.get("status") or {}
         version, path = status.get("resourceVersion") or "", "status.resourceVersion"

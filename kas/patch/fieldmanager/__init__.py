@@ -5,7 +5,7 @@
     entries = update(schema, live, new, "controller", now=now, subresource="status")     # PUT or PATCH of /status
     merged = apply(schema, live, config, "helm", now=now, force=False)                   # server-side apply
 
-Everything here is a pure function over dicts; the walks are in ``kas.patch._fieldsets``.
+Everything here is a pure function over dicts; ``kas.patch._fieldsets`` walks the objects and field sets.
 """
 
 from __future__ import annotations

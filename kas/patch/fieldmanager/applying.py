@@ -44,13 +44,13 @@ def apply(
     force: bool = False,
     reset_fields: Reset = NO_FIELDS,
 ) -> Obj:
-    """The live object merged with the applied configuration, its managedFields updated; ``live`` is None on create.
+    """Return the live object merged with the applied configuration, with updated managedFields; ``live`` is None on create.
 
-    Fields this manager applied before and no longer does, and that nobody else owns, are removed; a map or list emptied
-    so stays, empty. The result is not defaulted. Subtrees are shared with the arguments.
+    Fields that this manager applied before and no longer does are removed unless another manager owns them. A map or list left empty
+    stays. The result is not defaulted. It shares subtrees with the arguments.
 
-    Raises ApiError: 400 for another type or when the configuration carries managedFields, 409 for fields of other
-    managers unless ``force``, 500 (without reason, as upstream) when the configuration does not fit the schema.
+    Raises ApiError: 400 for another type or if the configuration contains managedFields, 409 for fields owned by other managers unless
+    ``force``, 500 (without a reason, as upstream) if the configuration does not fit the schema.
     """
     live = live if live is not None else {}
     stored = entries_of(live)
@@ -58,7 +58,7 @@ def apply(
         managers = read(stored, trusted=True) if stored else {}
     except ValueError as e:
         raise _plain(f"failed to decode managed fields: {e}") from None
-    # What is no text is none, as for any unstructured object.
+    # A non-string counts as absent, as for any unstructured object.
     api_version, kind = (v if isinstance(v, str) else "" for v in (applied.get("apiVersion"), applied.get("kind")))
     if (api_version, kind) != (schema.api_version, schema.kind):
         raise bad_request(f"invalid object type: {_gvk(api_version, kind)}")
@@ -68,7 +68,7 @@ def apply(
         if not decoded:
             managers = _tracked(schema, live, subresource, now, reset_fields)
         given = entries_of(applied)
-        # What is no list of maps is none for upstream; most of it then does not fit the schema.
+        # For upstream a value that is not a list of maps counts as absent; most such values then fail validation.
         if isinstance(given, list) and all(isinstance(e, dict) for e in given):
             raise bad_request("metadata.managedFields must be nil")
         _check(schema, live, applied)
@@ -88,7 +88,7 @@ def apply(
     if own is not None:
         kept = difference(own.fields, STRIPPED)
         if kept:
-            # Without a change the time of the last one stays, and a new manager has none.
+            # Without a change a manager keeps its last time, and a new manager has none.
             if merged is not None or kept is not own.fields:
                 managers[ident] = Managed(kept, own.api_version, True, own.time if merged is None else now)
         else:
@@ -97,7 +97,7 @@ def apply(
 
 
 def _tracked(schema: Schema, live: Obj, subresource: str, now: str, reset: Reset) -> Managers:
-    """What is there before anybody applies belongs to a manager of its own."""
+    """Return managers in which the fields that existed before the first apply belong to BEFORE_FIRST_APPLY."""
     if not schema.structured:
         _check_existing(schema, live, live)
     try:
@@ -108,7 +108,7 @@ def _tracked(schema: Schema, live: Obj, subresource: str, now: str, reset: Reset
 
 
 def _check_existing(schema: Schema, obj: Obj, live: Obj) -> None:
-    """``obj`` is ``live`` in the type of the schema."""
+    """Raise ApiError (500) if ``obj``, which is ``live`` in the schema's type, does not fit the schema."""
     errors = validate(schema.root, obj, True)
     if errors:
         why = f"failed to convert new object ({shown_name(live)}) to smd typed: {mismatch_text(errors)}"
@@ -145,7 +145,7 @@ def _check_live(schema: Schema, live: Obj) -> None:
 def _apply(
     schema: Schema, live: Obj, applied: Obj, managers: Managers, ident: Ident, force: bool, reset: Reset
 ) -> tuple[Obj | None, Managers]:
-    """The merged object, None when nothing changes, and the managers; raises Conflicts."""
+    """Return the merged object, None if nothing changes, and the managers. Raises Conflicts."""
     if schema.written is not None:
         schema, live = schema.written(live)
     managers = reconciled(schema, live, managers)
@@ -155,7 +155,7 @@ def _apply(
     if last is None:
         managers[ident] = Managed(fields, schema.api_version, True)
     else:
-        same = deep_equal(last.fields, fields)  # most apply the same again and again: then it is what is stored
+        same = deep_equal(last.fields, fields)  # most appliers repeat the same configuration: then the stored set is reused
         entry = last.entry if same and last.api_version == schema.api_version else None
         managers[ident] = Managed(last.fields if same else fields, schema.api_version, True, last.time, entry)
     merged = _prune(schema, merged, managers, ident, last)
@@ -167,18 +167,18 @@ def _apply(
         raise _plain(f"failed to compare objects: {mismatch_text(e.errors)}") from None
     if not managers[ident].fields:
         del managers[ident]
-    # Another order of the same items is a change, though nobody's fields are.
+    # A different order of the same items is a change, although it changes no manager's fields.
     return None if equal_but_metadata(live, merged, ("managedFields",)) else merged, managers
 
 
 def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: Managed | None) -> Obj:
-    """Remove what the applier owned last time and now neither it nor anybody else does."""
+    """Remove what the applier owned last time and no manager owns now."""
     if last is None or not last.fields:
         return merged
     fields = managers[ident].fields
     if last.api_version == schema.api_version and (last.fields is fields or not difference(last.fields, fields)):
         return merged
-    # The entries are no field of anybody: they alone would leave metadata there, and yet not mentioned.
+    # managedFields belong to no manager: if they stayed, they would keep metadata although no manager mentions it.
     if entries_of(merged) is not None:
         merged = {**merged, "metadata": {k: v for k, v in merged["metadata"].items() if k != "managedFields"}}
     at = schema.at(merged, last.api_version, f"{_PRUNE}failed to convert merged object to last applied version")
@@ -204,7 +204,7 @@ def _named_set(root, obj: Obj) -> dict[str, Any]:
 
 
 def _add_back_owned(schema: Schema, whole: Obj, pruned: Obj, managers: Managers) -> tuple[Schema, Obj]:
-    """Put back what any manager owns, version by version, the last applied one first."""
+    """Put back what any manager owns, one version at a time, beginning with the schema's version."""
     owned: dict[str, dict] = {}
     for m in managers.values():
         owned[m.api_version] = union(owned.get(m.api_version, NO_FIELDS), m.fields)
@@ -221,23 +221,23 @@ def _add_back_owned(schema: Schema, whole: Obj, pruned: Obj, managers: Managers)
     return schema, pruned
 
 
-# Texts. ---------------------------------------------------------------------------------------------
+# Messages. ------------------------------------------------------------------------------------------
 
 
 def _plain(message: str) -> ApiError:
-    # An error without a reason: what upstream answers for a Go error that is no Status.
+    # Without a reason: upstream's answer for a Go error that is not a Status.
     return ApiError(500, "", message)
 
 
 def _gvk(api_version: str, kind: str) -> str:
-    if api_version.count("/") > 1:  # no version at all, and then no kind
+    if api_version.count("/") > 1:  # such an apiVersion parses to no version, and then upstream shows no kind
         api_version = kind = ""
     group, _, version = api_version.rpartition("/")
     return f"{group}/{version}, Kind={kind}"
 
 
 def shown_name(obj: Obj) -> str:
-    """How errors name an object: ``namespace/name; group/version, Kind=kind``. What is no text is none."""
+    """Return how errors name an object: ``namespace/name; group/version, Kind=kind``. Non-strings count as absent."""
     meta = obj.get("metadata")
     given = (meta.get("namespace"), meta.get("name")) if isinstance(meta, dict) else ()
     gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))

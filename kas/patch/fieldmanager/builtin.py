@@ -1,6 +1,6 @@
-"""Merge schemas of the built-in kinds, from the scheme; entries of other versions are converted through it.
+"""Merge schemas of the built-in kinds, built from the scheme, which also converts objects to the versions of other entries.
 
-Field and type names are the tables'; how Go writes an unset field follows from its kind and its JSON tag.
+Field and type names come from the type tables; how Go writes an unset field follows from its kind and its JSON tag.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ZERO = {"string": "", "bool": False, "double": 0, "int32": 0, "int64": 0, "uint
 
 @cache
 def builtin(group: str, version: str, kind: str) -> Schema:
-    """The schema of a kind the scheme knows; KeyError for one it does not."""
+    """Return the schema of a built-in kind. Raises KeyError for an unknown one."""
     found = scheme.find_builtin_kind(group, version, kind)
     if found is None:
         raise KeyError(f"{group}/{version}, Kind={kind}")
@@ -48,7 +48,7 @@ def builtin(group: str, version: str, kind: str) -> Schema:
 
 @cache
 def _as_written(group: str, version: str, kind: str) -> Schema:
-    """The schema of what Go writes of the kind, and of what else is merged into that."""
+    """Return the schema of the objects that Go writes of the kind, and of configurations merged into them."""
     found = scheme.find_builtin_kind(group, version, kind)
     assert found is not None
     typed = builtin(group, version, kind)
@@ -70,14 +70,14 @@ def _as_written(group: str, version: str, kind: str) -> Schema:
 
 
 def _go_writes(kind: scheme.Kind, root: Node, obj: dict[str, Any]) -> dict[str, Any]:
-    """An object with all that Go writes of its unset fields, and without what Go leaves out; its managed fields stay behind."""
+    """Return an object as Go writes it: with the values of unset fields and without omitted ones, and without its managedFields."""
     meta = obj.get("metadata")
     if meta and "managedFields" in meta:
         meta = meta.copy()
         del meta["managedFields"]
         obj = {**obj, "metadata": meta}
     if is_written(root, obj):
-        return obj  # as what is stored mostly is
+        return obj  # most stored objects
     out: dict[str, Any] = orjson.loads(scheme.encode_json(kind.type, obj))
     return out
 
@@ -86,10 +86,10 @@ _nodes: dict[tuple[str, bool, bool], Node] = {}
 
 
 def type_node(desc: scheme.TypeDesc, structured: bool = True, own: bool = False) -> Node:
-    """The node of a type. Nodes are made once and may refer to each other.
+    """Return the node of a type. Each node is made once; nodes may refer to each other.
 
-    ``structured`` False leaves Go's zero values out of comparisons: for objects that were never Go structs. ``own``: of an ObjectMeta that
-    is an object's own, whose managedFields are what we compute and never take part in it; those in the metadata of a template do.
+    ``structured`` False leaves Go's zero values out of comparisons, for objects that were never Go structs. ``own`` is for an object's own
+    ObjectMeta, whose managedFields this package computes and excludes from comparisons; those in a template's metadata are compared.
     """
     key = (desc.name, structured, own)
     node = _nodes.get(key)
@@ -109,7 +109,7 @@ def type_node(desc: scheme.TypeDesc, structured: bool = True, own: bool = False)
         default = f.default
         if not structured:
             if default is None and f.type in _ZERO and zero is not MISSING:
-                default = zero  # what OpenAPI has for a text or number that is always written, and keys of items are completed with
+                default = zero  # OpenAPI's default for a string or number that is always written; it completes the keys of list items
             zero, omit = MISSING, 0
         skip = own and f.name == "managedFields"
         declared[f.name] = Field(f.name, _field_node(f, structured, is_object and f.name == "metadata"), zero, omit, default, skip)
@@ -129,7 +129,7 @@ def _custom_node(custom: str) -> Node:
         node = Node()
         node.set_list(leaf("string"), True)
         return node
-    # int-or-string and "this or that" have no single type in OpenAPI, so everything is let through.
+    # int-or-string and types of alternatives ("this or that") have no single type in OpenAPI, so any value is accepted.
     node = scalar("untyped")
     node.set_list(ATOMIC, True)
     node.set_map(False, DEDUCED, True)
@@ -142,7 +142,7 @@ def _element_node(f: scheme.Field, structured: bool, own: bool) -> Node:
     desc = f.message
     assert desc is not None
     if desc.custom_json and desc.kind_name in ("JSON", "FieldsV1"):
-        # These two are objects of unknown content to OpenAPI, not RawExtensions.
+        # OpenAPI describes these two as objects of unknown content, not as RawExtensions.
         return DEDUCED
     return type_node(desc, structured, own)
 
@@ -161,7 +161,7 @@ def _field_node(f: scheme.Field, structured: bool, own: bool = False) -> Node:
 
 
 def _go_encoding(f: scheme.Field) -> tuple[Any, int]:
-    """What Go writes for the unset field (MISSING: nothing), and which values it leaves out; see Field."""
+    """Return what Go writes for the unset field (MISSING: nothing) and which values it omits; see Field."""
     if f.type == "bytes" or f.card != "single":
         return (MISSING, 2) if f.omitempty else (None, 0)
     if f.ptr:
@@ -171,7 +171,7 @@ def _go_encoding(f: scheme.Field) -> tuple[Any, int]:
     custom = f.message.custom_json or "" if f.message is not None else ""
     if custom.startswith("list-of-string"):
         return (MISSING, 2) if f.omitempty else (None, 0)
-    # encoding/json never takes a struct for empty; only omitzero drops it, which only times say: an empty object is always written.
+    # encoding/json never omits a struct as empty; only omitzero, which only times have, drops it. So an empty object is always written.
     if f.omitzero:
         return MISSING, 1
     if custom.startswith("quantity"):
@@ -183,6 +183,6 @@ def _go_encoding(f: scheme.Field) -> tuple[Any, int]:
     if custom:
         return None, 0
     if f.message is not None and "atomic" in (f.map_type, f.message.map_type):
-        # Compared as a whole, and not by what is in it.
+        # Compared as a whole, not by its members.
         return orjson.loads(scheme.encode_json(f.message, {})), 0
     return {}, 0

@@ -1,4 +1,4 @@
-"""Conflicts of an apply and the 409 that tells of them (managedfields ``internal/conflict.go``)."""
+"""Conflicts of an apply and the 409 that reports them (managedfields ``internal/conflict.go``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Conflict = tuple[Ident, list[str]]
 
 
 class Conflicts(Exception):
-    """Fields an applier wants to change that others own, as (manager, path) pairs."""
+    """Fields that an applier wants to change and other managers own, as (manager, path) pairs."""
 
     def __init__(self, found: list[Conflict]) -> None:
         super().__init__(found)
@@ -19,12 +19,12 @@ class Conflicts(Exception):
 
 
 def conflicts_of(sets: dict[Ident, dict]) -> Conflicts:
-    """Every path of each manager's set, the managers in the order of their texts."""
+    """Return every path of each manager's set as Conflicts, sorted by the managers' identifier texts."""
     return Conflicts([(ident, path) for ident in sorted(sets, key=ident_text) for path in paths(sets[ident])])
 
 
 def path_text(path: list[str], decoded: bool = True) -> str:
-    """The path as fieldpath prints it: ``.spec.ports[port=80]``. ``decoded``: its numbers are read from stored managedFields."""
+    """Return the path as fieldpath prints it: ``.spec.ports[port=80]``. ``decoded``: its numbers were read from stored managedFields."""
     return "".join(element_text(e, decoded) for e in path)
 
 
@@ -37,27 +37,29 @@ def _manager_text(ident: Ident) -> str:
 
 
 def conflict_error(conflicts: list[Conflict], decoded: bool) -> ApiError:
-    """409 with one cause a field; the message groups the fields by manager. Bounded as an Invalid is: what lies below one long key has its
-    text each. ``decoded`` as in ``path_text``."""
-    told: list[tuple[Ident, str]] = []
+    """Return a 409 with one cause per field; the message groups the fields by manager. ``decoded`` as in ``path_text``.
+
+    The size is bounded as for an Invalid: every path below one long key repeats that key.
+    """
+    shown: list[tuple[Ident, str]] = []
     size = 0
     for ident, path in conflicts:
-        if len(told) >= MAX_CAUSES or size >= MAX_PRINTED:
+        if len(shown) >= MAX_CAUSES or size >= MAX_PRINTED:
             break
         text = path_text(path, decoded)
         size += len(text)
-        told.append((ident, shortened(text)))
-    causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": text} for i, text in told]
+        shown.append((ident, shortened(text)))
+    causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": text} for i, text in shown]
     if len(conflicts) == 1:
-        ident, text = told[0]
+        ident, text = shown[0]
         return apply_conflict(f"Apply failed with 1 conflict: conflict with {_manager_text(ident)}: {text}", causes)
     by_manager: dict[Ident, list[str]] = {}
-    for ident, text in told:
+    for ident, text in shown:
         by_manager.setdefault(ident, []).append(text)
     lines = []
     for ident in sorted(by_manager, key=ident_text):
         lines.append(f"conflicts with {_manager_text(ident)}:")
         lines += [f"- {text}" for text in by_manager[ident]]
-    if len(told) < len(conflicts):
-        lines.append(f"and {len(conflicts) - len(told)} more")
+    if len(shown) < len(conflicts):
+        lines.append(f"and {len(conflicts) - len(shown)} more")
     return apply_conflict(f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines), causes)

@@ -20,17 +20,17 @@ MAX_MANAGER_NAME = 128
 
 
 class Managed:
-    """One manager's fields: a set of paths in one version, and when they last changed ("" unknown)."""
+    """One manager's fields: a set of paths in one API version, and the time of their last change ("" if unknown)."""
 
     __slots__ = ("api_version", "applied", "entry", "fields", "time")
 
     def __init__(self, fields: dict, api_version: str, applied: bool, time: str = "", entry: dict | None = None) -> None:
         self.fields = fields
         self.api_version, self.applied, self.time = api_version, applied, time
-        self.entry = entry  # the entry this was read from, while it still says the same
+        self.entry = entry  # the entry that this was read from, while it is still equal
 
     def with_fields(self, fields: dict) -> Managed:
-        """The same entry with other fields; itself when they are the same set."""
+        """Return the same manager with other fields; itself if the set is the same object."""
         return self if fields is self.fields else Managed(fields, self.api_version, self.applied, self.time)
 
 
@@ -38,18 +38,21 @@ Managers = dict[Ident, Managed]
 
 
 def ident_of(manager: str, operation: str, api_version: str, subresource: str) -> Ident:
-    """What makes two entries one manager; appliers keep theirs across versions."""
+    """Return the identity of a manager; appliers keep theirs across versions."""
     return manager, operation, "" if operation == "Apply" else api_version, subresource
 
 
 def ident_text(ident: Ident) -> str:
-    """Upstream's identifier, a JSON text. It orders managers where time does not."""
+    """Return upstream's identifier, a JSON text. It orders managers that have the same time."""
     names = ("manager", "operation", "apiVersion", "subresource")
     return json.dumps({k: v for k, v in zip(names, ident, strict=True) if v}, separators=(",", ":"), ensure_ascii=False)
 
 
 def read(entries: Iterable[dict[str, Any]], trusted: bool) -> Managers:
-    """Managers by identifier. ``trusted`` entries come from the store, where ``write`` put them; in etcd somebody else may have put others.
+    """Decode entries into managers by identifier.
+
+    ``trusted`` entries come from the store, where ``write`` put them. They are checked nonetheless, as another program may have written to
+    etcd.
 
     Raises ValueError with upstream's reason for entries that cannot be used.
     """
@@ -79,13 +82,13 @@ def read(entries: Iterable[dict[str, Any]], trusted: bool) -> Managers:
 
 
 def is_reset(entries: Any) -> bool:
-    """Whether a client asks to forget all managers: an empty list, or a list of one empty entry."""
+    """Whether a client asks to drop all managers: an empty list, or a list of one empty entry."""
     return entries is not None and (len(entries) == 0 or (len(entries) == 1 and not any(entries[0].values())))
 
 
 def written(manager: str, operation: str, api_version: str, time: str, fields: Any, subresource: str) -> dict[str, Any]:
-    """One entry; what is "" is left out of it."""
-    if manager and time and not subresource:  # as most
+    """Return one entry; "" values are left out."""
+    if manager and time and not subresource:  # the most common form
         return {
             "manager": manager, "operation": operation, "apiVersion": api_version, "time": time, "fieldsType": "FieldsV1",
             "fieldsV1": fields,
@@ -105,7 +108,7 @@ def written(manager: str, operation: str, api_version: str, time: str, fields: A
 
 
 def write(managers: Managers) -> list[dict[str, Any]]:
-    """Entries in upstream's order: operation, time, manager, version, subresource. Unchanged ones stay the same objects."""
+    """Return the entries in upstream's order: operation, time, manager, version, subresource. Unchanged entries stay the same objects."""
     out = []
     for ident, m in managers.items():
         if m.entry is not None:
@@ -118,12 +121,12 @@ def write(managers: Managers) -> list[dict[str, Any]]:
 
 
 def order(e: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    """What entries are sorted by."""
+    """Return the sort key of an entry."""
     return e["operation"], e.get("time") or "", e.get("manager", ""), e["apiVersion"], e.get("subresource", "")
 
 
 def cap(managers: Managers) -> None:
-    """Merge the oldest update managers of a version into one until ten are left, in place."""
+    """Merge the oldest update managers of a version into one, in place, until MAX_UPDATE_MANAGERS are left."""
     if len(managers) <= MAX_UPDATE_MANAGERS:
         return
     updaters = [i for i, m in managers.items() if not m.applied]
@@ -144,16 +147,16 @@ def cap(managers: Managers) -> None:
         if bucket not in managers:
             managers[bucket] = managers.pop(seen)
         merged = Managed(union(m.fields, managers[bucket].fields), m.api_version, m.applied, m.time)
-        # Upstream deletes after assigning: a bucket that meets itself is gone, its fields with it.
+        # Upstream deletes after it assigns: a bucket that is merged into itself disappears, together with its fields.
         managers[bucket] = merged
         del managers[ident]
         left -= 1
 
 
 def restore_after_admission(before: list[dict[str, Any]] | None, meta: dict[str, Any]) -> str | None:
-    """Put back the entries a mutating plug-in or webhook made unusable; ``meta`` is changed in place.
+    """Restore the managedFields that a mutating plug-in or webhook made unusable; changes ``meta`` in place.
 
-    Returns the warning for the client, None when the entries are usable (apiserver ``handlers/fieldmanager/admission.go``).
+    Returns a warning for the client, or None if the entries are usable (apiserver ``handlers/fieldmanager/admission.go``).
     """
     after = meta.get("managedFields")
     if after is before:
@@ -173,7 +176,7 @@ def restore_after_admission(before: list[dict[str, Any]] | None, meta: dict[str,
 
 
 def manager_name(field_manager: str, user_agent: str) -> str:
-    """The manager of a request: the fieldManager option, else what stands before "/" in the user agent."""
+    """Return the manager of a request: the fieldManager option, else the user agent up to the first "/"."""
     return field_manager or _of_agent(user_agent)
 
 

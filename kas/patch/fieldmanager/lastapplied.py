@@ -1,4 +1,4 @@
-"""The client-side apply annotation: moving from ``kubectl apply`` to server-side apply and back.
+"""The last-applied annotation of client-side apply: migrating from ``kubectl apply`` to server-side apply and back.
 
 Upstream: managedfields ``internal/lastappliedmanager.go`` and ``lastappliedupdater.go``; only for the manager "kubectl".
 """
@@ -21,7 +21,7 @@ Obj = dict[str, Any]
 
 
 def remaining(schema: Schema, live: Obj, conflicts: list[Conflict]) -> list[Conflict]:
-    """The conflicts the annotation does not excuse: it excuses fields it holds with their live value."""
+    """Return the conflicts that the annotation does not excuse. It excuses fields that it contains with their live value."""
     allowed = _allowed(schema, live)
     if allowed is None:
         return conflicts
@@ -33,7 +33,7 @@ def _allowed(schema: Schema, live: Obj) -> dict | None:
     if not text:
         return None
     try:
-        last = gojson.loads(text)  # whose depth and numbers are a client's choice
+        last = gojson.loads(text)  # a client chooses its depth and numbers
     except gojson.JSONError:
         return None
     if not isinstance(last, dict) or last.get("apiVersion") != schema.api_version or validate(schema.root, last):
@@ -46,7 +46,7 @@ def _allowed(schema: Schema, live: Obj) -> dict | None:
 
 
 def refresh(meta: Obj, applied: Obj) -> None:
-    """Bring an existing annotation in ``meta`` (changed in place) up to what was applied; too large a one is dropped."""
+    """Update an existing annotation in ``meta`` (changed in place) to the applied configuration; drop it if it would be too large."""
     annotations = meta.get("annotations") or {}
     if not annotations.get(ANNOTATION):
         return
@@ -58,7 +58,7 @@ def refresh(meta: Obj, applied: Obj) -> None:
 
 
 def _encode(applied: Obj) -> str:
-    """The configuration without the annotation as Go prints it: sorted keys, HTML escaped, a newline at the end."""
+    """Encode the configuration without the annotation as Go prints it: sorted keys, HTML escaped, a newline at the end."""
     own = (applied.get("metadata") or {}).get("annotations")
     if own is not None:
         meta = dict(applied["metadata"])

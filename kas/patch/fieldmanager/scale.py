@@ -1,7 +1,7 @@
-"""Managed fields between an object and its ``/scale`` (managedfields ``scalehandler.go``).
+"""Managed fields of an object and its ``/scale`` subresource (managedfields ``scalehandler.go``).
 
-A Scale shows the entries that own the replica count, and hands ownership of it back. ``replicas`` maps each served API
-version of the object to the path of its replica count ("spec.replicas"), or to None where the version has no scale.
+A Scale shows the entries that own the replica count; a write to it changes that ownership in the object. ``replicas`` maps each served
+API version of the object to the path of its replica count ("spec.replicas"), or to None if the version has no scale.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def _elements(path: str) -> list[str]:
 
 
 def to_scale(entries: Entries | None, replicas: Mapping[str, str | None]) -> Entries:
-    """The entries of the Scale: the object's that own its replica count, in the Scale's version and path.
+    """Return the Scale's entries: those of the object that own its replica count, with the Scale's version and path.
 
-    Raises ValueError when the stored entries cannot be read.
+    Raises ValueError if the stored entries cannot be read.
     """
     shown: Managers = {}
     for ident, m in read(entries or [], trusted=True).items():
@@ -39,9 +39,9 @@ def to_scale(entries: Entries | None, replicas: Mapping[str, str | None]) -> Ent
 def to_parent(
     entries: Entries | None, scale_entries: Entries | None, api_version: str, replicas: Mapping[str, str | None]
 ) -> Entries:
-    """The object's entries after a write of its Scale in ``api_version``; those of unknown versions are dropped.
+    """Return the object's entries after a write of its Scale in ``api_version``; entries of unknown versions are dropped.
 
-    New owners of the replica count have no time, as upstream. Raises ValueError as ``to_scale``.
+    New owners of the replica count have no time, as upstream. Raises ValueError as ``to_scale`` does.
     """
     scale = read(scale_entries or [], trusted=True)
     out: Managers = {}

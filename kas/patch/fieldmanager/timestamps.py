@@ -1,4 +1,4 @@
-"""Writes that change nothing but the time of managers (apiserver ``handlers/fieldmanager/equality.go``)."""
+"""Detection of writes that change nothing but the times of managers (apiserver ``handlers/fieldmanager/equality.go``)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BOOKKEEPING = ("managedFields", "resourceVersion")
 
 
 def keep_timestamps(live: Obj, new: Obj, of: TypeDesc | None = None) -> Obj:
-    """``new`` with the live managedFields when the two differ in nothing but managers' times; else ``new`` itself.
+    """Return ``new`` with the live managedFields if only the managers' times differ; else ``new`` itself.
 
-    The resource version does not count, nor does what Go objects of the type ``of`` cannot tell apart: an apply merges empty maps and
-    lists of its configuration into what has none. Callers then see a write without effect and skip it.
+    The resource version is ignored. So are differences that Go objects of type ``of`` cannot represent: an apply merges empty maps and
+    lists of its configuration into objects without them. Callers then recognize a write without effect and skip it.
     """
     live_meta, new_meta = live.get("metadata") or {}, new.get("metadata") or {}
     old_entries, entries = live_meta.get("managedFields"), new_meta.get("managedFields")

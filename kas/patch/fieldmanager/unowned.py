@@ -1,4 +1,4 @@
-"""A configuration applied to an object without looking who owns what, as policies do (apiserver ``policy/mutating/patch/smd.go``)."""
+"""Applying a configuration regardless of field ownership, as mutating policies do (apiserver ``policy/mutating/patch/smd.go``)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ class UnfitError(Exception):
 
 
 def apply_unowned(schema: Schema, live: Obj, config: Obj, said: Obj | None = None) -> Obj:
-    """``live`` with ``config`` merged into it; parts are shared. ``said`` is the configuration with other values than those of JSON, each
-    with a ``go_type`` and a text that is its Go source: they fit where there are no types. Raises UnfitError for what does not fit the
-    schema, and for what could only be replaced as a whole."""
+    """Return ``live`` with ``config`` merged into it; the result shares subtrees with both.
+
+    ``said`` is the configuration with values that JSON does not have, each with a ``go_type`` and a text that is its Go source; they fit
+    untyped fields. Raises UnfitError if an object does not fit the schema or if the configuration would replace an atomic value.
+    """
     root = schema.root
     _fit(validate(root, config if said is None else said), "failed to convert patch object to typed object")
     whole = _atomic(root, config, "")
@@ -41,7 +43,7 @@ def _shown(found: list[tuple[str, str]]) -> str:
 
 
 def _atomic(node: Node | None, value: Any, path: str) -> list[str]:
-    """The paths of what in the value is atomic."""
+    """Return the paths of atomic lists, maps and structs in the value."""
     if node is None or node.deduced:
         return []
     out: list[str] = []
@@ -50,7 +52,7 @@ def _atomic(node: Node | None, value: Any, path: str) -> list[str]:
             out.append(path)
         for key, inner in value.items():
             field = node.fields.get(key)
-            if field is not None:  # as upstream, which does not look into maps
+            if field is not None:  # upstream does not look into undeclared map keys
                 out += _atomic(field.node, inner, f"{path}.{key}")
     elif isinstance(value, list) and node.is_list:
         if node.list_atomic:

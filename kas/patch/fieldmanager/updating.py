@@ -1,8 +1,8 @@
-"""Who owns which field after a create, update or patch.
+"""Field ownership after a create, update or patch.
 
-Upstream: apimachinery ``pkg/util/managedfields/internal`` (one wrapper a concern: fieldmanager.go, structuredmerge.go,
-stripmeta.go, managedfieldsupdater.go, buildmanagerinfo.go, capmanagers.go, skipnonapplied.go) around structured-merge-diff
-v6 ``merge/update.go``. Here the wrappers are the steps of one function; ``applying.py`` shares them.
+Upstream: apimachinery ``pkg/util/managedfields/internal`` (one wrapper per concern: fieldmanager.go, structuredmerge.go, stripmeta.go,
+managedfieldsupdater.go, buildmanagerinfo.go, capmanagers.go, skipnonapplied.go) around structured-merge-diff v6 ``merge/update.go``. Here
+the wrappers are the steps of one function; ``applying.py`` shares them.
 
 Objects are dicts in the version of the schema; none is changed. No I/O.
 """
@@ -40,7 +40,7 @@ NO_FIELDS: dict[str, Any] = {}
 
 
 def field_set(paths: Iterable[str]) -> dict[str, Any]:
-    """A set from dotted field names ("status", "metadata.deletionTimestamp"), the form of a strategy's reset fields."""
+    """Return the set of some dotted field names ("status", "metadata.deletionTimestamp"), the form of a strategy's reset fields."""
     out: dict[str, Any] = {}
     for path in paths:
         below: dict[str, Any] = {}
@@ -51,9 +51,9 @@ def field_set(paths: Iterable[str]) -> dict[str, Any]:
 
 
 class Only:
-    """A filter that leaves nothing but the fields below some paths; for endpoints that can change little else.
+    """A filter that keeps only the fields below some paths; for endpoints that can change little else.
 
-    Paths are dotted names where ``*`` stands for any list item or field: ``spec.containers.*.resources``
+    Paths are dotted names in which ``*`` stands for any list item or field: ``spec.containers.*.resources``
     (``fieldpath.NewIncludeMatcherFilter``).
     """
 
@@ -67,13 +67,15 @@ class Only:
                 level = level.setdefault(name if name == "*" else f"f:{name}", {})
 
     def keep(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The part of the set that is below the paths."""
+        """Return the part of the set below the paths."""
         return _kept(fields, self.pattern)
 
 
 class InVersions:
-    """``fields`` (a set as of ``field_set``) are reset for managers of these versions alone, the request's among them: upstream does not
-    tell those of others what the strategy of a custom resource takes back."""
+    """``fields`` (a set as from ``field_set``) that are reset for managers of these versions only, which include the request's version.
+
+    Upstream does not apply the reset fields of a custom resource's strategy to managers of other versions.
+    """
 
     __slots__ = ("fields", "versions")
 
@@ -81,11 +83,11 @@ class InVersions:
         self.fields, self.versions = fields, versions
 
     def of(self, api_version: str) -> dict[str, Any]:
-        """What is reset for managers of a version."""
+        """Return the fields reset for managers of a version."""
         return self.fields if api_version in self.versions else NO_FIELDS
 
     def keep(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The part of the set that is not reset."""
+        """Return the part of the set that is not reset."""
         return recursive_difference(fields, self.fields)
 
 
@@ -109,13 +111,13 @@ Reset = dict[str, Any] | Only | InVersions
 
 
 def allowed(fields: dict[str, Any], reset: Reset) -> dict[str, Any]:
-    """The set without what the endpoint's strategy resets."""
+    """Return the set without the fields that the endpoint's strategy resets."""
     if not reset:
         return fields
     return reset.keep(fields) if isinstance(reset, (Only, InVersions)) else recursive_difference(fields, reset)
 
 
-# What the server itself keeps is nobody's: upstream's stripSet.
+# Fields that the server maintains and no manager owns: upstream's stripSet.
 STRIPPED = field_set(
     ["apiVersion", "kind", "metadata"]
     + [
@@ -138,17 +140,20 @@ def update(
     subresource: str = "",
     reset_fields: Reset = NO_FIELDS,
 ) -> Entries:
-    """The managedFields of ``new`` after a create, update or patch by ``manager``; empty when there are none.
+    """Return the managedFields of ``new`` after a create, update or patch by ``manager``; an empty list if there are none.
 
-    ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of what the strategy takes back anyway, or the Only
-    fields it takes. Entries a
-    client sent are taken unless unusable or written through a subresource; an empty list or ``[{}]`` forgets all. When
-    nothing changes hands the live list itself is returned. Never refuses: an object that contradicts its schema, as one may that was
-    stored under another, or cannot be converted to the version of an entry, has none afterwards.
+    ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of the fields that the endpoint's strategy resets, or an Only with
+    the fields that the endpoint accepts.
+
+    Entries sent by a client are used unless they are unusable or were sent to a subresource; an empty list or ``[{}]`` drops all managers.
+    If ownership does not change, the live list itself is returned.
+
+    Never fails: an object that does not fit its schema (as one stored under another schema may not) or that cannot be converted to the
+    version of an entry has no managedFields afterwards.
     """
     live_entries = entries_of(live)
     if not schema.structured and not _of_kind(schema, new):
-        return []  # there is no type of another kind
+        return []  # the schema does not describe other kinds
     try:
         if schema.structured and live is not None and type(reset_fields) is dict:
             found = updated(
@@ -160,7 +165,7 @@ def update(
         if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
             return []
         if schema.certain is not None and not (schema.fits(new) and (live is None or schema.fits(live))):
-            return []  # of a built-in kind all do
+            return []  # objects of built-in kinds always fit
         before = dict(managers)
         managers = track(schema, live or {}, new, managers, manager, subresource, now, reset_fields)
     except (Mismatch, ApiError):
@@ -171,7 +176,7 @@ def update(
 
 
 def _of_kind(schema: Schema, obj: Obj) -> bool:
-    """Whether an object says that it is of the schema's kind, in whatever version."""
+    """Whether an object has the schema's kind and group, in any version."""
     version = obj.get("apiVersion")
     if version != schema.api_version and (version or "").rpartition("/")[0] != schema.api_version.rpartition("/")[0]:
         return False
@@ -181,10 +186,10 @@ def _of_kind(schema: Schema, obj: Obj) -> bool:
 def create(
     schema: Schema, new: Obj, manager: str, *, now: str, subresource: str = "", reset_fields: Reset = NO_FIELDS, without: Obj | None = None
 ) -> Entries:
-    """What ``update`` gives for a new object, the fields of its one entry as text (RawJSON) where that can be had.
+    """Return what ``update`` returns for a new object, with the fields of its one entry as text (RawJSON) where possible.
 
-    Most objects are created with nothing to compare and nobody to take fields from, and a set of several hundred paths is then built to be
-    printed. ``without`` is ``unowned(reset_fields)``, for those who keep it.
+    A new object usually has nothing to be compared with and no other managers, so writing the text directly saves building a set of several
+    hundred paths only to print it. ``without`` is ``unowned(reset_fields)``, for callers that cache it.
     """
     if not schema.fits(new):
         return []
@@ -195,19 +200,19 @@ def create(
                 return []
             text: Any = RawJSON(fields)
             if not schema.structured and (b'"k:' in fields or b'"v:' in fields):
-                # Maps of a custom resource are written in the order of their keys, which is not that of numbers in them.
+                # Maps of a custom resource are written in the order of their keys as strings, which is not the order of numbers in them.
                 text = orjson.loads(fields)
             return [written(manager or "unknown", "Update", schema.api_version, now, text, subresource)]
     return update(schema, None, new, manager, now=now, subresource=subresource, reset_fields=reset_fields)
 
 
 def reset_of(reset: dict[str, Any] | InVersions) -> dict[str, Any]:
-    """What is reset in the version of the request."""
+    """Return the fields that are reset in the version of the request."""
     return reset.fields if isinstance(reset, InVersions) else reset
 
 
 def unowned(reset: dict[str, Any], others: dict[str, Any] = STRIPPED) -> dict[str, Any]:
-    """What nobody comes to own where a strategy resets ``reset``: a set as ``created`` takes it."""
+    """Return the fields that no manager comes to own if a strategy resets ``reset``, in the form that ``created`` takes."""
     out = dict(others)
     for key, node in reset.items():
         if not node or "." in node:
@@ -218,13 +223,13 @@ def unowned(reset: dict[str, Any], others: dict[str, Any] = STRIPPED) -> dict[st
 
 
 def entries_of(obj: Obj | None) -> Any:
-    """The managedFields as they stand in the object, None for none."""
+    """Return the managedFields of the object as they are, None if absent."""
     meta = obj.get("metadata") if obj is not None else None
-    return meta.get("managedFields") if isinstance(meta, dict) else None  # it need not be an object of any schema
+    return meta.get("managedFields") if isinstance(meta, dict) else None  # metadata may be anything here
 
 
 def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries | None]:
-    """The managers to start from, and the list they were read from when it can be stored again as it is."""
+    """Return the managers to start from, and the list they were read from if it can be stored again unchanged."""
     if new is not None and not subresource and not deep_equal(new, live):
         if is_reset(new):
             return {}, None
@@ -243,13 +248,13 @@ def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries |
 
 
 def track(schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: Reset) -> Managers:
-    """The managers after an update of ``live`` to ``new``: what changed belongs to ``manager`` from now on; ``now`` is in RFC 3339."""
+    """Return the managers after an update of ``live`` to ``new``: ``manager`` owns what changed. ``now`` is in RFC 3339."""
     managers = reconciled(schema, live, managers)
     ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
     managers, (changed, _) = update_managers(schema, live, new, managers, None, reset, None, ident)
     taken = difference(changed, STRIPPED)
     own = managers.get(ident)
-    if own is not None and taken is not changed:  # what nobody manages goes from everybody
+    if own is not None and taken is not changed:  # changed fields that no manager may own are removed from this manager, too
         left = difference(own.fields, changed)
         own = own.with_fields(left) if left else None
         if own is None:
@@ -257,7 +262,7 @@ def track(schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str,
         else:
             managers[ident] = own
     if taken:
-        # Mostly it has had them all, and then these are the ones that are stored.
+        # Usually the manager owned all of them already, and ``union`` returns its stored set.
         fields = union(own.fields, taken) if own is not None else taken
         managers[ident] = Managed(fields, schema.api_version, False, now)
     cap(managers)
@@ -265,7 +270,7 @@ def track(schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str,
 
 
 def reconciled(schema: Schema, live: Obj, managers: Managers) -> Managers:
-    """Managers with their sets fitted to today's schema; those of versions that are gone are dropped."""
+    """Return the managers with their sets adapted to the current schema; those of versions that are gone are dropped."""
     out: Managers = {}
     for ident, m in managers.items():
         if m.api_version == schema.api_version:
@@ -290,10 +295,12 @@ def update_managers(
     force: bool | None,
     own: Ident | None = None,
 ) -> tuple[Managers, tuple[dict[str, Any], dict[str, Any]]]:
-    """Take what changed from all managers but ``applier``, and but for what is gone from all but ``own``; with ``force`` False raise
-    Conflicts instead of taking.
+    """Remove the changed and removed fields from the managers.
 
-    Returns the managers left and two sets: the fields that are changed or added, and those that are gone.
+    ``applier`` keeps all its fields, and ``own`` keeps the changed ones. With ``force`` False, raises Conflicts if another manager owns
+    changed fields.
+
+    Returns the remaining managers and two sets: the fields that were changed or added, and those that were removed.
     """
     found = {schema.api_version: _compared(schema, live, new, reset)}
     conflicts: dict[Ident, dict] = {}
@@ -327,14 +334,14 @@ def update_managers(
 
 
 def _compared(schema: Schema, old: Obj, new: Obj, reset: Reset) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What differs, without what the endpoint's strategy resets. Raises Mismatch, with whole paths where an object does not fit."""
+    """Return the (changed, removed) sets without the fields that the endpoint resets. Raises Mismatch, with full paths where possible."""
     try:
         changed, removed = compare(schema.root, old, new)
     except Mismatch as e:
         found: dict[tuple[str, str], None] = {}
         for path, why in validate(schema.root, old, True) + validate(schema.root, new, True):
             if why == "field not declared in schema":
-                found[path, "schema error: invalid atom: inlined"] = None  # how comparing says it
+                found[path, "schema error: invalid atom: inlined"] = None  # the words of upstream's comparison
             elif why.startswith("element "):
                 found[path, why] = None
         raise Mismatch(list(found) or e.errors) from None

@@ -1,9 +1,9 @@
-# What an update changed (``typed/compare.go``).
+# Comparing two versions of an object (``typed/compare.go``).
 
 def compare(Node n, dict old, dict new):
-    """(changed, removed): the paths added or modified by ``new``, and those it lacks. Raises Mismatch.
+    """Return (changed, removed): the paths that ``new`` adds or modifies, and those that it lacks. Raises Mismatch.
 
-    Unset fields of built-in types count as what Go's encoder writes for them, so ``{}`` is the empty object of the type.
+    Unset fields of built-in types count as the values that Go's encoder writes for them, so ``{}`` is the empty object of the type.
     """
     cdef dict changed = {}, removed = {}
     if n.map_atomic:
@@ -16,7 +16,7 @@ def compare(Node n, dict old, dict new):
 
 
 cdef int _compare(Node n, object lhs, object rhs, str key, dict changed, dict removed) except -1:
-    """Compare two values of which at most one is MISSING, known to differ; found paths go below ``key``."""
+    """Compare two different values, of which at most one is MISSING; add the paths found below ``key``."""
     cdef Form lf, rf
     cdef dict node
     if lhs is _MISSING:
@@ -69,10 +69,13 @@ cdef int _compare_as(Node n, Form as_form, object lhs, object rhs, str key, dict
 
 
 cdef bint _same(Node n, object lhs, object rhs, bint strict=False) except -1:
-    """Whether Go has one value for both. Of what is compared as a whole, too, it knows no difference between a field unset and said to be
-    empty, where it leaves out or fills in what is unset: one side mostly was stored, and so written by it, the other was sent.
+    """Whether Go represents both as the same value.
 
-    ``strict``: as reflect.DeepEqual, which upstream compares lists with: an empty map or list in an item is none that is unset.
+    Values that are compared as a whole may differ in fields that are unset on one side and explicitly empty on the other, if Go omits or
+    fills in such fields: usually one side was stored, so Go wrote it, and the other was sent by a client.
+
+    ``strict`` compares like reflect.DeepEqual, which upstream uses for lists: in a list item, an empty map or list differs from an unset
+    one.
     """
     cdef Field f
     if lhs is rhs:
@@ -161,7 +164,7 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
                 if t is None:
                     raise Mismatch([("." + <str>name, "field not declared in schema")])
             _compare(t, lv, rv, key, changed, removed)
-    # Where one side is not there at all (null), what Go writes for its unset fields differs from nothing.
+    # If one side is absent (null), the values that Go writes for unset fields are differences.
     if n.zeros and (lhs is None or rhs is None):
         for name, f in n.zeros:
             if get(rhs if lhs is None else lhs, name) is not _MISSING or f.skip:
@@ -174,13 +177,13 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
 
 
 cdef class _Repeated:
-    """The items of a list that share one key."""
+    """The items of a list that have the same key."""
 
     cdef list items
 
 
 cdef dict _index(Node n, object items):
-    """Items by path element text, in the order of their first appearance; repeated ones as _Repeated."""
+    """Return the items by path element text, in the order of their first appearance; items with the same key as _Repeated."""
     cdef dict out = {}
     cdef Py_ssize_t i
     cdef PyObject *p
@@ -224,7 +227,7 @@ cdef int _compare_lists(Node n, object lhs, object rhs, dict changed, dict remov
             if not _same_items(n.item, (<_Repeated>got).items, (<_Repeated>value).items, False):
                 changed[key] = LEAF
         elif was_repeated:
-            # Was repeated, is now single: the marker of the repetition goes, the item comes.
+            # The item was repeated and is now single: the repetition's marker is replaced by the item's fields.
             changed[key] = _added_item(n, value)
             removed[key] = LEAF
         else:
@@ -237,12 +240,12 @@ cdef int _compare_lists(Node n, object lhs, object rhs, dict changed, dict remov
 
 
 cdef inline dict _added_item(Node n, object v):
-    # Repeated items are owned as one, without what lies below.
+    # Repeated items are owned as a whole, without fields below.
     return LEAF if n.item.plain or isinstance(v, _Repeated) else _added(n.item, v)
 
 
 cdef dict _added(Node n, object v):
-    """Everything in a value whose counterpart does not exist: itself and all below."""
+    """Return all paths of a value that has no counterpart: the value itself and everything below."""
     cdef Form as_form
     cdef dict out
     cdef PyObject *ordered[MOST_ITEMS]
@@ -274,9 +277,9 @@ cdef enum:
 
 
 cdef bint named_in_order(Node n, list items, PyObject **out) except -1:
-    """The common list: different items, each with one text for a key. They go to ``out``, which has room for MOST_ITEMS, in order.
+    """Fill ``out`` with the items in the order of their keys, if all have different keys that are single strings; else return False.
 
-    The references are borrowed. False for other lists.
+    ``out`` has room for MOST_ITEMS; the references are borrowed.
     """
     cdef Py_ssize_t i, at, count = PyList_GET_SIZE(items)
     cdef PyObject *p
@@ -296,7 +299,7 @@ cdef bint named_in_order(Node n, list items, PyObject **out) except -1:
             p = item
         if p == NULL or not PyUnicode_CheckExact(<object>p):
             return False
-        # Lists come sorted or nearly so: the place is looked for from the end.
+        # Lists are usually sorted or nearly so: insert from the end.
         at = i
         while at:
             order = PyUnicode_Compare(<object>names[at - 1], <object>p)
@@ -311,7 +314,7 @@ cdef bint named_in_order(Node n, list items, PyObject **out) except -1:
 
 
 cdef extern from *:
-    # Cython's own macro over CPython's presized dict: growing a dict of twenty fields costs two rehashes.
+    # Cython's macro over CPython's presized dict: growing a dict to twenty fields would cost two rehashes.
     dict presized "__Pyx_PyDict_NewPresized"(Py_ssize_t)
 
 
@@ -320,10 +323,10 @@ cdef enum:
 
 
 cdef dict _added_map(Node n, dict v, bint itself):
-    """All of a map's fields in order, with "." before them if ``itself``.
+    """Return the set of all fields of a map, in order, after "." if ``itself``.
 
-    Borrowed references are safe: nothing here changes ``v`` or ``n``. A field's rank is below the number of fields, which is
-    at most MOST_FIELDS where the array is used.
+    Borrowed references are safe: nothing here changes ``v`` or ``n``. A field's rank is below the number of fields, which is at most
+    MOST_FIELDS where the array is used.
     """
     cdef Py_ssize_t pos = 0
     cdef PyObject *k
@@ -352,7 +355,7 @@ cdef dict _added_map(Node n, dict v, bint itself):
     while PyDict_Next(v, &pos, &k, &p):
         f = field_of(n, <object>k)
         if f is None:
-            # Fields beside the declared ones: rare, so the slow way.
+            # Undeclared fields next to declared ones are rare and take the slow path.
             return _added_many(n, v, itself)
         if f.omit:
             value = value_of(f, <object>p)

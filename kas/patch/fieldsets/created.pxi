@@ -1,4 +1,4 @@
-# Everything a new object holds, as FieldsV1 text: what compare() finds against an empty object, without building the set.
+# The field set of a new object as FieldsV1 text: the result of comparing it with an empty object, without building the set.
 
 cdef extern from *:
     """
@@ -27,20 +27,22 @@ cdef extern from *:
 
 
 class _Unusual(Exception):
-    """Something the short way does not know."""
+    """The object needs the general path through compare()."""
 
 
 cdef enum:
-    # Far below what a stored object may have, counted in levels of the set.
+    # Levels of the set, far fewer than a stored object may have.
     CREATED_DEPTH = 100
 
 
 def created(Node root not None, dict new not None, dict without not None):
-    """The FieldsV1 text of ``compare(root, {}, new)[0]`` less ``without``, as bytes; b"" when nothing is left.
+    """Return the FieldsV1 text of ``compare(root, {}, new)[0]`` less ``without``, as bytes; b"" if nothing is left.
 
-    ``without`` is a set whose members are left out with all below them, but for members with children: of them only the path itself.
-    None for objects the short way does not take (undeclared fields beside declared ones, keys with rare characters, repeated set items,
-    too many levels, values that contradict the schema): compare() knows about them.
+    ``without`` is a set: its members are left out with everything below them; of a member that has children only the path itself is left
+    out.
+
+    Returns None for objects that need compare(): undeclared fields next to declared ones, keys with rare characters, repeated set items,
+    too many levels, values that contradict the schema.
     """
     cdef Buf b
     cdef bint some
@@ -76,7 +78,7 @@ cdef inline dict below(dict without, object key):
 
 
 cdef inline bint left_out(dict without) noexcept:
-    """Whether nothing of a member is wanted. It is written and taken back all the same: it may contradict the schema."""
+    """Whether a whole member is unwanted. It is still written, and then taken back, because it may contradict the schema."""
     return without is not None and PyDict_Size(without) == 0
 
 
@@ -88,7 +90,7 @@ cdef bint put_leaf(Buf* b, dict without) except -1:
 
 
 cdef bint put_added(Buf* b, Node n, object v, dict without, int depth) except -1:
-    """The node of a value whose counterpart does not exist, as _added(); whether there is anything to write."""
+    """Write the set of a value that has no counterpart, as _added(). Returns whether anything was written."""
     cdef Form as_form
     cdef Py_ssize_t start = b.n
     cdef bint itself, some
@@ -121,7 +123,7 @@ cdef bint put_added(Buf* b, Node n, object v, dict without, int depth) except -1
 
 
 cdef bint put_changed(Buf* b, Node n, object zero, object v, dict without, int depth) except -1:
-    """The node of a value that stands for an unset one, as _compare(); whether there is anything to write."""
+    """Write the set of a value compared with an unset one, as _compare(). Returns whether anything was written."""
     cdef Form as_form
     cdef Py_ssize_t start = b.n
     cdef bint some
@@ -156,8 +158,10 @@ cdef bint put_changed(Buf* b, Node n, object zero, object v, dict without, int d
 
 
 cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint some, int depth) except -1:
-    """The members of a map in order, behind a "." if ``some``; compared with an empty one or with none at all. Whether there are any
-    but the "."."""
+    """Write the members of a map in order, following a "." if ``some``. The map is compared with an empty one, or with none.
+
+    Returns whether any member besides "." was written.
+    """
     cdef Py_ssize_t pos = 0, start
     cdef PyObject* k
     cdef PyObject* p
@@ -232,7 +236,7 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
 
 
 cdef bint put_items(Buf* b, Node n, list items, dict without, bint began, int depth) except -1:
-    """The items of a set or keyed list in order, behind a "." if ``began``; whether there are any but the "."."""
+    """Write the items of a set or keyed list in order, following a "." if ``began``. Returns whether any item was written."""
     cdef Py_ssize_t i
     cdef PyObject *ordered[MOST_ITEMS]
     cdef bint any = False

@@ -3,7 +3,7 @@
 # Upstream: ``fieldpath/serialize-pe.go`` and ``element.go``; texts are those of jsoniter in its standard-library mode.
 
 cdef str escape(str s):
-    # As jsoniter's standard-library mode writes strings; json.dumps differs in the short escapes \b and \f and in HTML.
+    # As jsoniter's standard-library mode writes strings; json.dumps differs in the short escapes \b and \f and in HTML characters.
     cdef Py_UCS4 c
     cdef list out
     for c in s:
@@ -30,7 +30,7 @@ cdef str escape(str s):
 
 
 cdef str float_text(double v):
-    # As jsoniter writes numbers: shortest digits, an exponent of two digits or more below 1e-6 and from 1e21 on, as repr has it there.
+    # As jsoniter writes numbers: shortest digits; below 1e-6 and from 1e21 an exponent of at least two digits, as repr writes it there.
     if v == 0:
         return "-0" if str(v).startswith("-") else "0"
     r = repr(v)
@@ -61,29 +61,29 @@ cdef str json_text(object v):
     return "[" + ",".join([json_text(x) for x in v]) + "]"
 
 
-# The caches below hold short texts only and start anew when full, so that hostile keys cannot grow them.
+# The caches below hold short texts only and are cleared when full, so that hostile keys cannot grow them.
 cdef enum:
-    TEXTS_LIMIT = 8192  # of all list types together
+    TEXTS_LIMIT = 8192  # for all list types together
     ORDER_LIMIT = 8192
     CACHED_LENGTH = 128
-    MANY_KEYS = 8         # of a list; built-in ones have three
+    MANY_KEYS = 8         # keys of a list; built-in lists have at most three
 
-# What it costs to make a path element, in steps of a walk.
+# The cost of making a path element, in steps of a walk.
 cdef enum:
     ELEMENT_STEPS = 4
 
 
 cdef int texts_held = 0
-cdef list texts_holders = []  # the dicts they are in, each once
+cdef list texts_holders = []  # the dicts that hold cached texts, each once
 
 
 def remembered():
-    """((entries now, at most), ...) of the texts of list items and of the sort keys; no entry's text is longer than ``CACHED_LENGTH``."""
+    """Return ((current entries, limit), ...) of the caches of item texts and of sort keys; no text is longer than ``CACHED_LENGTH``."""
     return (texts_held, TEXTS_LIMIT), (len(_order), ORDER_LIMIT)
 
 
 cdef str item_key(Node n, object v):
-    """FieldsV1 text of a list item's path element; raises ValueError with upstream's words when it has none."""
+    """Return the FieldsV1 text of a list item's path element. Raises ValueError with upstream's words if it has none."""
     global texts_held
     cdef PyObject *p
     cdef PyObject *q
@@ -100,7 +100,7 @@ cdef str item_key(Node n, object v):
         elif len(n.sorted_keys) == 2:
             p = PyDict_GetItem(v, n.sorted_keys[0])
             q = PyDict_GetItem(v, n.sorted_keys[1])
-            # Exact types only: true and 1 are one key to a dict.
+            # Exact types only: to a dict, true and 1 are the same key.
             if (
                 p != NULL
                 and q != NULL
@@ -130,7 +130,7 @@ cdef str item_key(Node n, object v):
 
 
 cdef list keys_had(Node n, dict v):
-    """The keys that the item has, by itself or by default: there may be thousands, and as many items that have one."""
+    """Return the keys that the item has, by itself or by default. A list may have thousands of keys and of items that have only one."""
     cdef Field f
     cdef str name
     cdef list said
@@ -162,7 +162,7 @@ cdef str make_item_key(Node n, object v):
                 if not n.item.is_map:
                     raise ValueError(f"couldn't find default value for {name}: associative list may not have non-map types")
                 f = field_of(n.item, name)
-                # An unset key of a built-in type is what Go writes for it; absent a default, the key is left out.
+                # An unset key of a built-in type has the value that Go writes for it; without a default, the key is left out.
                 got = f.default if f is not None else None
                 if got is None:
                     if f is None or f.zero is _MISSING:
@@ -185,12 +185,12 @@ cdef str make_item_key(Node n, object v):
     return "v:" + json_text(v)
 
 
-# Sort keys of k: and v: texts, because parsing them again and again would cost more than the sorting.
+# Sort keys of k: and v: texts, cached because parsing the texts would cost more than sorting.
 cdef dict _order = {}
 
 
 cdef tuple rank(object v):
-    # value.Compare: numbers, strings, booleans, lists, maps, null.
+    # value.Compare orders numbers, strings, booleans, lists, maps, null.
     if PyUnicode_CheckExact(v):
         return (1, v)
     if PyBool_Check(v):
@@ -205,7 +205,7 @@ cdef tuple rank(object v):
 
 
 def element_order(str text):
-    """Sort key of a path element's text: fields, keys, values, indexes, as fieldpath.PathElement.Compare."""
+    """Return the sort key of a path element's text: fields, keys, values, indexes, as fieldpath.PathElement.Compare."""
     cdef Py_UCS4 c
     if text == ".":
         return (0,)
@@ -216,7 +216,7 @@ def element_order(str text):
     if got is None:
         yield_gil(ELEMENT_STEPS)
         if c == u"k":
-            got = (2,)  # flat, because tuples in tuples would take three times as long to compare
+            got = (2,)  # flat, because nested tuples take three times as long to compare
             for k, v in sorted(orjson.loads(text[2:]).items()):
                 got += (k, *rank(v))
         elif c == u"v":
@@ -231,7 +231,7 @@ def element_order(str text):
 
 
 cdef dict in_order(dict level):
-    """The same level with its keys in upstream's order."""
+    """Return the same level with its keys in upstream's order."""
     cdef list keys
     cdef dict out = {}
     cdef bint plain = True, ordered = True

@@ -1,10 +1,10 @@
 # Merging an applied configuration into an object and removing fields (``typed/merge.go``, ``typed/remove.go``).
 
 def merge(Node n, dict live, dict applied):
-    """The live object with everything the applied one says, as TypedValue.Merge. Shares subtrees of both. Raises Mismatch."""
+    """Return the live object with everything that the applied one specifies, as TypedValue.Merge. Shares subtrees. Raises Mismatch."""
     cdef list errors = []
     out = _merge_maps(n, live, applied, None, errors)
-    if errors:  # which say where
+    if errors:  # they contain no paths yet
         errors = []
         _merge_maps(n, live, applied, "", errors)
         raise Mismatch(errors)
@@ -76,7 +76,7 @@ cdef object _merge_lists(Node n, object lhs, object rhs, str path, list errors):
         except ValueError as e:
             errors.append((path, f"element {i}: {e}"))
             continue
-        # A repeated item is not merged with its new form but replaced by it.
+        # Repeated items are replaced by the applied item, not merged with it.
         left[key] = None if key in left else (<list>lhs)[i]
         lkeys.append(key)
     if errors:
@@ -124,8 +124,10 @@ cdef object _merge_item(Node n, object lhs, object rhs, str path, object key, li
 
 
 def remove_items(Node n, dict value, dict gone):
-    """The object without the fields and items in the set; a map or list left empty stays, and so does an atomic one something below which
-    is to go."""
+    """Return the object without the fields and items in the set.
+
+    Maps and lists left empty stay; an atomic map or list with something to be removed below it becomes empty.
+    """
     if not gone:
         return value
     return _remove(n, value, gone)
@@ -166,7 +168,7 @@ cdef object _remove(Node n, object v, dict gone):
         try:
             key = item_key(n, item)
         except ValueError:
-            # The list was validated before; what has no key cannot be named by the set.
+            # The list was validated before; the set cannot name an item that has no key.
             items.append(item)
             continue
         sub = get(gone, key)

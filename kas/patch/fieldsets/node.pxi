@@ -1,4 +1,4 @@
-# What a merge schema is made of: fields and nodes.
+# The parts of a merge schema: fields and nodes.
 
 cdef enum ScalarType:
     NOT_SCALAR = 0
@@ -28,7 +28,7 @@ class Mismatch(Exception):
         self.errors = errors
 
 
-# What a node has of which it has none, as most have: those of a definition are thousands. Nobody writes to these.
+# Shared empty values for the attributes that most nodes do not use; a CRD may have thousands of nodes. Never written to.
 cdef dict NO_NAMES = {}
 cdef list NO_FIELDS = []
 
@@ -37,9 +37,11 @@ cdef list NO_FIELDS = []
 cdef class Field:
     """One declared field of a map node.
 
-    ``zero`` is what Go's encoder writes for an unset field (MISSING: nothing). ``omit`` says which values it leaves out:
-    0 none, 1 null, 2 null and empty or zero ones. ``skip`` hides the field from comparisons. Without a ``node`` it is ``load(of)``,
-    when it is first asked for: a definition may have thousands of fields, of which objects mostly have few.
+    ``zero`` is the value that Go's encoder writes for an unset field (MISSING: nothing). ``omit`` says which values it omits: 0 none, 1
+    null, 2 null and empty or zero values. ``skip`` hides the field from comparisons.
+
+    Without a ``node`` the field's node is ``load(of)``, called on first use: a CRD may have thousands of fields, of which objects usually
+    have few.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ cdef class Field:
 
 cdef Node node_of(Field f):
     if f.known is None:
-        load, of = f.load, f.of  # another thread may be at it
+        load, of = f.load, f.of  # copied, as another thread may set them
         if load is not None:
             made = load(of)
             if f.known is None:
@@ -75,8 +77,8 @@ cdef Node node_of(Field f):
 cdef class Node:
     """What upstream calls an atom: which of scalar, list and map a value may be, and how each merges.
 
-    ``elem`` is the type of undeclared map keys (None: refused); ``keys`` None means a set, else a keyed list. ``deduced``
-    marks maps that know no fields and take anything; they are not reconciled.
+    ``elem`` is the type of undeclared map keys (None: refused); ``keys`` None means a set, else a keyed list. ``deduced`` marks maps
+    without declared fields that accept anything; they are not reconciled.
     """
 
     def __init__(self):
@@ -85,7 +87,7 @@ cdef class Node:
         self.plain = True
 
     def set_fields(self, dict fields):
-        """Declare the fields by name; call once the nodes they refer to exist (types may be recursive)."""
+        """Declare the fields by name. Call it once the nodes they refer to exist (types may be recursive)."""
         cdef Field f
         if not fields:
             self.fields = self.by_key = NO_NAMES
@@ -99,7 +101,7 @@ cdef class Node:
         self.zeros = [(name, f) for name, f in fields.items() if f.zero is not MISSING] or NO_FIELDS
 
     def set_list(self, Node item, bint atomic, object keys=None):
-        """Lists of ``item`` are allowed: atomic, a set (``keys`` None), or keyed."""
+        """Allow lists of ``item``: atomic, a set (``keys`` None), or keyed."""
         self.is_list, self.item, self.list_atomic = True, item, atomic
         if not atomic:
             self.plain = False
@@ -107,13 +109,13 @@ cdef class Node:
             self.keys, self.sorted_keys, self.key_set = tuple(keys), tuple(sorted(keys)), None
 
     def set_map(self, bint atomic, Node elem=None, bint deduced=False):
-        """Maps are allowed; ``elem`` is the type of the keys that are no declared fields."""
+        """Allow maps; ``elem`` is the type of undeclared keys."""
         self.is_map, self.map_atomic, self.elem, self.deduced = True, atomic, elem, deduced
         if not atomic:
             self.plain = False
 
     def map_is(self, bint atomic):
-        """This node, or a twin of it whose map is atomic or granular: a field's own map type overrides its type's."""
+        """Return this node, or a copy with the other map type: a field's own map type overrides its type's."""
         if not self.is_map or self.map_atomic == atomic:
             return self
         cdef Node twin = Node()

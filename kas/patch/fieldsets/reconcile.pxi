@@ -1,7 +1,7 @@
-# Sets seen through a schema (``typed/reconcile_schema.go``, ``Set.EnsureNamedFieldsAreMembers``), and reading FieldsV1.
+# Adapting sets to a schema (``typed/reconcile_schema.go``, ``Set.EnsureNamedFieldsAreMembers``), and reading FieldsV1.
 
 def with_named_members(Node n, dict s):
-    """The set with every declared field on the way to a member made a member, as EnsureNamedFieldsAreMembers."""
+    """Return the set in which every declared field on the way to a member is a member, too, as EnsureNamedFieldsAreMembers."""
     return _named(n, s)
 
 
@@ -31,7 +31,7 @@ cdef dict _named(Node n, dict s):
 
 
 def reconcile(Node n, dict s):
-    """The set adapted to types that have become atomic: what lay below such a field becomes the field itself."""
+    """Return the set adapted to types that have become atomic: members below such a field are replaced by the field itself."""
     cdef SharedFields shared = shared_of(s)
     cdef dict out
     if shared is None:
@@ -45,7 +45,7 @@ def reconcile(Node n, dict s):
 
 
 cdef dict _reconcile(Node n, dict s, bint root):
-    """The level itself when it fits; LEAF when the node has become atomic."""
+    """Return the level itself if it fits, LEAF if the node has become atomic."""
     cdef dict out = None
     cdef dict node, got
     cdef Node t
@@ -85,7 +85,7 @@ cdef dict _reconcile(Node n, dict s, bint root):
 
 
 def is_set(object fields):
-    """Whether every level is an object, as the walks of sets take for granted."""
+    """Whether every level is an object, as the set operations assume."""
     return PyDict_CheckExact(fields) and (shared_of(<dict>fields) is not None or _all_objects(<dict>fields))
 
 
@@ -100,9 +100,9 @@ cdef bint _all_objects(dict level) except -1:
 
 
 def canonical(object fields):
-    """A client's FieldsV1 as a set: unknown element types dropped, texts and order as upstream prints them.
+    """Decode a client's FieldsV1 into a set: unknown element types are dropped, texts and order become upstream's.
 
-    Raises ValueError with the reason when a key is no path element or a value no object.
+    Raises ValueError with the reason if a key is not a path element or a value is not an object.
     """
     if fields is None:
         return {}
@@ -141,7 +141,7 @@ def _no_constant(name):
     raise ValueError(f"unexpected {name}")
 
 
-# Numbers are float64 to jsoniter, whatever they look like.
+# jsoniter decodes every number as float64.
 _FIRST = JSONDecoder(parse_int=float, parse_constant=_no_constant)
 
 
@@ -156,7 +156,7 @@ cdef object _without_surrogates(object v):
 
 
 cdef bint _exact(object v):
-    """Whether an integer is the same as a float64, which minus zero, read as an integer, is not."""
+    """Whether an integer equals its float64 value. Minus zero, decoded as an integer, does not."""
     if PyLong_CheckExact(v):
         return v != 0 and -(2**53) <= v <= 2**53
     if PyFloat_CheckExact(v):
@@ -167,7 +167,7 @@ cdef bint _exact(object v):
 
 
 cdef object _first_json(str text):
-    """The first JSON value of a text: what follows it is never read, but what looks like a number is read as one."""
+    """Return the first JSON value of a text. The rest is ignored, but everything that looks like a number is read as one."""
     cdef object value
     try:
         value = orjson.loads(text)

@@ -1,4 +1,4 @@
-# Set algebra over FieldsV1 dicts (``fieldpath/set.go``); see ``_fieldsets.pyx`` for their form.
+# Set algebra over FieldsV1 dicts (``fieldpath/set.go``); ``_fieldsets.pyx`` describes their form.
 
 cdef dict LEAF = {}
 cdef dict DOT = {".": LEAF}
@@ -9,7 +9,7 @@ cdef inline bint member(dict node):
 
 
 def union(dict a, dict b):
-    """Paths in either set."""
+    """Return the paths in either set."""
     return _union(a, b)
 
 
@@ -53,13 +53,13 @@ cdef dict _union_node(dict a, dict b):
 
 
 def difference(dict a, dict b):
-    """Paths in ``a`` that are not in ``b``; a member of ``b`` does not take its children along."""
+    """Return the paths in ``a`` that are not in ``b``; a member of ``b`` does not remove the paths below it."""
     out = _difference(a, b)
     return {} if out is None else out
 
 
 cdef dict _difference(dict a, dict b):
-    """The level of ``a`` without ``b``; ``a`` itself when they do not meet, None when nothing remains."""
+    """Return the level of ``a`` without ``b``: ``a`` itself if they are disjoint, None if nothing remains."""
     cdef dict out = None
     cdef dict av, bv
     cdef object got, left
@@ -103,7 +103,7 @@ cdef dict _difference(dict a, dict b):
 
 
 def recursive_difference(dict a, dict b):
-    """Paths in ``a`` that neither are in ``b`` nor lie below a member of it."""
+    """Return the paths in ``a`` that are neither in ``b`` nor below a member of it."""
     out = _recursive(a, b)
     return {} if out is None else out
 
@@ -140,7 +140,7 @@ cdef dict _recursive(dict a, dict b):
 
 
 def intersection(dict a, dict b):
-    """Paths in both sets."""
+    """Return the paths in both sets."""
     out = _intersection(a, b)
     return {} if out is None else out
 
@@ -179,7 +179,7 @@ def has(dict s, list path):
 
 
 def paths(dict s):
-    """Every member as a list of element texts, members of a level before what lies deeper, as Set.Iterate."""
+    """Return every member as a list of element texts, members of a level before deeper ones, as Set.Iterate."""
     out = []
     _paths(s, [], out)
     return out

@@ -1,7 +1,7 @@
-# What an object mentions (``typed/tofieldset.go``).
+# The set of fields that an object mentions (``typed/tofieldset.go``).
 
 def to_set(Node n, dict value):
-    """Every leaf and item the object mentions, as TypedValue.ToFieldSet; what an applier comes to own. Raises Mismatch."""
+    """Return every leaf and item that the object mentions, as TypedValue.ToFieldSet: what an applier owns. Raises Mismatch."""
     cdef dict out = {}
     if not n.map_atomic:
         _set_of_map(n, value, out)
@@ -9,7 +9,7 @@ def to_set(Node n, dict value):
 
 
 cdef int _set_of(Node n, object v, str key, bint itself, dict out) except -1:
-    """Add the paths of a value below ``key``; ``itself`` adds the key too, whatever lies below."""
+    """Add the paths of a value below ``key``; ``itself`` adds ``key`` too, whatever lies below."""
     cdef Form as_form
     cdef dict node
     if n.plain:

@@ -1,12 +1,12 @@
-# Who manages which fields after an update as nearly all are, in one go: all entries are of the version of the request and fit its schema, and
-# the object was not sent with others. What it comes to, and everything else, is in ``kas.patch.fieldmanager.updating``.
+# A fast path for managedFields after a common update: all entries have the request's version and fit its schema, and the client did not
+# send other entries. ``kas.patch.fieldmanager.updating`` defines the result and handles everything else.
 
 cdef enum:
-    FEW_MANAGERS = 9  # one more, and there is nothing to cap
+    FEW_MANAGERS = 9  # one more would need capping
 
 
 cdef inline str _said(dict entry, str name):
-    """A text of an entry, "" for none; None for what is no text."""
+    """Return a string of an entry, "" if absent, None if it is not a string."""
     cdef PyObject *p = PyDict_GetItem(entry, name)
     if p == NULL:
         return ""
@@ -14,7 +14,7 @@ cdef inline str _said(dict entry, str name):
 
 
 cdef list _entries(dict obj):
-    """The managedFields of an object, None where it has none, or something else."""
+    """Return the managedFields of an object, None if they are absent or not a list."""
     cdef PyObject *p = PyDict_GetItem(obj, "metadata")
     if p == NULL or not PyDict_CheckExact(<object>p):
         return None
@@ -23,7 +23,7 @@ cdef list _entries(dict obj):
 
 
 cdef bint _usual(Node n, list entries, str api_version) except -1:
-    """Whether the entries can be taken as they stand."""
+    """Whether the fast path can use the entries as they are."""
     cdef Py_ssize_t i, size = PyList_GET_SIZE(entries)
     cdef dict entry
     cdef PyObject *fields
@@ -48,9 +48,12 @@ cdef bint _usual(Node n, list entries, str api_version) except -1:
 
 
 def updated(Node n, dict live, dict new, str api_version, str manager, str subresource, str now, dict stripped, dict reset, write, order):
-    """The entries after an update by ``manager``: ``live``'s own list when none of them changes, None when it takes more than this to find
-    them out. ``stripped`` is what nobody manages, ``reset`` what the endpoint takes back, ``write`` makes an entry and ``order`` gives what
-    they are sorted by. Raises Mismatch."""
+    """Return the entries after an update by ``manager``.
+
+    The result is ``live``'s own list if no entry changes, and None if this fast path does not apply. ``stripped`` is the set of fields that
+    no manager owns and ``reset`` the fields that the endpoint resets; ``write`` makes an entry and ``order`` returns its sort key. Raises
+    Mismatch.
+    """
     cdef list entries = _entries(live), sent = _entries(new), out = []
     cdef dict changed, removed, taken, fields, left, entry
     cdef bint own, found = False, other = False
@@ -74,7 +77,7 @@ def updated(Node n, dict live, dict new, str api_version, str manager, str subre
             left = difference(left, changed)
         if own:
             found = True
-            if taken:  # mostly it has had them all, and then these are the ones that are stored
+            if taken:  # usually it owned them all already, and ``union`` returns the stored set
                 out.append(write(name, operation, api_version, now, union(left, taken) if left else taken, part))
                 other = True
                 continue

@@ -1,17 +1,17 @@
-# Whether an object fits its schema, in upstream's words (``typed/validate.go``).
+# Validating an object against its schema, with upstream's messages (``typed/validate.go``).
 
 def validate(Node n, object value, bint allow_duplicates=False):
-    """Why the value does not fit its type: a list of (path text, message), empty when it does."""
+    """Return the reasons why the value does not fit its type: a list of (path text, message), empty if it fits."""
     cdef list errors = []
     _validate(n, value, None, allow_duplicates, errors)
-    if errors:  # which say where: that is looked for when there are some
+    if errors:  # they contain no paths: walk again to find these
         errors = []
         _validate(n, value, "", allow_duplicates, errors)
     return errors
 
 
 cdef inline str path_below(str path, object name):
-    """The path of a member; None where nobody wants paths."""
+    """Return the path of a member; None if paths are not recorded."""
     return None if path is None else path + "." + <str>name
 
 
@@ -24,7 +24,7 @@ cdef inline str index_path(str path, Py_ssize_t i):
 
 
 def _go_v(v, top=True):
-    """fmt's %v of a decoded JSON value."""
+    """Format a decoded JSON value as fmt's %v."""
     if v is None:
         return "<nil>"
     if v is True or v is False:
@@ -39,7 +39,7 @@ def _go_v(v, top=True):
 
 
 def _go_source(v):
-    """fmt's %#v of a decoded JSON value."""
+    """Format a decoded JSON value as fmt's %#v."""
     if v is None:
         return "interface {}(nil)"
     if isinstance(v, dict):
@@ -49,13 +49,13 @@ def _go_source(v):
     return _go_quote(v) if isinstance(v, str) else _go_v(v)
 
 
-# strconv.Quote and %v of a number, given by the layer above, which has them for its own errors.
+# strconv.Quote and %v of a number, installed by the layer above, which has them for its own errors.
 cdef object _go_quote = repr
 cdef object _go_float = repr
 
 
 def install_texts(quote, number):
-    """Set how strings in messages are quoted and how numbers are written that are no integers."""
+    """Set the functions that quote strings and format non-integer numbers in messages."""
     global _go_quote, _go_float
     _go_quote, _go_float = quote, number
 
@@ -73,7 +73,7 @@ def _go_type(v):
         return "float64"
     if isinstance(v, list):
         return "[]interface {}"
-    return "map[string]interface {}" if isinstance(v, dict) else v.go_type  # what is none of JSON's says it
+    return "map[string]interface {}" if isinstance(v, dict) else v.go_type  # values that JSON does not have name their type themselves
 
 
 cdef int _validate(Node n, object v, str path, bint duplicates, list errors) except -1:
@@ -141,9 +141,9 @@ cdef int _validate(Node n, object v, str path, bint duplicates, list errors) exc
 
 
 def element_text(str key, bint decoded=False):
-    """A path element for people, as PathElement.String: ``.name``, ``[name="x"]``, ``[="x"]``, ``[0]``.
+    """Format a path element for messages, as PathElement.String: ``.name``, ``[name="x"]``, ``[="x"]``, ``[0]``.
 
-    ``decoded``: one of stored managedFields, whose numbers all are float64.
+    ``decoded``: it comes from stored managedFields, whose numbers are all float64.
     """
     cdef Py_UCS4 c = key[0]
     if c == u"f":

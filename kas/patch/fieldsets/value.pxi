@@ -1,4 +1,4 @@
-# JSON values: equality, which part of a node a value takes, what Go's encoder makes of it.
+# JSON values: equality, which part of a node a value takes, and how Go's encoder writes it.
 
 cdef extern from *:
     """
@@ -59,7 +59,7 @@ cdef inline bint is_scalar(object v):
 
 
 cdef Form form(Node n, object v):
-    """Which part of the node a value takes; one that fits none gets the first part, where it then fails."""
+    """Return which part of the node a value takes. A value that fits none gets the first part, where validation then fails."""
     if PyDict_CheckExact(v):
         if n.is_map:
             return MAP
@@ -84,7 +84,7 @@ cdef inline Field field_of(Node n, object key):
 
 
 cdef inline object value_of(Field f, object v):
-    """What Go's encoder makes of a value held in this field: MISSING when it leaves it out."""
+    """Return the value as Go's encoder writes it in this field: MISSING if it is omitted."""
     if f is None:
         return v
     if v is _MISSING:
@@ -98,8 +98,10 @@ cdef inline object value_of(Field f, object v):
 
 
 def is_written(Node n, object v):
-    """Whether a value of a built-in type certainly is as Go's encoder writes it: nothing said that it leaves out, nothing missing that
-    it writes. Of scalars the decoder made sure. False where that takes more than a look."""
+    """Whether a value of a built-in type is certainly what Go's encoder writes: it has no omitted values and lacks no written ones.
+
+    Scalars are not checked, as the decoder did that. False if a quick look cannot tell.
+    """
     return _is_written(n, v)
 
 
@@ -109,11 +111,11 @@ cdef bint _is_written(Node n, object v) except -1:
     cdef PyObject *p
     cdef Field f
     if n.deduced and n.elem is not n:
-        # A struct without fields, or a type that holds this or that ("a schema or a list"), whose structs the node does not know.
+        # A struct without fields, or a type of alternatives ("a schema or a list"), whose structs the node does not describe.
         return PyDict_CheckExact(v) and PyDict_Size(v) == 0
     if PyDict_CheckExact(v):
         if not n.is_map or n.deduced:
-            return n.is_map  # JSON of any kind is written as it is
+            return n.is_map  # arbitrary JSON is written unchanged
         if PyDict_Size(n.fields) == 0:
             if n.elem is None:
                 return False
@@ -155,7 +157,7 @@ cdef inline object get(object d, object key):
 
 
 cdef bint equal_without(dict a, dict b, tuple skip) except -1:
-    """Whether two maps are equal but for some keys."""
+    """Whether two maps are equal apart from some keys."""
     cdef Py_ssize_t at = 0, n = PyDict_Size(b)
     cdef PyObject *k
     cdef PyObject *v
@@ -177,8 +179,10 @@ _METADATA = ("metadata",)
 
 
 def equal_but_metadata(dict a not None, dict b not None, tuple skip not None):
-    """Whether two objects are equal, fields of their metadata named in ``skip`` apart. The metadata comes last: where objects differ, it is
-    mostly elsewhere."""
+    """Whether two objects are equal apart from the metadata fields named in ``skip``.
+
+    Metadata is compared last, because differences are usually elsewhere.
+    """
     cdef PyObject *m = PyDict_GetItem(a, "metadata")
     cdef PyObject *n = PyDict_GetItem(b, "metadata")
     if not equal_without(a, b, _METADATA):
@@ -194,7 +198,7 @@ _TIME = ("time",)
 
 
 def equal_but_times(list a not None, list b not None):
-    """Whether two lists of managedFields entries are equal but for their times."""
+    """Whether two lists of managedFields entries are equal apart from their times."""
     cdef Py_ssize_t i, n = PyList_GET_SIZE(a)
     if PyList_GET_SIZE(b) != n:
         return False

@@ -1,4 +1,4 @@
-"""How the objects of a definition are kept."""
+"""Storage of the objects of a definition."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kas.store import Conflict, Draft, Op, Record, Store, build_record
 from kas.types.fieldlabels import custom_selectable_fields
 from kas.types.scheme import EncodeError, Resource, encode_stored
 
-MAX_CHECKS = 16  # in a row a definition's status changed while an object of it was being written
+MAX_CHECKS = 16  # limit of retries after the definition's status changed during a write
 
 NO_CREATE = "create not allowed while custom resource definition is terminating"
 
 
 class Guard(NamedTuple):
-    """The key of a definition, the revision at which it is what a registry was made for, and whether it takes new objects."""
+    """The key of a definition, the revision at which it is what a registry was made for, and whether it accepts new objects."""
 
     key: str
     revision: int
@@ -29,9 +29,14 @@ class Guard(NamedTuple):
 
 
 class CustomRegistry(Registry):
-    """``selectable`` are the paths that any version can be selected by: records are found by all of them, whichever version asks.
-    ``guard()`` tells what the definition is now, None when it is something else: every write is committed only while it is that, so that
-    nothing is written under an old schema, and nothing new once the definition is being deleted, whichever worker changed it."""
+    """The registry of custom resources.
+
+    ``selectable`` are the field paths of all versions' selectors: records are indexed by all of them, whichever version is requested.
+
+    ``guard()`` returns the definition's current Guard, None if the definition is no longer the registry's. Every write is committed only
+    while that holds, so that nothing is written under an old schema, and no new object while the definition is being deleted, whichever
+    worker changed it.
+    """
 
     def __init__(
         self, resource: Resource, store: Store, now: Callable[[], str], selectable: Sequence[str], guard: Callable[[], Guard | None]
@@ -40,7 +45,7 @@ class CustomRegistry(Registry):
         self.selectable, self.guard = tuple(selectable), guard
 
     def encoded(self, obj: Obj) -> Encoded:
-        """As it was written, where reading fills in what is missing; else filled in. Raises 400 for what is nested too deep."""
+        """Encode as written if reading fills in defaults, else with defaults filled in. Raises 400 for too deep nesting."""
         if not self.store.fills:
             return super().encoded(obj)
         try:
@@ -50,19 +55,19 @@ class CustomRegistry(Registry):
         return found
 
     def not_stored(self, obj: Obj, revision: int, made: Made | None = None) -> Decoded:
-        """As of any registry, read as it would be."""
+        """As in any registry, decoded as it would be read."""
         customtypes.decode(self.type, obj)
         return super().not_stored(obj, revision, made)
 
     def is_stored(self, encoded: Encoded, rec: Record) -> bool:
-        """As of any registry; where the record was filled in, what was written counts."""
+        """As in any registry; of a record with filled-in defaults, the written form counts."""
         value = self.store.bare(rec.key, rec.revision)
         if value is None:
             return super().is_stored(encoded, rec)
         return build_record(*encoded[:2]).json == value.rstrip() and not self.store.stale(rec)
 
     def draft(self, obj: Obj, encoded: Encoded | None = None) -> Draft:
-        """What the store keeps of an object: JSON, labels and selectable fields."""
+        """Return what the store keeps of an object: JSON, labels and selectable fields."""
         head, tail, prefix_len, metadata_tail, message = encoded or encode_stored(self.type, obj)
         labels = obj["metadata"].get("labels") or {}
         fields = custom_selectable_fields(obj, self.resource.namespaced, self.selectable)
@@ -71,8 +76,10 @@ class CustomRegistry(Registry):
     async def commit(
         self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None, old: Obj | None = None, ctx: Context | None = None
     ) -> Shown:
-        """Writes ``obj`` over revision ``expected`` while the definition is what it was when the write began. Raises Conflict, 429 for a
-        definition that has changed, and 403 for a new object of one that is being deleted."""
+        """Write ``obj`` over revision ``expected`` if the definition is still what it was when the write began.
+
+        Raises Conflict, 429 if the definition has changed, and 403 for a new object if it is being deleted.
+        """
         op = self.put(key, obj, expected, encoded)
         for _ in range(MAX_CHECKS):
             guard = self.guard()
@@ -87,7 +94,7 @@ class CustomRegistry(Registry):
                 if e.key != guard.key:
                     raise
                 definitions = self.whole.part(guard.key)
-                rec = definitions.get(guard.key)  # it may be committed and not be told yet
+                rec = definitions.get(guard.key)  # the definition's change may be committed and not yet be delivered
                 definitions.catch_up(rec.revision if rec is not None else 0)
                 continue
             obj.clear()

@@ -1,7 +1,7 @@
-"""Strategy of custom resources, one for each version of a definition (apiextensions-apiserver ``pkg/registry/customresource``).
+"""The strategy of custom resources, one per version of a definition (apiextensions-apiserver ``pkg/registry/customresource``).
 
-It sees objects in the request's version, not as they are stored: each version has a schema of its own, and validation is that of the
-version somebody wrote.
+It works on objects in the request's version, not in the stored one: each version has its own schema, and objects are validated against that
+of the version in which they are written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kas.registry.gated import GatedFields
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
 
-LONG_S = 1.0  # for which objects are validated beside the loop from the beginning, after one that took more than a turn of it
-# Finalizers that are older than the rule that they have a domain.
+LONG_S = 1.0  # after validating an object took more than a turn of the event loop, others are validated in a thread for this long
+# Finalizers from before they had to have a domain.
 _PREFER = "prefer a domain-qualified finalizer name{} to avoid accidental conflicts with other finalizer writers"
 _OLD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 
 
 class CustomResourceStrategy(Strategy):
-    """``version`` says which subresources there are; the schema is that of the resource's type."""
+    """``version`` says which subresources exist; the schema is that of the resource's type."""
 
     validates_metadata = True
     generation_parts = ("*",)
@@ -40,20 +40,20 @@ class CustomResourceStrategy(Strategy):
         self.gated, self._long_until = _NOTHING_GATED, 0.0
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Drop the status where it is a subresource, and start the generation."""
+        """Drop the status if it is a subresource, and start the generation."""
         if self.version.status:
             obj.pop("status", None)
         obj["metadata"]["generation"] = 1
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the status where it is a subresource; anything else than metadata that changes makes a new generation."""
+        """Carry over the status if it is a subresource; any change outside metadata increments the generation."""
         if self.version.status:
             _carry_over(obj, old, "status")
         if not semantic_equal(_content(obj), _content(old), self.type):
             obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Of the new object only the status and its managed fields."""
+        """Take only the status and its managedFields from the new object."""
         managed = obj["metadata"].get("managedFields")
         status = {"status": obj["status"]} if "status" in obj else {}
         obj.clear()
@@ -63,20 +63,20 @@ class CustomResourceStrategy(Strategy):
             obj["metadata"]["managedFields"] = managed
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """Metadata, the schema, scale's paths, embedded objects, lists that are sets or maps, rules."""
+        """Validate metadata, the schema, the scale's paths, embedded objects, lists that are sets or maps, and CEL rules."""
         if wrong := self._type_errors(obj):
             return wrong
         errs = validate_object_meta(obj["metadata"], self.resource.namespaced, names.dns_subdomain)
         return self._errors(ctx, obj, ABSENT, errs)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """As of a new object, but what an update leaves alone may be wrong."""
+        """As for a new object, but errors in unchanged parts are tolerated."""
         if wrong := self._type_errors(obj):
             return wrong
         return self._errors(ctx, obj, old, validate_object_meta_update(obj["metadata"], old["metadata"]))
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """As of any update, but of values by the status' schema alone, and nothing of embedded objects. The pipeline looks at metadata."""
+        """As for any update, but with the status' schema only, and without embedded objects. The pipeline validates metadata."""
         if wrong := self._type_errors(obj):
             return wrong
         return self._errors(ctx, obj, old, [], status=True)
@@ -87,11 +87,11 @@ class CustomResourceStrategy(Strategy):
         return [field.invalid(name, obj.get(name), f"must be {value}") for name, value in wanted if obj.get(name) != value]
 
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], status: bool = False) -> list[FieldError]:
-        """What is wrong besides metadata, whose errors are ``errs``, with the object or, where only that is written, with its status."""
+        """Return all errors; ``errs`` are those of metadata. With ``status``, only the status was written."""
         if monotonic() < self._long_until:
-            TURN.spend(LOOP_BUDGET_UNITS + 1)  # the loop has spent a turn on another one a moment ago, for nothing
+            TURN.spend(LOOP_BUDGET_UNITS + 1)  # a recent object exceeded a turn of the event loop in vain
         if "validated" not in self.type.derived:
-            TURN.spend(LOOP_BUDGET_UNITS + 1)  # what is made with the first object may be as large as a definition
+            TURN.spend(LOOP_BUDGET_UNITS + 1)  # what is compiled for the first object may be as large as a definition
             self.type.derived["validated"] = True
         try:
             return self._found(ctx, obj, old, errs, status)
@@ -111,7 +111,7 @@ class CustomResourceStrategy(Strategy):
         return self._rules(ctx, obj, old, errs)
 
     def _rules(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError]) -> list[FieldError]:
-        from kas.apiextensions import celrules  # CEL is large, and wanted once there are custom resources
+        from kas.apiextensions import celrules  # CEL is large, and only needed once there are custom resources
 
         if celrules.of_type(self.type) is None:
             return errs
@@ -122,15 +122,15 @@ class CustomResourceStrategy(Strategy):
         return errs + found
 
     def as_read(self, obj: Obj) -> None:
-        """Another version has not all of this one's defaults, nor what admission made; a status that was dropped has some, too."""
+        """Apply this version's defaults, which another version, values added by admission, or a dropped status may lack."""
         customtypes.default(self.type, obj)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """Of finalizers whose names others may have, too."""
+        """Return warnings for finalizers whose names may be ambiguous."""
         return _finalizer_warnings(obj["metadata"].get("finalizers") or (), ())
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """As on create, of finalizers that are new."""
+        """As on create, for new finalizers."""
         return _finalizer_warnings(obj["metadata"].get("finalizers") or (), old["metadata"].get("finalizers") or ())
 
 
@@ -154,6 +154,6 @@ def _finalizer_warnings(new: Any, old: Any) -> list[str]:
         at = f"metadata.finalizers: {go_quote(name)}: "
         out += [at + text for text in names.is_qualified_name(name)]
         if "/" not in name and name not in _OLD_FINALIZERS:
-            # Upstream sees the domain that is there.
+            # A name with a dot has a domain: then upstream suggests adding a path.
             out.append(at + _PREFER.format(" including a path (/)" if "." in name else ""))
     return out

@@ -1,7 +1,8 @@
-"""Job status writes: what contradicts itself, the spec or the past (``pkg/apis/batch/validation``, ``getStatusValidationOptions``).
+"""Validation of Job status updates: contradictions with itself, the spec or the previous status (``pkg/apis/batch/validation``,
+``getStatusValidationOptions``).
 
-Most rules look only when what they are about has changed: a status that a change of the spec made wrong can still be written until its
-controller has put it right.
+Most rules only apply if their subject has changed: a status that a change of the spec made invalid can still be written until the
+controller has corrected it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _finished(status: Spec) -> bool:
 
 
 def _uncounted(status: Spec) -> list[FieldError]:
-    """Uids of pods whose end is not counted yet: none is empty or there twice."""
+    """Check that the uids of pods whose end is not counted yet are neither empty nor repeated."""
     errs: list[FieldError] = []
     seen: set[str] = set()
     for key in ("succeeded", "failed"):
@@ -50,7 +51,7 @@ def _uncounted(status: Spec) -> list[FieldError]:
 
 
 class _Change:
-    """A status and the one before it; ``any`` tells whether fields or the truth of conditions differ."""
+    """A status and the previous one; ``any`` tells whether fields or the truth of conditions differ."""
 
     def __init__(self, job: Spec, old: Spec) -> None:
         self.spec: Spec = job.get("spec") or {}
@@ -92,7 +93,7 @@ def _completion(change: _Change) -> list[FieldError]:
 
 
 def _end(change: _Change) -> list[FieldError]:
-    """A finished job has no pods any more and did start."""
+    """Check that a finished job has no active pods and did start."""
     now, spec, errs = change.now, change.spec, []
     if not _finished(now):
         return []
@@ -116,7 +117,7 @@ def _indexes_differ(change: _Change, key: str) -> bool:
 
 
 def _overlap(completed: str, failed: str, completions: int) -> str:
-    """The first index that both lists name; intervals that cannot be read are told of elsewhere."""
+    """Return the first index in both lists; invalid intervals are reported elsewhere."""
     lists = []
     for text in (completed, failed):
         lists.append([b for b in (index_interval(part, completions) for part in text.split(",")) if b is not None])
@@ -177,12 +178,12 @@ def _pods(change: _Change) -> list[FieldError]:
 
 
 def _history(change: _Change) -> list[FieldError]:
-    """What never goes back: ends, counters, times, the criteria once met."""
+    """Check what must never be reverted: ends, counters, times, the criteria once met."""
     now, before, spec, errs = change.now, change.before, change.spec, []
     for kind in (FAILED, COMPLETE, FAILURE_TARGET):
         if condition_is(before, kind) and not condition_is(now, kind):
             errs.append(_conditions(f"cannot disable the terminal {kind}=True condition"))
-    # An indexed job whose completions follow its parallelism can be scaled down.
+    # An indexed job whose completions equal its parallelism can be scaled down.
     scales = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     for key, kept in (("failed", True), ("succeeded", not scales)):
         if kept and (now.get(key) or 0) < (before.get(key) or 0):

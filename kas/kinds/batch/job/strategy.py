@@ -30,7 +30,7 @@ ORPHANS = (
 
 
 def generate_selector(job: Obj) -> None:
-    """Labels of the job's uid and name on its pods, and a selector for the uid; what the user set stays and is checked."""
+    """Label the pods with the job's uid and name, and select the uid; values set by the client stay and are validated."""
     meta, spec = job["metadata"], job.setdefault("spec", {})
     if spec.get("manualSelector"):
         return
@@ -47,12 +47,12 @@ def generate_selector(job: Obj) -> None:
 
 
 def _movable(job: Obj) -> Movable:
-    """What a suspended job's template may have changed while no pod has been made of it yet, or those that were are gone."""
+    """Return what of a suspended job's template may change while it has no pods: none was created yet, or all are gone."""
     status = job.get("status") or {}
     suspended, started = bool((job.get("spec") or {}).get("suspend")), bool(status.get("startTime"))
     gone = suspended and condition_is(status, "Suspended") and not status.get("active")
     again = gone and features.DEFAULT.enabled("MutableSchedulingDirectivesForSuspendedJobs")
-    # That it never started is not enough for these: the condition has to say that nobody is about to start it.
+    # Not having started does not suffice for these: the condition must say that the job is suspended.
     resources = gone and features.DEFAULT.enabled("MutablePodResourcesForSuspendedJobs")
     return Movable((suspended and not started) or again, resources)
 
@@ -72,14 +72,14 @@ class JobStrategy(Workload):
 
     @staticmethod
     def _whole(obj: Obj, options: Options, prefixed: bool) -> list[FieldError]:
-        """``prefixed``: labels with the group's prefix are required, which jobs of before 1.27 do not have."""
+        """Validate a job; ``prefixed``: labels with the group's prefix are required, which jobs from before 1.27 do not have."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         errs += jobs.generated_selector(obj, prefixed)
         errs += jobs.job_spec_with_selector(obj.get("spec") or {}, options)
         return errs + jobs.indexed_host_names(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateJobUpdate``: fixed fields may not change, a suspended job's template may in part; stored faults are tolerated."""
+        """``ValidateJobUpdate``: fixed fields may not change, a suspended job's template may in part; stored errors are tolerated."""
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         template = before.get("template") or {}
         options = options_for_template(template, has_invalid_value(before.get("selector")))
@@ -97,7 +97,7 @@ class JobStrategy(Workload):
         return job_warnings(obj.get("spec") or {}, "spec")
 
     def warnings_on_delete(self, options: dict[str, Any]) -> list[str]:
-        """Tell the client that the pods will be orphaned when the options do not say what becomes of them."""
+        """Return a warning that the pods will be orphaned if the options do not say what becomes of them."""
         unsaid = options.get("propagationPolicy") is None and options.get("orphanDependents") is None
         return [ORPHANS] if unsaid else []
 
@@ -110,14 +110,14 @@ def _early_job_spec(spec: Obj) -> None:
         spec["completions"] = spec["parallelism"] = 1
     if spec.get("backoffLimit") is None and spec.get("backoffLimitPerIndex") is not None:
         spec["backoffLimit"] = MAX_INT32
-    # Pods of a failure policy are not replaced while they still terminate.
+    # With a failure policy, pods are not replaced while they terminate.
     if spec.get("podReplacementPolicy") is None:
         spec["podReplacementPolicy"] = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
 
 
 @early_defaults_for("batch", "v1", "Job")
 def early_job(obj: Obj) -> None:
-    """The defaults that depend on which fields are absent, before the constant ones fill them."""
+    """Apply defaults that depend on which fields are absent, before the constant defaults fill them."""
     spec = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
@@ -126,13 +126,13 @@ def early_job(obj: Obj) -> None:
 
 @defaults_for("batch", "v1", "Job")
 def default_job(obj: Obj) -> None:
-    """Computed defaults: the pod template, and its labels as the job's own when the job has none, as one map that both share."""
+    """Apply computed defaults: the pod template, whose labels become the job's if it has none; both then share one map."""
     template = obj["spec"].setdefault("template", {})
     pod_template(template)
     labels = (template.get("metadata") or {}).get("labels")
     meta = obj.setdefault("metadata", {})
     if labels is not None and not meta.get("labels"):
-        # One map, not a copy: the labels a new job's template is given become the job's own too.
+        # The same map, not a copy: labels that a new job's template gets later become the job's, too.
         meta["labels"] = labels
 
 

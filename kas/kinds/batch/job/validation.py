@@ -112,7 +112,7 @@ def _failure_policy(spec: Spec, path: str) -> list[FieldError]:
 
 
 class _IndexesError(ValueError):
-    """Why a list of completed indexes is malformed."""
+    """A list of completed indexes is malformed."""
 
 
 def _index(text: str, completions: int) -> int:
@@ -139,7 +139,7 @@ def _interval(part: str, completions: int) -> tuple[int, int]:
 
 
 def index_interval(part: str, completions: int) -> tuple[int, int] | None:
-    """First and last index of ``3`` or ``3-5``; None for what is no interval."""
+    """Return the first and last index of ``3`` or ``3-5``; None for an invalid interval."""
     try:
         return _interval(part, completions)
     except _IndexesError:
@@ -147,7 +147,7 @@ def index_interval(part: str, completions: int) -> tuple[int, int] | None:
 
 
 def count_indexes(text: str, completions: int) -> int:
-    """How many indexes ``1,3-5`` names; they must increase. Raises ValueError with upstream's message."""
+    """Return the number of indexes in ``1,3-5``; they must increase. Raises ValueError with upstream's message."""
     total, last = 0, None
     for part in text.split(",") if text else ():
         low, high = _interval(part, completions)
@@ -227,12 +227,12 @@ CHECK = Checked(
 
 
 def job_spec(spec: Spec, path: str, options: Options) -> list[FieldError]:
-    """``validateJobSpec``: everything but the selector."""
+    """``validateJobSpec``: everything except the selector."""
     errs = [] if CHECK.passes(spec) else _how_it_runs(spec, path)
     errs += template(spec.get("template") or {}, f"{path}.template", options)
     restart, at = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy") or "", f"{path}.template.spec.restartPolicy"
     if restart in ("", "Always"):
-        # Always is what the default leaves when nothing was chosen.
+        # Always is the default's value, so it means that none was chosen.
         errs.append(field.required(at, 'valid values: "OnFailure", "Never"'))
     elif restart not in ("OnFailure", "Never"):
         errs.append(unsupported(at, restart, ("OnFailure", "Never")))
@@ -242,7 +242,7 @@ def job_spec(spec: Spec, path: str, options: Options) -> list[FieldError]:
 
 
 def _how_it_runs(spec: Spec, path: str) -> list[FieldError]:
-    """Everything but the selector and the template."""
+    """Validate everything except the selector and the template."""
     get = spec.get
     errs = counts(
         spec, path, "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
@@ -293,7 +293,7 @@ def job_spec_with_selector(spec: Spec, options: Options) -> list[FieldError]:
 
 
 def generated_selector(job: Spec, prefixed: bool) -> list[FieldError]:
-    """Unless the user chose it, the selector and the labels are those made of the job's uid and name."""
+    """Check that selector and labels were generated from the job's uid and name, unless the client chose them."""
     meta, spec = job["metadata"], job.get("spec") or {}
     if spec.get("manualSelector") or spec.get("selector") is None:
         return []
@@ -320,7 +320,7 @@ def _has_label(labels: Mapping[str, str] | None, key: str, value: str) -> list[F
 
 
 def indexed_host_names(job: Spec) -> list[FieldError]:
-    """The host name of the last pod of an indexed job is a DNS label."""
+    """Check that the hostname of an indexed job's last pod is a DNS label."""
     spec, name = job.get("spec") or {}, job["metadata"].get("name") or ""
     completions = spec.get("completions") or 0
     if spec.get("completionMode") != "Indexed" or completions <= 0:
@@ -343,7 +343,7 @@ def _frozen(spec: Spec, old: Spec, key: str, shown_type: str = "") -> list[Field
 
 
 def _completions(spec: Spec, old: Spec) -> list[FieldError]:
-    """An indexed job may grow and shrink, if its parallelism goes with it."""
+    """Check that an indexed job's completions only change together with its parallelism."""
     now, before = spec.get("completions"), old.get("completions")
     if now == before:
         return []
@@ -355,14 +355,14 @@ def _completions(spec: Spec, old: Spec) -> list[FieldError]:
 
 
 class Movable(NamedTuple):
-    """What of a template may change: where its pods are sent, and what its containers ask for."""
+    """The changeable parts of a template: the scheduling fields of its pods, and the resources of its containers."""
 
     scheduling: bool = False
     resources: bool = False
 
 
 def _template(spec: Spec, old: Spec, may: Movable) -> list[FieldError]:
-    """Immutable, but for what ``may`` change; where resources may, only the pod spec is compared."""
+    """Check that the template does not change, except for what ``may`` allows; if resources may, only the pod spec is compared."""
     now, before = spec.get("template") or {}, old.get("template") or {}
     if may.scheduling:
         before = _with_scheduling_of(before, now)
@@ -381,7 +381,7 @@ def _template(spec: Spec, old: Spec, may: Movable) -> list[FieldError]:
 
 
 def _with_scheduling_of(before: Spec, now: Spec) -> dict[str, Any]:
-    """A copy of the old template with what tells pods where to run taken from the new one."""
+    """Return a copy of the old template with the scheduling fields of the new one."""
     meta, spec = dict(before.get("metadata") or {}), dict(before.get("spec") or {})
     new_meta, new_spec = now.get("metadata") or {}, now.get("spec") or {}
     for target, source, keys in (
@@ -411,7 +411,7 @@ def _with_resources_of(container: Spec, now: Spec) -> dict[str, Any]:
 
 
 def job_spec_update(spec: Spec, old: Spec, options: Options, may: Movable) -> list[FieldError]:
-    """``ValidateJobSpecUpdate``: the spec and what of it may not change; ``may`` says what of the template does."""
+    """``ValidateJobSpecUpdate``: the spec and its immutable fields; ``may`` says what of the template may change."""
     errs = job_spec_with_selector(spec, options)
     errs += _completions(spec, old)
     errs += _frozen(spec, old, "selector", "meta.LabelSelector")

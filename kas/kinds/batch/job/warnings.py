@@ -15,7 +15,7 @@ MANY_INDEXES = (
 
 
 def job_warnings(spec: Mapping[str, Any], path: str) -> list[str]:
-    """``WarningsForJobSpec``: too many indexes for the status to hold, and the warnings of the pod template."""
+    """``WarningsForJobSpec``: too many indexes for the status, and the warnings of the pod template."""
     out = []
     many = (spec.get("completions") or 0) > COMPLETIONS_SOFT_LIMIT and (spec.get("parallelism") or 0) > PARALLELISM_SOFT_LIMIT
     if spec.get("completionMode") == "Indexed" and many:

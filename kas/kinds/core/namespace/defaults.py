@@ -11,7 +11,7 @@ Obj = dict[str, Any]
 
 @defaults_for("", "v1", "Namespace")
 def namespace(obj: Obj) -> None:
-    """The label that selects a namespace by its name; set before managed fields, so that who creates it owns it."""
+    """Set the label that selects a namespace by its name; before managed fields are computed, so that the creator owns it."""
     name = obj["metadata"].get("name")
     if name:
         obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": name}

@@ -1,4 +1,4 @@
-"""Deleting namespaces: two steps and two kinds of finalizers (upstream ``pkg/registry/core/namespace/storage``)."""
+"""Deletion of namespaces in two steps with two kinds of finalizers (upstream ``pkg/registry/core/namespace/storage``)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kas.registry.strategy import Context, Obj
 
 
 class NamespaceRegistry(Registry):
-    """The first delete begins the termination; the object goes when spec.finalizers and metadata.finalizers are empty."""
+    """The first delete starts the termination; the object is removed when spec.finalizers and metadata.finalizers are empty."""
 
     def check_preconditions(self, name: str, obj: Obj, options: Obj) -> None:
-        """As every kind's, in words of their own."""
+        """As for every kind, with different error messages."""
         wanted = options.get("preconditions") or {}
         for member, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
             have = obj["metadata"].get(member, "")
@@ -22,11 +22,11 @@ class NamespaceRegistry(Registry):
                 raise errors.conflict("", "namespaces", name, why)
 
     def delete_pending(self, obj: Obj, options: Obj) -> bool:
-        """It is Terminating, and its spec still has finalizers."""
+        """Whether it is Terminating and its spec still has finalizers."""
         return bool(obj["metadata"].get("deletionTimestamp") and (obj.get("spec") or {}).get("finalizers"))
 
     def begin_delete(self, ctx: Context, obj: Obj, options: Obj) -> Deletion:
-        """Mark the namespace Terminating first, and once nothing is pending delete it like any object."""
+        """Mark the namespace Terminating first; delete it like any object once nothing is pending."""
         meta = obj["metadata"]
         if not meta.get("deletionTimestamp"):
             meta["deletionTimestamp"] = ctx.now
@@ -36,5 +36,5 @@ class NamespaceRegistry(Registry):
         return super().begin_delete(ctx, obj, options)
 
     def gone_with_update(self, obj: Obj, old: Obj) -> bool:
-        """Like any object, but never while the spec has finalizers."""
+        """As for any object, but False while the spec has finalizers."""
         return not (obj.get("spec") or {}).get("finalizers") and super().gone_with_update(obj, old)

@@ -20,10 +20,10 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 @strategy_for("", "namespaces")
 class NamespaceStrategy(Strategy):
-    """A namespace goes when its spec has no finalizers left; they are written through the subresource finalize."""
+    """Namespaces; one is removed when its spec has no finalizers, which are written through the finalize subresource."""
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Make it Active, with the finalizer ``kubernetes`` in its spec."""
+        """Set phase Active, and the finalizer ``kubernetes`` in the spec."""
         super().prepare_for_create(ctx, obj)
         obj["status"] = {"phase": "Active"}
         spec = obj.setdefault("spec", {})
@@ -37,7 +37,7 @@ class NamespaceStrategy(Strategy):
         take(obj, old, "status")
 
     def canonicalize(self, obj: Obj) -> None:
-        """The label that selects a namespace by its name cannot be changed."""
+        """Restore the label that selects a namespace by its name, which cannot be changed."""
         name = obj["metadata"].get("name")
         if name:
             obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), NAME_LABEL: name}
@@ -66,7 +66,7 @@ class NamespaceStrategy(Strategy):
         take(obj, old, "status")
 
     def validate_finalize_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateNamespaceFinalizeUpdate``: metadata, and names that a finalizer may have."""
+        """``ValidateNamespaceFinalizeUpdate``: metadata, and the names of finalizers."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         for i, name in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
             errs += finalizer_name(name, f"spec.finalizers[{i}]")

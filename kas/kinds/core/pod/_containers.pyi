@@ -1,4 +1,4 @@
-"""What Python sees of the unit; the promises stand at the functions."""
+"""Python interface of the unit; the functions in the .pyx file document their guarantees."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,7 @@
-"""What every write of a pod computes from its containers: their defaults and the quality-of-service class.
+"""Computations on containers in every write of a pod: their defaults and the quality-of-service class.
 
-Input is a decoded document of any shape; only ``default_containers`` changes anything. What ``quality_of_service`` does not know how to
-count, it leaves to ``kas.kinds.core.pod.strategy``, which has the rules.
+Input is a decoded document of any shape; only ``default_containers`` changes anything. ``quality_of_service`` leaves quantities that it
+cannot parse to the Python implementation in ``kas.kinds.core.pod.qos``.
 """
 
 from cpython.dict cimport PyDict_GetItem, PyDict_Next
@@ -20,12 +20,12 @@ cdef inline PyObject* get(dict d, object key):
 
 
 cdef inline dict as_dict(PyObject* v):
-    """The value as a dict, None when it is absent or none."""
+    """Return the value as a dict, None if it is absent or not a dict."""
     return <dict><object>v if v != NULL and PyDict_CheckExact(<object>v) else None
 
 
 cdef int add_up(PyObject* v, Need* total):
-    """Adds what is asked of processors and memory; how many of the two are asked for at all, -1 for what is left to the rules."""
+    """Add up the CPU and memory of a resource list; return how many of the two it names, -1 to leave it to Python."""
     cdef dict amounts
     cdef int64_t n
     cdef int found = 0
@@ -52,7 +52,7 @@ cdef int add_up(PyObject* v, Need* total):
 
 
 def quality_of_service(containers, init):
-    """The class of a pod without resources of its own, by its containers; None for what is left to the rules."""
+    """Return the class of a pod without pod-level resources, from its containers; None to leave it to Python."""
     cdef Py_ssize_t i
     cdef dict container, resources
     cdef PyObject* v
@@ -85,7 +85,7 @@ def quality_of_service(containers, init):
 
 
 cdef bint is_fine(PyObject* v):
-    """Whether an amount is given in less than thousandths; canonical text says so by its suffix."""
+    """Whether any amount of a resource list is finer than a thousandth, which canonical text shows by its suffix."""
     cdef Py_ssize_t at = 0, n = 0
     cdef const char* p = NULL
     cdef PyObject* k
@@ -99,8 +99,11 @@ cdef bint is_fine(PyObject* v):
 
 
 def default_containers(list containers not None, pull_policy, round_up, bint from_limits):
-    """The computed defaults of decoded containers, in place: when to pull, amounts in thousandths and, with ``from_limits``,
-    requests that follow limits. ``pull_policy`` tells it of an image, ``round_up`` rounds a resource list."""
+    """Apply the computed defaults of decoded containers, in place.
+
+    They are the pull policy, amounts rounded to thousandths and, with ``from_limits``, requests from limits. ``pull_policy`` returns an
+    image's policy, ``round_up`` rounds a resource list.
+    """
     cdef Py_ssize_t i
     cdef dict container, resources, limits, requests
     cdef PyObject* v

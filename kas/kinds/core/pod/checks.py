@@ -1,7 +1,7 @@
-"""The tables of pod specs: what their fields are in pods that nothing is wrong with, nor to be warned of.
+"""The check tables of pod specs: the field values of pods without validation errors and warnings.
 
-The rules are in this room (``containers``, ``volumes``, ``scheduling``, ``spec``,
-``warnings``); what a table does not name is left to them.
+The rules are in this package (``containers``, ``volumes``, ``scheduling``, ``spec``, ``warnings``); fields that a table does not name are
+left to them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _VALUE_FROM = Message(
     {"fieldRef": _field_of(ENV_FIELDS), "secretKeyRef": _KEY_OF, "configMapKeyRef": _KEY_OF},
     groups=[one_of("fieldRef", "secretKeyRef", "configMapKeyRef")],
 )
-# A name that is met again hides the first, of which is warned.
+# A repeated name overrides the earlier one, which causes a warning.
 _ENV = Message(
     {"name": need(checks.printable(refused="=")), "value": ANY, "valueFrom": _VALUE_FROM}, groups=[at_most_one("value", "valueFrom")]
 )
@@ -50,7 +50,7 @@ _ENV_FROM = Message({"configMapRef": _ALL_OF, "secretRef": _ALL_OF}, groups=[one
 _AMOUNTS = {"cpu": checks.amount(), "memory": checks.amount(whole=True), "ephemeral-storage": checks.amount(whole=True)}
 _LIMITED = whole(checks.record(_AMOUNTS))
 _RESOURCES = Message({"limits": _LIMITED, "requests": _LIMITED}, not_above=[("requests", "limits")])
-# What concerns the host is left to the rules.
+# Fields that concern the host are left to the rules.
 _PORT = Message(
     {"name": checks.port_name().claim(PORTS), "containerPort": need(PORT), "protocol": need(ENUM)},
     keys=[(PORTS, ("containerPort", "protocol"))],
@@ -113,7 +113,7 @@ _INIT = Message(
 
 
 def _items(item: dict[str, Any]) -> Any:
-    """Files of one directory: only one that is alone there lies in a folder, as another might be what the folder is called."""
+    """Return the check of files in one directory: a file may be in a subdirectory only if it is alone, as another's name could collide."""
     files = Message({**item, "path": need(FILE_NAME)}, keys=[(FILES, ("path",))])
     return either(each({**item, "path": need(RELATIVE)}, 1, 1), each(files, 1, opens=[FILES]))
 
@@ -127,7 +127,7 @@ def _of_keys(name: str) -> dict[str, Any]:
 
 
 def _sources(listed: bool) -> Any:
-    """What is projected into one directory. A source that does not say its files is warned of for those of the source before."""
+    """Return the check of projected sources. A source without files causes warnings about the files of the source before it."""
 
     def files(item: dict[str, Any], **more: Any) -> dict[str, Any]:
         if not listed:

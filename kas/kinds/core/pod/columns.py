@@ -1,4 +1,4 @@
-"""Rows of pods, after upstream's ``printPod``."""
+"""Table rows of pods, as upstream's ``printPod``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SUCCEEDED = [{"type": "Completed", "status": "True", "reason": "Succeeded", "me
 _FAILED = [{"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."}]
 _NO_CONDITION: dict[str, Any] = {}
 _FINISHED = {"Succeeded": _SUCCEEDED, "Failed": _FAILED}
-# What a row of a finished pod says besides its cells.
+# The conditions of the row of a finished pod.
 CONDITIONS["", "Pod"] = lambda pod: _FINISHED.get((pod.get("status") or {}).get("phase", ""))
 
 
 def _last_end(status: dict[str, Any], so_far: float) -> float:
-    """When the container last ended before its present run, if that is later than ``so_far``."""
+    """Return when the container's previous run ended, if that is later than ``so_far``; in seconds since the epoch."""
     ended = status["lastState"].get("terminated")
     return max(so_far, parse_time(ended.get("finishedAt")) or 0.0) if ended else so_far
 
@@ -35,7 +35,7 @@ def _readiness_gates(gates: list[dict[str, Any]], conditions: dict[str, dict[str
 
 
 class _Tally:
-    """What the statuses of a pod's containers come to: the reason shown, how many are ready, restarts and when the last one was."""
+    """The summary of a pod's container statuses: the reason to show, the numbers of ready containers and restarts, the last restart."""
 
     __slots__ = ("conditions", "last", "listed", "ready", "reason", "restarts")
 
@@ -45,7 +45,7 @@ class _Tally:
         self.last = 0.0  # seconds since the epoch; 0 for never
 
     def init_containers(self, spec: dict[str, Any], statuses: list[dict[str, Any]]) -> bool:
-        """Counts init containers up to the first that is still to end; whether there is one."""
+        """Count init containers up to the first that has not ended; return whether there is one."""
         init = spec.get("initContainers") or ()
         # By name, of which the last counts; every sidecar counts as a container.
         sidecars = {c.get("name", ""): c.get("restartPolicy") == "Always" for c in init} if init else {}
@@ -80,7 +80,7 @@ class _Tally:
         return False
 
     def containers(self, statuses: list[dict[str, Any]]) -> None:
-        """Counts the containers; the reason is the first one's that has something to say."""
+        """Count the containers; the reason is that of the first one that has any."""
         has_running, error = False, ""
         for c in reversed(statuses):
             self.restarts += c.get("restartCount", 0)
@@ -97,7 +97,7 @@ class _Tally:
             elif c.get("ready") and state.get("running") is not None:
                 has_running = True
                 self.ready += 1
-        if self.reason == "Completed":  # one container may have ended while others go on
+        if self.reason == "Completed":  # one container may have ended while others still run
             if has_running and any(c.get("type") == "Ready" and c.get("status") == "True" for c in self.listed):
                 self.reason = "Running"
             elif error:
@@ -111,7 +111,7 @@ class _Tally:
 
 @printer("", "Pod")
 def pod(obj: dict[str, Any], now: float) -> list[Any]:
-    """The row of a pod; ``now`` in seconds since the epoch."""
+    """Return the row of a pod; ``now`` is in seconds since the epoch."""
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     listed = status.get("conditions") or ()
     conditions = {c.get("type"): c for c in reversed(listed)}  # of equal types the first counts
@@ -142,6 +142,6 @@ def pod(obj: dict[str, Any], now: float) -> list[Any]:
 
 @printer("", "PodTemplate")
 def pod_template(obj: dict[str, Any], now: float) -> list[Any]:
-    """The row of a PodTemplate: its name, then names and images of the containers and the labels of what it would make."""
+    """Return the row of a PodTemplate: its name, the containers' names and images, and the labels of its pods."""
     template = obj.get("template") or {}
     return [obj["metadata"].get("name", ""), *containers(template), labels((template.get("metadata") or {}).get("labels"))]

@@ -1,6 +1,6 @@
-"""Containers of all three sorts (``pkg/apis/core/validation``).
+"""Validation of all three sorts of containers (``pkg/apis/core/validation``).
 
-The rules common to all come first, in upstream's order, because the order of errors is visible to clients.
+The rules common to all come first, in upstream's order, because clients see the order of errors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPHEMERAL_REFUSED = (
 
 
 class PodFacts(NamedTuple):
-    """What the checks of a container need to know of its pod."""
+    """What the validation of a container needs to know about its pod."""
 
     volumes: dict[str, dict[str, Any]]
     claims: frozenset[str]
@@ -121,7 +121,7 @@ def _file_key_ref(ref: Container, path: str) -> list[FieldError]:
 
 
 def volumes_of_files(spec: Container, path: str) -> list[FieldError]:
-    """Files that environments are read from lie in an emptyDir of the pod."""
+    """Check that the files from which environments are read are in an emptyDir of the pod."""
     errs: list[FieldError] = []
     known = {v.get("name") or "": v for v in spec.get("volumes") or ()}
     for container, at in all_containers(spec, path):
@@ -281,9 +281,9 @@ def _resize_policy(items: list[dict[str, Any]], pod_restart_policy: str, path: s
 
 
 def _init_restart_rules(container: Container, path: str, options: Options) -> list[FieldError]:
-    """``validateInitContainerRestartPolicy``: gates say what there is beside the policy Always."""
+    """``validateInitContainerRestartPolicy``; feature gates decide which policies besides Always are allowed."""
     policy = container.get("restartPolicy")
-    if policy is None:  # its rules are not looked at
+    if policy is None:  # its rules are not validated then
         message = "must specify restartPolicy when restart rules are used"
         return [field.required(f"{path}.restartPolicy", message)] if container.get("restartPolicyRules") else []
     if not options.restart_rules:
@@ -358,7 +358,7 @@ def _common(container: Container, pod: PodFacts, path: str) -> list[FieldError]:
 
 
 def _run_time(container: Container, pod: PodFacts, path: str) -> list[FieldError]:
-    """Hooks and probes, of containers that may have them."""
+    """Validate hooks and probes of containers that may have them."""
     errs: list[FieldError] = []
     if container.get("lifecycle") is not None:
         errs += lifecycle(container["lifecycle"], pod.grace, pod.os_name, f"{path}.lifecycle")
@@ -369,7 +369,7 @@ def _run_time(container: Container, pod: PodFacts, path: str) -> list[FieldError
 
 
 def regular_containers(items: list[dict[str, Any]], pod: PodFacts, path: str) -> list[FieldError]:
-    """``validateContainers``: there is at least one; names and, over all of them, host ports are unique."""
+    """``validateContainers``: there is at least one; names and, across all of them, host ports are unique."""
     if not items:
         return [field.required(path)]
     errs: list[FieldError] = []
@@ -387,7 +387,7 @@ def regular_containers(items: list[dict[str, Any]], pod: PodFacts, path: str) ->
 
 
 def init_containers(items: list[dict[str, Any]], regular: list[dict[str, Any]], pod: PodFacts, path: str) -> list[FieldError]:
-    """``validateInitContainers``: their names differ from those of ``regular`` too; only sidecars (restartPolicy Always) may have hooks
+    """``validateInitContainers``: their names also differ from those of ``regular``; only sidecars (restartPolicy Always) may have hooks
     and probes.
     """
     errs: list[FieldError] = []
@@ -418,7 +418,7 @@ def init_containers(items: list[dict[str, Any]], regular: list[dict[str, Any]], 
 def ephemeral_containers(
     items: list[dict[str, Any]], others: list[dict[str, Any]], pod: PodFacts, path: str
 ) -> list[FieldError]:
-    """``others`` are the regular and init containers of the pod."""
+    """Validate ephemeral containers; ``others`` are the regular and init containers of the pod."""
     errs: list[FieldError] = []
     known = {c.get("name") or "" for c in others}
     seen = set(known)
@@ -432,7 +432,7 @@ def ephemeral_containers(
         if target and target not in known:
             errs.append(field.not_found(f"{at}.targetContainerName", target))
         for key in _EPHEMERAL_REFUSED:
-            # Set is what is not Go's zero value: an empty list is, empty resources are not.
+            # A field counts as set if it is not Go's zero value: an empty list is set, empty resources are not.
             value = container.get(key)
             if value is not None and (value or key != "resources"):
                 errs.append(field.forbidden(f"{at}.{key}", EPHEMERAL))
@@ -444,7 +444,7 @@ def ephemeral_containers(
 
 
 def image_without_padding(container: Container, path: str) -> list[FieldError]:
-    """Pods, unlike templates, must name their images exactly."""
+    """Check that the image has no surrounding white space, which is allowed in templates only."""
     image = container.get("image") or ""
     if image != image.strip():
         return [field.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")]

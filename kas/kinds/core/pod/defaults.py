@@ -13,7 +13,7 @@ from kas.observe.caches import remembered
 from kas.types.defaults import defaults_for
 
 Obj = dict[str, Any]
-# Init containers once travelled in these; they are dropped so that no old kubelet sees them.
+# Former representations of init containers; they are dropped so that no old kubelet sees them.
 LEGACY_ANNOTATIONS = (
     "pod.beta.kubernetes.io/init-containers", "pod.alpha.kubernetes.io/init-containers",
     "pod.beta.kubernetes.io/init-container-statuses", "pod.alpha.kubernetes.io/init-container-statuses",
@@ -30,9 +30,9 @@ _HEX_ID = re.compile(r"[a-f0-9]{64}")
 
 @remembered("image_pull_policies", "the pull policies that images ask for", 1024, 512)
 def image_pull_policy(image: str) -> str:
-    """Always for the tag ``latest``, which is also that of an image without tag and digest.
+    """Return Always for the tag ``latest``, which is also that of an image without tag and digest, else IfNotPresent.
 
-    What is no image reference at all (distribution's grammar) has no tag, and is pulled once.
+    A text that is not an image reference (distribution's grammar) has no tag, so its policy is IfNotPresent.
     """
     match = _IMAGE.fullmatch(image)
     if match is None or _HEX_ID.fullmatch(image):
@@ -42,7 +42,7 @@ def image_pull_policy(image: str) -> str:
 
 
 def round_up(items: dict[str, str] | None) -> None:
-    """Resource lists hold nothing finer than a thousandth. Canonical text shows finer amounts by its suffix."""
+    """Round the amounts of a resource list up to thousandths, in place. Canonical text shows finer amounts by its suffix."""
     if items:
         for name, text in items.items():
             if text and text[-1] in "nu":
@@ -50,7 +50,7 @@ def round_up(items: dict[str, str] | None) -> None:
 
 
 def round_up_requirements(resources: Obj | None) -> None:
-    """``round_up`` of limits and requests, in place; None is nothing to do."""
+    """Apply ``round_up`` to limits and requests, in place; None is ignored."""
     if resources:
         round_up(resources.get("limits"))
         round_up(resources.get("requests"))
@@ -71,7 +71,7 @@ def _volume(volume: Obj) -> None:
 
 
 def pod_spec(spec: Obj, pod: bool = False) -> None:
-    """``pod`` says that this is no template: there, requests follow limits."""
+    """Apply the defaults of a pod spec in place; ``pod``: of a pod, not of a template. Only in a pod requests default to limits."""
     for kind in ("containers", "initContainers", "ephemeralContainers"):
         containers = spec.get(kind)
         if containers:
@@ -82,7 +82,7 @@ def pod_spec(spec: Obj, pod: bool = False) -> None:
     round_up_requirements(spec.get("resources"))
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
-    # The deprecated field mirrors the real one, which wins; the API always shows both.
+    # The deprecated field mirrors the other one, which wins; the API always shows both.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -92,7 +92,7 @@ def pod_spec(spec: Obj, pod: bool = False) -> None:
 
 
 def pod_template(template: Obj | None) -> None:
-    """Default a template in place: as ``pod_spec`` does, with an empty spec where there is none; None is nothing to do."""
+    """Default a template in place as ``pod_spec`` does, adding an empty spec if it has none; None is ignored."""
     if template is None:
         return
     spec = template.get("spec")
@@ -103,7 +103,7 @@ def pod_template(template: Obj | None) -> None:
 
 
 def drop_legacy_annotations(meta: Obj | None) -> None:
-    """Remove ``LEGACY_ANNOTATIONS`` in place; a map they leave empty stays. None is nothing to do."""
+    """Remove ``LEGACY_ANNOTATIONS`` in place; a map that becomes empty stays. None is ignored."""
     annotations = meta.get("annotations") if meta else None
     if annotations:
         for name in LEGACY_ANNOTATIONS:
@@ -112,8 +112,8 @@ def drop_legacy_annotations(meta: Obj | None) -> None:
 
 @defaults_for("", "v1", "Pod")
 def default_pod(obj: Obj) -> None:
-    """``SetDefaults_Pod`` in place: besides the spec's the pod's own resources, host ports on the host's network and, in the status,
-    ``podIPs`` and rounded amounts. A negative grace period is 1 from here on (upstream's conversion).
+    """``SetDefaults_Pod``, in place: the defaults of the spec, pod-level resources, host ports on the host's network and, in the status,
+    ``podIPs`` and rounded amounts. A negative grace period becomes 1 (upstream's conversion).
     """
     spec = obj.get("spec")
     if spec is None:
@@ -124,7 +124,7 @@ def default_pod(obj: Obj) -> None:
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
     grace = spec.get("terminationGracePeriodSeconds")
-    if grace is not None and grace < 0:  # of a pod alone: a template keeps it, with a warning
+    if grace is not None and grace < 0:  # only in pods: a template keeps it, with a warning
         spec["terminationGracePeriodSeconds"] = 1
     if spec.get("hostNetwork"):
         for kind in ("containers", "initContainers"):

@@ -1,4 +1,4 @@
-"""Evicting a pod: a delete that the pod's disruption budget is asked about (upstream ``pkg/registry/core/pod/storage/eviction.go``)."""
+"""Eviction of pods: a delete that the pod's disruption budget must allow (upstream ``pkg/registry/core/pod/storage/eviction.go``)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from kas.store import PAGE_BYTES, Record
 
 PAGE = 64
 MAX_DISRUPTED_PODS = 2000
-# Upstream's EvictionsRetry; conflicts here are rarer, since a lost race inside one write is retried there at once.
+# Upstream's EvictionsRetry. Conflicts are rarer here, since a single write retries immediately after losing a race.
 RETRIES, RETRY_DELAY_S = 20, 0.5
 VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
-# (before, after, context): writes the managed fields the change of a budget's status brings.
+# (before, after, context): updates managedFields for the change of a budget's status.
 Own = Callable[[Obj, Obj, Context], None]
 
 
 class TooManyBudgets(ApiError):
-    """More than one budget matches. Upstream answers this as the result of a create: HTTP 201 around a Status of code 500."""
+    """More than one budget matches. Upstream returns this as the result of a create: HTTP 201 with a Status of code 500."""
 
     __slots__ = ()
 
@@ -36,15 +36,15 @@ class TooManyBudgets(ApiError):
 
 
 class Evictions:
-    """``evict`` answers when the pod is gone or going; what stands in the way is raised."""
+    """Evicts pods: ``evict`` returns when the pod is deleted or terminating, and raises otherwise."""
 
     def __init__(self, pods: Registry, budgets: Registry, own: Own) -> None:
         self.pods, self.budgets, self._own = pods, budgets, own
 
     async def evict(self, ctx: Context, name: str, options: dict[str, Any]) -> None:
-        """Deletes the pod with ``options`` (DeleteOptions) once its budget allows it.
+        """Delete the pod with ``options`` (DeleteOptions) once its budget allows it.
 
-        Raises 404, 409, 429 with the budget's state as cause, 403 for a budget that cannot be trusted, ``TooManyBudgets``.
+        Raises 404, 409, 429 with the budget's state as cause, 403 for a budget that cannot be used, ``TooManyBudgets``.
         """
         ctx = ctx.within("", ctx.dry_run or bool(options.get("dryRun")))
         given = _version(options)
@@ -55,7 +55,7 @@ class Evictions:
             pod = self._pod(ctx, name)
             if not _needs_no_budget(pod):
                 return False
-            # A pod that only just starts must not become ready, and so guarded, between this look and the delete.
+            # A starting pod must not become ready, and so protected by its budget, between this read and the delete.
             pinned = options if given is not None or _is_over(pod) else _pinned(options, pod)
             await self._delete(ctx, name, pinned)
             return True
@@ -79,7 +79,7 @@ class Evictions:
         return self.pods.object(self.pods.get(ctx.namespace, name))
 
     async def _budget(self, ctx: Context, pod: Obj) -> Obj | None:
-        """The one budget that selects the pod."""
+        """Return the one budget that selects the pod, None if there is none. Raises TooManyBudgets."""
         labels = pod["metadata"].get("labels") or {}
         found, start, time_slice = list[Obj](), "", TimeSlice()
         while True:
@@ -97,17 +97,17 @@ class Evictions:
             start = page.next_key
 
     def _selecting(self, rec: Record, labels: dict[str, str]) -> Obj | None:
-        """The budget, where it selects what has these labels."""
+        """Return the budget if it selects these labels, else None."""
         budget = self.budgets.object(rec)
         try:
             selector = from_label_selector((budget.get("spec") or {}).get("selector"))
         except SelectorError:
-            return None  # what cannot be understood selects nothing
+            return None  # an invalid selector selects nothing
         return budget if selector.matches(labels) else None
 
     @staticmethod
     def _is_unguarded(pod: Obj, budget: Obj) -> bool:
-        """A pod that is not ready costs no disruption where the policy says so, or enough others are healthy."""
+        """Whether a pod that is not ready costs no disruption: the policy says so, or enough others are healthy."""
         if _is_ready(pod):
             return False
         if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
@@ -117,7 +117,7 @@ class Evictions:
         return (status.get("currentHealthy") or 0) >= desired > 0
 
     async def _spend(self, ctx: Context, pod: Obj, budget: Obj) -> None:
-        """Takes one disruption off the budget and notes the pod in it, all in one write."""
+        """Take one disruption off the budget and record the pod in it, in one write."""
         name = budget["metadata"]["name"]
         if ctx.dry_run:
             spent(budget, pod["metadata"]["name"], ctx.now)
@@ -126,7 +126,7 @@ class Evictions:
         def change(current: Obj | None) -> Obj:
             assert current is not None
             after = {**current, "status": spent(current, pod["metadata"]["name"], ctx.now), "metadata": dict(current["metadata"])}
-            # Without a version a lost race is tried again at once, on what the other eviction left.
+            # Without a resource version, a lost race is retried immediately, based on the other eviction's result.
             after["metadata"].pop("resourceVersion", None)
             self._own(current, after, ctx.within("status"))
             return after
@@ -137,7 +137,7 @@ class Evictions:
         await _retry(write)
 
     async def _delete(self, ctx: Context, name: str, options: dict[str, Any]) -> None:
-        """Tells in the pod's status why it goes, then deletes it."""
+        """Record the reason in the pod's status, then delete the pod."""
         if not ctx.dry_run:
 
             def condition(pod: Obj | None) -> Obj:
@@ -148,7 +148,7 @@ class Evictions:
 
             rec = await self.pods.update(ctx.within("status"), name, condition, subresource="status")
             if _version(options) is not None:
-                # The write just made is the version that is now to be deleted.
+                # The delete must expect the version just written.
                 options = {**options, "preconditions": {**options["preconditions"], "resourceVersion": str(rec.revision)}}
         await self.pods.delete(ctx, name, dict(options))
 
@@ -156,7 +156,7 @@ class Evictions:
 
 
 def spent(budget: Obj, pod: str, now: str) -> Obj:
-    """The status of a budget after one more disruption. Raises 429 or 403 when there is none to take."""
+    """Return a budget's status after one more disruption. Raises 429 or 403 if none is allowed."""
     meta, status = budget["metadata"], dict(budget.get("status") or {})
     name = meta["name"]
     if (status.get("observedGeneration") or 0) < (meta.get("generation") or 0):
@@ -179,7 +179,7 @@ def spent(budget: Obj, pod: str, now: str) -> Obj:
 
 
 def disrupted(status: Obj, now: str) -> Obj:
-    """A pod's status that says it is evicted; a condition that said so already keeps its time."""
+    """Return a pod's status with the condition that it is evicted; an equal condition keeps its time."""
     new = {
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now,
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
@@ -188,7 +188,7 @@ def disrupted(status: Obj, now: str) -> Obj:
 
 
 def _insufficient(conditions: list[Obj], generation: int, now: str) -> list[Obj]:
-    """The DisruptionAllowed condition of a budget that has nothing left (``pdbhelper.UpdateDisruptionAllowedCondition``)."""
+    """Return the conditions of a budget that has no disruptions left (``pdbhelper.UpdateDisruptionAllowedCondition``)."""
     new: Obj = {
         "type": "DisruptionAllowed", "status": "False", "observedGeneration": generation, "lastTransitionTime": now,
         "reason": "InsufficientPods", "message": "",
@@ -197,7 +197,7 @@ def _insufficient(conditions: list[Obj], generation: int, now: str) -> list[Obj]
 
 
 def _why_none(name: str, status: Obj) -> str:
-    """Why a budget allows nothing. A failed sync comes first: then its numbers mean nothing."""
+    """Return why a budget allows no disruption. A failed sync comes first, because then the numbers mean nothing."""
     found: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "DisruptionAllowed"), {})
     message = found.get("message") if found.get("status") == "False" else ""
     if message and found.get("reason") == "SyncFailed":
@@ -246,7 +246,7 @@ def _pinned(options: dict[str, Any], pod: Obj) -> dict[str, Any]:
 
 
 async def _retry(work: Callable[[], Awaitable[Any]], retry: bool = True) -> Any:
-    """Repeats what met a conflict."""
+    """Repeat ``work`` while it meets conflicts."""
     for left in range(RETRIES, 0, -1):
         try:
             return await work()

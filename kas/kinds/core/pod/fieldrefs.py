@@ -15,7 +15,7 @@ ENV_FIELDS = (
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
     "status.hostIPs", "status.podIP", "status.podIPs",
 )  # fmt: skip
-# What the conversion of a field label accepts at all, before the place of use narrows it.
+# All field labels that the conversion accepts; the place of use narrows this.
 _KNOWN = frozenset(
     {
         "metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
@@ -33,13 +33,13 @@ _BYTES_TEXT = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1
 
 
 def _subscripted(label: str) -> tuple[str, str]:
-    """The two parts of ``name['key']`` (``SplitMaybeSubscriptedPath``), both empty for what is none."""
+    """Return the two parts of ``name['key']`` (``SplitMaybeSubscriptedPath``), both empty for other texts."""
     name, mark, key = label.removesuffix("']").partition("['")
     return (name, key) if name and mark and label.endswith("']") else ("", "")
 
 
 def _converted(version: str, label: str) -> tuple[str, str]:
-    """The internal field path and the complaint, one of them empty."""
+    """Return the internal field path and the error; one of them is empty."""
     if version != "v1":
         return "", f"unsupported pod version: {version}"
     name, _ = _subscripted(label)
@@ -53,8 +53,7 @@ def _converted(version: str, label: str) -> tuple[str, str]:
 
 
 def object_field(ref: Mapping[str, Any], allowed: tuple[str, ...], path: str) -> list[FieldError]:
-    """``validateObjectFieldSelector``: a field path of v1 among ``allowed``; a single label or annotation by a qualified key always is.
-    """
+    """``validateObjectFieldSelector``: a v1 field path among ``allowed``, or a single label or annotation by its qualified key."""
     version, label = ref.get("apiVersion") or "", ref.get("fieldPath") or ""
     if not version:
         return [field.required(f"{path}.apiVersion")]
@@ -73,8 +72,8 @@ def object_field(ref: Mapping[str, Any], allowed: tuple[str, ...], path: str) ->
 
 
 def resource_field(ref: Mapping[str, Any], path: str, volume: bool) -> list[FieldError]:
-    """``validateContainerResourceFieldSelector``: a known resource with a divisor that suits it, where 0 is none. With ``volume`` the
-    container must be named; an environment need not.
+    """``validateContainerResourceFieldSelector``: a known resource with a suitable divisor; 0 means none. With ``volume`` the container
+    must be named; in an environment it need not.
     """
     name = ref.get("resource") or ""
     errs: list[FieldError] = []

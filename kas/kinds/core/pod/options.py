@@ -1,6 +1,6 @@
-"""What a stored pod or template already does wrong stays allowed (``GetValidationOptionsFromPodSpecAndMeta``).
+"""Ratcheting: errors that a stored pod or template already has stay allowed (``GetValidationOptionsFromPodSpecAndMeta``).
 
-Nearly every stored object is right, so each leniency is worked out only when a rule that found something asks for it.
+Nearly all stored objects are valid, so each option is computed only when a rule has found an error.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def deletion_cost(annotations: Mapping[str, str], path: str) -> list[FieldError]:
-    """An error for a pod deletion cost that is no 32-bit integer in its plain spelling; a missing one is fine."""
+    """Return an error for a pod deletion cost that is not a 32-bit integer in canonical form; an absent one is allowed."""
     text = annotations.get(DELETION_COST)
     if text is None:
         return []
-    # The first character alone decides against a plus and leading zeros: zeros behind a minus are upstream's to allow.
+    # Only the first character is checked for a plus sign or a leading zero; zeros after a minus are allowed, as upstream.
     if _DELETION_COST.fullmatch(text) and len(text.lstrip("-0")) <= 10 and -(1 << 31) <= int(text) < 1 << 31:
         return []
     return [field.invalid(f"{path}[{DELETION_COST}]", text, "must be a 32bit integer")]
 
 
 class Options:
-    """Leniency towards ``old``, the stored spec, and whether this is a pod or the template of one. ``selector_values``: the stored object
-    has bad label values in a selector beside its pods'. Each leniency is found out once: rules ask for it at every item."""
+    """What is tolerated because the stored spec ``old`` already has it, for a pod or a template.
+
+    ``selector_values``: the stored object has invalid label values in a selector outside its pod spec. Each option is computed once: rules
+    read it for every item.
+    """
 
     def __init__(
         self, is_pod: bool = False, old: Spec | None = None, meta: Spec | None = None, selector_values: bool = False
@@ -45,12 +48,12 @@ class Options:
 
     @property
     def deletion_cost(self) -> bool:
-        """A pod deletion cost that is no 32-bit integer."""
+        """Whether to tolerate a pod deletion cost that is not a 32-bit integer."""
         return not features.DEFAULT.enabled("PodDeletionCost") or bool(deletion_cost(self._meta.get("annotations") or {}, ""))
 
     @cached_property
     def affinity_values(self) -> bool:
-        """Label values in the selectors of pod affinity."""
+        """Whether to tolerate invalid label values in the selectors of pod affinity."""
         if self._selector_values:
             return True
         affinity = self._old.get("affinity") or {}
@@ -65,7 +68,7 @@ class Options:
 
     @cached_property
     def node_values(self) -> bool:
-        """Label values in required node affinity."""
+        """Whether to tolerate invalid label values in required node affinity."""
         node = ((self._old.get("affinity") or {}).get("nodeAffinity") or {}).get(scheduling.REQUIRED) or {}
         return any(
             cached.label_value(value)
@@ -76,19 +79,22 @@ class Options:
 
     @property
     def comparing_tolerations(self) -> bool:
-        """Tolerations that compare numbers."""
+        """Whether tolerations may compare numbers."""
         return scheduling.compares(self._old)
 
     @cached_property
     def spread_selector(self) -> bool:
-        """Invalid selectors in topology spread constraints."""
+        """Whether to tolerate invalid selectors in topology spread constraints."""
         items = self._old.get("topologySpreadConstraints") or ()
         return any(label_selector(item.get("labelSelector"), "") for item in items)
 
     @property
     def legacy_match_keys(self) -> bool:
-        """Whether the matchLabelKeys of topology spread are validated as they were before they became part of the selector: while they do
-        not, unless the stored ones break that; else where the stored ones break what holds since."""
+        """Whether matchLabelKeys of topology spread constraints are validated by the rules from before they were merged into the selector.
+
+        With the merge's feature gate off: unless the stored ones break these rules. With the gate on: if the stored ones break the new
+        rules.
+        """
         items = self._old.get("topologySpreadConstraints") or ()
         if not features.DEFAULT.enabled("MatchLabelKeysInPodTopologySpreadSelectorMerge"):
             return not any(scheduling.legacy_match_keys(item, "") for item in items)
@@ -96,20 +102,20 @@ class Options:
 
     @cached_property
     def host_sysctls(self) -> bool:
-        """Sysctls of namespaces that the pod shares with the host."""
+        """Whether to tolerate sysctls of namespaces that the pod shares with the host."""
         items = (self._old.get("securityContext") or {}).get("sysctls") or ()
         return any(security.host_sysctl(self._old, item.get("name") or "", "") for item in items)
 
     @property
     def any_selinux_policy(self) -> bool:
-        """More than Recursive, which is all there is while the gate SELinuxMount is off."""
+        """Whether policies other than Recursive are allowed; without the gate SELinuxMount only if one is stored."""
         if features.DEFAULT.enabled("SELinuxMount"):
             return True
         return (self._old.get("securityContext") or {}).get("seLinuxChangePolicy") is not None
 
     @cached_property
     def token_path(self) -> bool:
-        """Projected service account tokens at paths that are absolute, or have ".." at the start or as an element."""
+        """Whether to tolerate service account token paths that are absolute, or have ".." at the start or as an element."""
         for volume in self._old.get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
                 token = source.get("serviceAccountToken")
@@ -119,7 +125,7 @@ class Options:
 
     @cached_property
     def partial_hugepages(self) -> bool:
-        """Amounts that are no multiple of the page size."""
+        """Whether to tolerate amounts of huge pages that are not a multiple of the page size."""
         lists = [self._old.get("overhead") or {}]
         for container, _ in security.containers(self._old, ""):
             resources = container.get("resources") or {}
@@ -128,19 +134,19 @@ class Options:
 
     @cached_property
     def devices_of_users(self) -> bool:
-        """Block devices in a user namespace, which never worked."""
+        """Whether to tolerate block devices in a user namespace, which never worked."""
         return self._old.get("hostUsers") is False and any(c.get("volumeDevices") for c, _ in security.containers(self._old, ""))
 
     @property
     def network_of_users(self) -> bool:
-        """The host's network in a user namespace."""
+        """Whether the host's network is allowed in a user namespace."""
         if features.DEFAULT.enabled("UserNamespacesHostNetworkSupport"):
             return True
         return self._old.get("hostUsers") is False and bool(self._old.get("hostNetwork"))
 
     @property
     def restart_rules(self) -> bool:
-        """Containers with a restart policy of their own, other than that of a sidecar, and with rules for it."""
+        """Whether containers may have their own restart policy, other than that of a sidecar, and restart policy rules."""
         if features.DEFAULT.enabled("ContainerRestartRules"):
             return True
         regular, init = self._old.get("containers") or (), self._old.get("initContainers") or ()
@@ -149,7 +155,7 @@ class Options:
 
     @property
     def restart_all(self) -> bool:
-        """Rules that start all containers again, and rules of sidecars."""
+        """Whether rules that restart all containers, and rules of sidecars, are allowed."""
         if features.DEFAULT.enabled("RestartAllContainersOnContainerExits"):
             return True
         init = self._old.get("initContainers") or ()
@@ -159,7 +165,7 @@ class Options:
 
     @cached_property
     def restarting_init(self) -> bool:
-        """Init containers that are no sidecars and ask to be restarted on a resize."""
+        """Whether to tolerate init containers, other than sidecars, that are to be restarted on a resize."""
         return any(
             item.get("restartPolicy") == "RestartContainer"
             for container in self._old.get("initContainers") or ()
@@ -173,10 +179,10 @@ FOR_PODS = Options(is_pod=True)
 
 
 def options_for_template(old: Spec | None, selector_values: bool = False) -> Options:
-    """``options_for`` the pod template of a stored workload."""
+    """``options_for`` the pod template of a stored workload; None if nothing is stored."""
     return Options(False, (old or {}).get("spec") or {}, (old or {}).get("metadata"), selector_values)
 
 
 def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = False) -> Options:
-    """Leniency towards the stored spec and metadata of a pod or a template; towards None there is none of either."""
+    """Return the options for the stored spec and metadata of a pod or a template; None for nothing stored."""
     return Options(is_pod, old_spec, old_meta)

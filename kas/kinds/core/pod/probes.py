@@ -16,7 +16,7 @@ MORE_THAN_ONE = "may not specify more than 1 handler type"
 
 
 def port_num_or_name(port: Any, path: str) -> list[FieldError]:
-    """``ValidatePortNumOrName`` of an int-or-string; an absent one is 0."""
+    """``ValidatePortNumOrName`` of an int-or-string; an absent one counts as 0."""
     if isinstance(port, str):
         return [field.invalid(path, port, m) for m in cached.port_name(port)]
     port = port or 0
@@ -48,7 +48,7 @@ _HANDLERS = (("exec", _exec), ("httpGet", _http_get), ("tcpSocket", _socket), ("
 
 
 def handler(spec: Mapping[str, Any], grace: int, path: str, sleep_allowed: bool) -> list[FieldError]:
-    """One of the actions of a probe (grpc) or of a lifecycle hook (sleep)."""
+    """Validate the action of a probe (which allows grpc) or of a lifecycle hook (which allows sleep)."""
     errs: list[FieldError] = []
     found = 0
     for name, check in _HANDLERS:
@@ -78,7 +78,7 @@ _COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThr
 
 
 def probe(spec: Mapping[str, Any], which: str, grace: int, path: str) -> list[FieldError]:
-    """``which`` is livenessProbe, readinessProbe or startupProbe."""
+    """Validate a probe; ``which`` is livenessProbe, readinessProbe or startupProbe."""
     errs = handler(spec, grace, path, False)
     for name in _COUNTS:
         n = spec.get(name) or 0
@@ -108,8 +108,9 @@ WINDOWS_SIGNALS = frozenset({"SIGTERM", "SIGKILL"})
 
 
 def lifecycle(spec: Mapping[str, Any], grace: int, os_name: str | None, path: str) -> list[FieldError]:
-    """``validateLifecycle``: the hooks, and a stop signal only for a pod that names its system, which has to know it; ``grace`` in
-    seconds bounds a hook's sleep. ``os_name`` is None where the pod has no os; one that it names wrongly is judged elsewhere.
+    """``validateLifecycle``: the hooks, and a stop signal, which needs a pod that names its operating system and must exist there.
+
+    ``grace`` in seconds bounds a hook's sleep. ``os_name`` is None if the pod has no os; an unknown name is reported elsewhere.
     """
     errs: list[FieldError] = []
     if spec.get("postStart") is not None:
@@ -128,7 +129,7 @@ def lifecycle(spec: Mapping[str, Any], grace: int, os_name: str | None, path: st
 
 
 def container_ports(ports: list[dict[str, Any]], path: str) -> list[FieldError]:
-    """``validateContainerPorts`` of one container: names are unique, numbers 1 to 65535, protocols known; a host port of 0 is none."""
+    """``validateContainerPorts`` of one container: unique names, numbers 1 to 65535, known protocols; a host port of 0 means none."""
     errs: list[FieldError] = []
     seen: set[str] = set()
     for i, port in enumerate(ports):
@@ -156,7 +157,7 @@ def container_ports(ports: list[dict[str, Any]], path: str) -> list[FieldError]:
 
 
 def host_port_conflicts(containers: list[dict[str, Any]], path: str) -> list[FieldError]:
-    """``checkHostPortConflicts``: no two ports of ``containers`` ask for the same protocol, address and port of the host."""
+    """``checkHostPortConflicts``: no two ports of ``containers`` have the same protocol, address and port of the host."""
     errs: list[FieldError] = []
     seen: set[tuple] = set()
     for ci, container in enumerate(containers):

@@ -1,4 +1,4 @@
-"""Quality of service of pods (upstream ``pkg/apis/core/helper/qos``); quotas ask for it, too, and nothing else of pods."""
+"""The quality-of-service class of pods (upstream ``pkg/apis/core/helper/qos``); quotas need only this module of the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kas.registry.strategy import Obj
 
 
 def quality_of_service(pod: Obj) -> str:
-    """Guaranteed when every container limits cpu and memory to what it requests, BestEffort when none says anything."""
+    """Return Guaranteed if every container limits cpu and memory to its requests, BestEffort if none has any, else Burstable."""
     spec = pod.get("spec") or {}
     if spec.get("resources") is not None:
         return class_of([spec["resources"]])
@@ -17,8 +17,10 @@ def quality_of_service(pod: Obj) -> str:
 
 
 def class_of(sources: list[Obj]) -> str:
-    """The quality-of-service class that requirements add up to: Guaranteed when each limits cpu and memory and the sums equal those
-    requested, BestEffort when none says anything above 0, else Burstable.
+    """Return the quality-of-service class of several resource requirements.
+
+    It is Guaranteed if each limits cpu and memory and the sums of limits and requests are equal, BestEffort if none has an amount above 0,
+    else Burstable.
     """
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}

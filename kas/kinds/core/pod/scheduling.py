@@ -1,4 +1,4 @@
-"""Where a pod may run: node and pod affinity, tolerations, topology spread (``pkg/apis/core/validation``)."""
+"""Validation of scheduling fields: node and pod affinity, tolerations, topology spread (``pkg/apis/core/validation``)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _node_field(term: Term, path: str) -> list[FieldError]:
 
 
 def node_selector_term(term: Term, allow_invalid_values: bool, path: str) -> list[FieldError]:
-    """``ValidateNodeSelectorTerm``; ``allow_invalid_values`` accepts values of expressions that no label can have."""
+    """``ValidateNodeSelectorTerm``; ``allow_invalid_values`` accepts expression values that no label can have."""
     errs: list[FieldError] = []
     for i, expression in enumerate(term.get("matchExpressions") or ()):
         errs += _node_expression(expression, allow_invalid_values, f"{path}.matchExpressions[{i}]")
@@ -116,8 +116,9 @@ def _label_keys(keys: list[str], selector: Term | None, path: str) -> list[Field
 
 
 def match_keys(term: Term, path: str) -> list[FieldError]:
-    """``validateMatchLabelKeysAndMismatchLabelKeys`` of a term whose keys are merged into its selector already: keys are label names,
-    need a selector and stand in one list only, and the user has not put a key to match into the selector as well.
+    """``validateMatchLabelKeysAndMismatchLabelKeys`` of a term whose keys have been merged into its selector.
+
+    Keys are label names, require a selector and may be in one list only; the client's own selector may not use a match key.
     """
     match, mismatch = term.get("matchLabelKeys") or [], term.get("mismatchLabelKeys") or []
     selector = term.get("labelSelector")
@@ -128,7 +129,7 @@ def match_keys(term: Term, path: str) -> list[FieldError]:
         seen = set(selector.get("matchLabels") or ())
         for expression in selector.get("matchExpressions") or ():
             key = expression.get("key")
-            # The expression that was made of the key itself is the first one; a second one is the user's.
+            # The first expression of a key was merged in; a second one is the client's.
             if key in at and key in seen:
                 errs.append(field.invalid(f"{path}[{at[key]}]", key, "exists in both matchLabelKeys and labelSelector"))
             seen.add(key)
@@ -165,7 +166,7 @@ def _pod_affinity(affinity: Term, allow_invalid_values: bool, path: str) -> list
 
 
 def affinity(spec: Term, options: Options, path: str) -> list[FieldError]:
-    """The options let stored invalid label values pass in pod and in required node terms."""
+    """Validate affinity; the options tolerate stored invalid label values in pod terms and required node terms."""
     errs: list[FieldError] = []
     if spec.get("nodeAffinity") is not None:
         errs += _node_affinity(spec["nodeAffinity"], options.node_values, f"{path}.nodeAffinity")
@@ -179,7 +180,7 @@ def affinity(spec: Term, options: Options, path: str) -> list[FieldError]:
 
 
 def taint_effect(effect: str, allow_empty: bool, path: str) -> list[FieldError]:
-    """``validateTaintEffect``: one of ``TAINT_EFFECTS``. An empty one is an error too: "Required value", or with ``allow_empty``
+    """``ValidateTaintEffect``: one of ``TAINT_EFFECTS``. An empty one is an error, too: "Required value", or with ``allow_empty``
     "Unsupported value".
     """
     if effect in TAINT_EFFECTS:
@@ -190,7 +191,7 @@ def taint_effect(effect: str, allow_empty: bool, path: str) -> list[FieldError]:
 
 
 def compares(spec: Mapping[str, Any]) -> bool:
-    """Whether the gate TaintTolerationComparisonOperators is on, or ``spec`` has used what it allows."""
+    """Whether the gate TaintTolerationComparisonOperators is on, or ``spec`` already uses the operators."""
     if features.DEFAULT.enabled("TaintTolerationComparisonOperators"):
         return True
     return any(item.get("operator") in COMPARISONS for item in spec.get("tolerations") or ())
@@ -198,7 +199,7 @@ def compares(spec: Mapping[str, Any]) -> bool:
 
 def _comparison(operator: str, value: str, allowed: bool, path: str) -> list[FieldError]:
     if not allowed:
-        # They are known all the same.
+        # The message lists them nevertheless.
         return [unsupported(f"{path}.operator", operator, ("Equal", "Exists", *COMPARISONS))]
     message = names.EMPTY_ERROR if not value else "" if _DECIMAL.fullmatch(value) else "must be a valid decimal integer in canonical form"
     errs = [field.invalid(f"{path}.value", value, message)] if message else []
@@ -210,8 +211,10 @@ def _comparison(operator: str, value: str, allowed: bool, path: str) -> list[Fie
 
 
 def tolerations(items: list[dict[str, Any]], path: str, comparing: bool | None = None) -> list[FieldError]:
-    """``ValidateTolerations``: key, operator and value go together, and only NoExecute has a time to tolerate. ``comparing``: whether
-    numbers may be compared; None asks the gate."""
+    """``ValidateTolerations``: key, operator and value must fit together, and only NoExecute may have a duration.
+
+    ``comparing``: whether numbers may be compared; None: as the feature gate says.
+    """
     errs: list[FieldError] = []
     for i, item in enumerate(items):
         at = f"{path}[{i}]"
@@ -245,7 +248,7 @@ def tolerations(items: list[dict[str, Any]], path: str, comparing: bool | None =
 
 
 def legacy_match_keys(term: Term, path: str) -> list[FieldError]:
-    """What held of matchLabelKeys before they were merged into the selector: it may not name them at all."""
+    """Validate matchLabelKeys by the rules from before they were merged into the selector, which then must not use them."""
     keys, selector = term.get("matchLabelKeys") or (), term.get("labelSelector")
     if not keys:
         return []
@@ -261,8 +264,8 @@ def legacy_match_keys(term: Term, path: str) -> list[FieldError]:
 
 
 def topology_spread(items: list[dict[str, Any]], path: str, options: Options) -> list[FieldError]:
-    """``validateTopologySpreadConstraints``: each in itself, and none twice for a topology key and whenUnsatisfiable. The options say
-    which faults of selectors pass because they are stored.
+    """``validateTopologySpreadConstraints``: each on its own, and no two with the same topology key and whenUnsatisfiable. The options
+    tolerate stored errors in selectors.
     """
     errs: list[FieldError] = []
     legacy = any(item.get("matchLabelKeys") for item in items) and options.legacy_match_keys

@@ -30,7 +30,7 @@ APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 
 
 def containers(spec: Mapping[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """All containers with their paths in upstream's visiting order: init, regular, ephemeral."""
+    """Yield all containers with their paths in upstream's order: init, regular, ephemeral."""
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         for i, container in enumerate(spec.get(kind) or ()):
             yield container, f"{path}.{kind}[{i}]"
@@ -44,7 +44,7 @@ def _id(value: int | None, path: str) -> list[FieldError]:
 
 
 def seccomp_profile(profile: Context | None, path: str) -> list[FieldError]:
-    """``validateSeccompProfileField``: a known type, with a relative path to the profile if Localhost, and only then; None is fine."""
+    """``validateSeccompProfileField``: a known type; Localhost requires a relative path, other types allow none. None is valid."""
     if profile is None:
         return []
     kind, local = profile.get("type") or "", profile.get("localhostProfile")
@@ -66,7 +66,7 @@ def seccomp_profile(profile: Context | None, path: str) -> list[FieldError]:
 
 
 def apparmor_profile(profile: Context | None, path: str) -> list[FieldError]:
-    """``ValidateAppArmorProfileField``: a known type, with a name of at most 4095 bytes if Localhost, and only then; None is fine."""
+    """``ValidateAppArmorProfileField``: a known type; Localhost requires a name of at most 4095 bytes, others allow none. None is valid."""
     if profile is None:
         return []
     kind, local, at = profile.get("type") or "", profile.get("localhostProfile"), f"{path}.localhostProfile"
@@ -101,7 +101,7 @@ _USER_CHARACTERS = later(r'["/\\:;|=,+*?<>@\[\]]')
 
 
 def windows_options(options: Context | None, path: str) -> list[FieldError]:
-    """``validateWindowsSecurityContextOptions``: names of the GMSA spec and of the user, and a spec of at most 64 KiB; None is fine."""
+    """``validateWindowsSecurityContextOptions``: names of the GMSA spec and the user, and a spec of at most 64 KiB; None is valid."""
     if options is None:
         return []
     errs: list[FieldError] = []
@@ -154,7 +154,7 @@ def _any_windows_options(spec: Mapping[str, Any]) -> bool:
 
 
 def windows_host_process(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """HostProcess containers: all of them or none, and only on the host's network."""
+    """Check HostProcess containers: all or none, and only on the host's network."""
     context = spec.get("securityContext")
     if not (context and context.get("windowsOptions")) and not _any_windows_options(spec):
         return []
@@ -251,13 +251,13 @@ _SWAPPED = str.maketrans("./", "/.")
 
 
 def _dotted(sysctl: str) -> str:
-    """The name with dots between its parts: where the first separator is a slash, the two have changed places."""
+    """Return the name in dotted form: if the first separator is a slash, dots and slashes are swapped."""
     first = min((i for i in (sysctl.find("."), sysctl.find("/")) if i >= 0), default=-1)
     return sysctl.translate(_SWAPPED) if first >= 0 and sysctl[first] == "/" else sysctl
 
 
 def host_sysctl(spec: Mapping[str, Any], name: str, path: str) -> list[FieldError]:
-    """Sysctls of a namespace that the pod shares with the host."""
+    """Return errors for sysctls of a namespace that the pod shares with the host."""
     dotted = _dotted(name)
     if spec.get("hostNetwork") and dotted.startswith("net."):
         return [field.invalid(path, name, "may not be specified when 'hostNetwork' is true")]
@@ -287,7 +287,7 @@ def _sysctls(spec: Mapping[str, Any], items: list[dict[str, Any]], path: str, op
 
 
 def host_users(spec: Mapping[str, Any], path: str, options: Options) -> list[FieldError]:
-    """A pod with users of its own shares no other namespace; the spelling of the paths is upstream's."""
+    """Check that a pod in a user namespace shares no other namespace; upstream's spelling of the paths is kept."""
     if spec.get("hostUsers") is not False:
         return []
     why = "when `hostUsers` is false"
@@ -315,7 +315,7 @@ _WINDOWS_CONTAINER = (
 
 
 def os_rules(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """Fields that do not go with the pod's operating system."""
+    """Return errors for fields that the pod's operating system does not support."""
     name = (spec.get("os") or {}).get("name") or ""
     if not name:
         return [field.required(f"{path}.os.name")]
@@ -343,12 +343,12 @@ def os_rules(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     return errs
 
 
-# -- annotations that fields have replaced -----------------------------------------------------------------------------
+# -- annotations that were replaced by fields --------------------------------------------------------------------------
 
 
 def has_legacy_profiles(annotations: Mapping[str, str]) -> bool:
-    """Whether an annotation is one of those that the seccompProfile and appArmorProfile fields have replaced."""
-    # All three have this in common; a pod has many annotations and hardly ever one of these.
+    """Whether there is an annotation that the seccompProfile and appArmorProfile fields have replaced."""
+    # All three contain this text; pods have many annotations and rarely one of these.
     if ".security." not in "\n".join(annotations):
         return False
     return any(key.startswith((SECCOMP_POD, SECCOMP_CONTAINER, APPARMOR)) for key in annotations)
@@ -401,7 +401,7 @@ def _matches(what: str, text: str, profile: Context, path: str, runtime: tuple[s
 
 
 def annotations_match_fields(annotations: Mapping[str, str], spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """On create, a legacy annotation beside its field has to say the same."""
+    """On create, a legacy annotation and its field must be equal if both are given."""
     if not annotations or not has_legacy_profiles(annotations):
         return []
     errs: list[FieldError] = []

@@ -1,7 +1,7 @@
-"""Pod specs and pod templates (``pkg/apis/core/validation`` ``ValidatePodSpec``, ``ValidatePodTemplateSpec``).
+"""Validation of pod specs and pod templates (``pkg/apis/core/validation`` ``ValidatePodSpec``, ``ValidatePodTemplateSpec``).
 
-``spec`` checks what pods and templates share; ``template`` is what workloads call; the rules of whole pods are in
-``pods.py``. Absent keys are Go's nil or zero values: defaulting has run before.
+``spec`` validates what pods and templates share; workloads call ``template``; the rules of whole pods are in ``validation.py``. Absent keys
+are Go's nil or zero values, as defaults have been applied.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_CLAIMS: frozenset[str] = frozenset()
 
 
 def _annotated_tolerations(text: str, path: str, comparing: bool) -> list[FieldError]:
-    """What an annotation that nothing reads any more must still hold: JSON of tolerations."""
+    """Validate an annotation that nothing reads any more: it must be JSON of tolerations."""
     try:
         items = gojson.structs(text, "core.Toleration", _TOLERATION)
     except gojson.JSONError as err:
@@ -50,8 +50,10 @@ def _annotated_tolerations(text: str, path: str, comparing: bool) -> list[FieldE
 
 
 def specific_annotations(annotations: Mapping[str, str] | None, spec: Spec, path: str, options: Options) -> list[FieldError]:
-    """``ValidatePodSpecificAnnotations``: mirror pods have a node, tolerations of the alpha are as those of the spec, the deletion cost
-    is a 32-bit integer unless the stored one is not, and legacy profiles are known; ``path`` is that of the annotations.
+    """``ValidatePodSpecificAnnotations``; ``path`` is that of the annotations.
+
+    Mirror pods have a node, alpha tolerations follow the rules of the spec's, the deletion cost is a 32-bit integer unless the stored one
+    is not, and legacy profiles are known.
     """
     if not annotations:
         return []
@@ -201,15 +203,17 @@ def _hostname_override(spec: Spec, path: str) -> list[FieldError]:
 
 
 def passes_checks(pod: Spec) -> bool:
-    """The fast path of validation: whether containers and volumes certainly have nothing wrong, nor to be warned of."""
+    """The fast path of validation: whether containers and volumes certainly have no errors and no warnings."""
     return capabilities.CURRENT.allow_privileged and PARTS.passes(pod)
 
 
 def spec(
     pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, passed: bool | None = None, mirror: bool = False
 ) -> list[FieldError]:
-    """``ValidatePodSpec``. ``pod_name`` is "" in templates; ``passed`` is what ``passes_checks`` said, where it has been asked;
-    ``mirror`` is a static pod's."""
+    """``ValidatePodSpec``.
+
+    ``pod_name`` is "" in templates; ``passed`` is the result of ``passes_checks`` if known; ``mirror``: the spec is a static pod's.
+    """
     if passed is None:
         passed = passes_checks(pod)
     if passed and REST.passes(pod):
@@ -270,7 +274,7 @@ def spec(
 
 
 def _names_and_limits(pod: Spec, path: str, options: Options) -> list[FieldError]:
-    """The second half of ``ValidatePodSpec``: fields that stand for themselves, in upstream's order."""
+    """Validate the second half of ``ValidatePodSpec``: independent fields, in upstream's order."""
     get = pod.get
     errs: list[FieldError] = []
     if get("hostUsers") is False:

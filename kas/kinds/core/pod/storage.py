@@ -1,4 +1,4 @@
-"""Pods that are bound to nodes: the one write that goes past the strategies (upstream ``pkg/registry/core/pod/storage``)."""
+"""Binding of pods to nodes: the only write that bypasses the strategies (upstream ``pkg/registry/core/pod/storage``)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kas.registry.write import Update, precondition_failed
 
 
 class PodRegistry(Registry):
-    """Pods, with what only they can: to be bound to a node."""
+    """The registry of pods, which can also bind them to nodes."""
 
     async def bind(self, ctx: Context, name: str, binding: Obj) -> None:
-        """Gives the pod the node of ``binding``, a Binding that passed validation; its uid and resourceVersion are preconditions.
+        """Bind the pod to the node of ``binding``, a valid Binding; its uid and resourceVersion are preconditions.
 
-        Raises 404, and 409 for a pod that is bound, being deleted, gated or another one than meant.
+        Raises 404, or 409 if the pod is already bound, being deleted, gated, or does not match the preconditions.
         """
         await _Bind(self, ctx, name, binding).run()
 
 
 class _Bind(Update):
-    """No strategy decides about this write (``validate``): what may be bound is all there is to check."""
+    """The write of a binding. No strategy validates it: whether the pod can be bound is the only check."""
 
     def __init__(self, pods: Registry, ctx: Context, name: str, binding: Obj) -> None:
         super().__init__(pods, ctx, name)
@@ -32,7 +32,7 @@ class _Bind(Update):
     def mutate(self, live: Obj | None) -> Obj:
         from kas.kinds.core.pod.strategy import assign  # with the strategy of pods, which is large
 
-        assert live is not None  # it creates nothing
+        assert live is not None  # a binding creates no pod
         why = _refusal(live, self.binding, self.key, self.ctx.dry_run)
         if why:
             raise errors.conflict("", "pods/binding", self.name, why)

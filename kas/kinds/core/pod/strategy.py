@@ -34,7 +34,7 @@ def _copied_selector(term: dict[str, Any]) -> dict[str, Any]:
 
 
 def merge_label_keys(pod: Obj) -> None:
-    """matchLabelKeys become expressions on the pod's own labels, so that the scheduler needs to know only selectors."""
+    """Convert matchLabelKeys to expressions on the pod's own labels, so that the scheduler only needs to evaluate selectors."""
     labels, spec = pod["metadata"].get("labels") or {}, pod.get("spec") or {}
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -59,7 +59,7 @@ def _merge_term(term: dict[str, Any], labels: dict[str, str]) -> None:
 
 
 def apparmor_from_annotations(ctx: Context, pod: Obj) -> None:
-    """A legacy AppArmor annotation fills the container's field that it stands for."""
+    """Fill a container's AppArmor field from the legacy annotation."""
     annotations, spec = pod["metadata"].get("annotations") or {}, pod.get("spec") or {}
     if not annotations or (spec.get("os") or {}).get("name") == "windows" or not security.has_legacy_profiles(annotations):
         return
@@ -82,7 +82,7 @@ def apparmor_from_annotations(ctx: Context, pod: Obj) -> None:
 
 
 def keep_observed(status: Obj, before: Obj) -> None:
-    """A status that does not say which generation it saw saw that of the status before; conditions of one type go in order."""
+    """Keep the previous status' observedGeneration, also of conditions by type, where the new status has none."""
     if not status.get("observedGeneration") and before.get("observedGeneration"):
         status["observedGeneration"] = before["observedGeneration"]
     seen: dict[str, deque[int]] = {}
@@ -112,13 +112,14 @@ def _apparmor_profile(text: str) -> dict[str, Any] | None:
 
 @strategy_for("", "pods")
 class PodStrategy(Strategy):
-    """Pods: spec, status, ephemeral containers and sizes are four parts that are written through paths of their own."""
+    """Pods; spec, status, ephemeral containers and resources are written through separate endpoints."""
 
     validates_metadata = True
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
-        """Set generation 1 and a new status (Pending, the QoS class, SchedulingGated where gates are set), merge label keys into
-        selectors, and fill fields from legacy AppArmor annotations. A QoS class that was sent stands, all else of its status goes.
+        """Set generation 1 and a new status, merge label keys into selectors, and fill fields from legacy AppArmor annotations.
+
+        The status has phase Pending, the QoS class, and SchedulingGated if gates are set. Of the client's status only a QoS class is kept.
         """
         obj["metadata"]["generation"] = 1
         sent = (obj.get("status") or {}).get("qosClass")
@@ -131,18 +132,18 @@ class PodStrategy(Strategy):
         apparmor_from_annotations(ctx, obj)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidatePodCreate``; leaves in ``ctx.no_warnings`` whether the spec passes its checks, with less for
-        ``warnings_on_create`` to look at.
+        """``ValidatePodCreate``. Stores in ``ctx.no_warnings`` whether the spec passes its checks, which saves work in
+        ``warnings_on_create``.
         """
         ctx.no_warnings = passes_checks(obj.get("spec") or {})
         return pods.create(obj, FOR_PODS, ctx.no_warnings)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodUpdate``, lenient towards what ``old`` has wrong already."""
+        """``ValidatePodUpdate``, tolerating errors that ``old`` already has."""
         return pods.update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """Those of ``pod_warnings``, after one for a name that is no DNS label and so a surprising hostname."""
+        """Return the warnings of ``pod_warnings``, after one for a name that is not a DNS label and gives a surprising hostname."""
         out = pod_warnings(obj["metadata"], obj.get("spec") or {}, passed=ctx.no_warnings)
         messages = names.is_dns1123_label(obj["metadata"].get("name") or "")
         if messages:
@@ -151,7 +152,7 @@ class PodStrategy(Strategy):
         return out
 
     def check_graceful_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> bool:
-        """The pod's own period unless the request names one; a pod no node runs goes at once."""
+        """Use the pod's own grace period unless the request gives one; a pod that no node runs is deleted at once."""
         spec = obj.get("spec") or {}
         period = options.get("gracePeriodSeconds")
         if period is None:
@@ -164,7 +165,7 @@ class PodStrategy(Strategy):
     # -- subresources --------------------------------------------------------------------------------------------------
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over spec, owner references, and where the new status is silent the QoS class and observed generations; drop
+        """Carry over the spec, owner references and, where the new status has none, the QoS class and observed generations; drop
         deletionTimestamp.
         """
         meta = obj["metadata"]
@@ -180,17 +181,17 @@ class PodStrategy(Strategy):
         keep_observed(status, before)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodStatusUpdate``, lenient towards what ``old`` has wrong already."""
+        """``ValidatePodStatusUpdate``, tolerating errors that ``old`` already has."""
         return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """One for each address in podIPs and hostIPs that is not in its canonical spelling."""
+        """Return a warning for each address in podIPs and hostIPs that is not in canonical form."""
         status = obj.get("status") or {}
         listed = ((f"status.{key}[{i}].ip", item) for key in ("podIPs", "hostIPs") for i, item in enumerate(status.get(key) or ()))
         return [text for path, item in listed for text in ip_warnings(path, item.get("ip") or "")]
 
     def prepare_for_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Only spec.ephemeralContainers is taken from the request."""
+        """Take only spec.ephemeralContainers from the request."""
         wanted = (obj.get("spec") or {}).get("ephemeralContainers")
         self._restore(obj, old)
         spec = obj["spec"] = dict(old.get("spec") or {})
@@ -201,13 +202,13 @@ class PodStrategy(Strategy):
         self.bump_generation(obj, old)
 
     def validate_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodEphemeralContainersUpdate``, lenient towards what ``old`` has wrong already."""
+        """``ValidatePodEphemeralContainersUpdate``, tolerating errors that ``old`` already has."""
         return pods.ephemeral_containers_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def prepare_for_resize_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Only resources and resize policies of containers and the pod's own resources are taken.
+        """Take only resources and resize policies of containers and the pod-level resources from the request.
 
-        Where containers were added, removed or renamed the request stays as it is, for validation to refuse.
+        If containers were added, removed or renamed, the request stays as it is, for validation to refuse.
         """
         wanted, before = obj.get("spec") or {}, old.get("spec") or {}
         kinds = ("containers", "initContainers")
@@ -233,7 +234,7 @@ class PodStrategy(Strategy):
 
     @staticmethod
     def _restore(obj: Obj, old: Obj) -> None:
-        """Everything but the version to compare with and the field managers stays as stored."""
+        """Restore everything as stored except the expected version and the field managers."""
         wanted = obj["metadata"]
         meta = obj["metadata"] = dict(old["metadata"])
         for key in ("resourceVersion", "managedFields"):
@@ -242,16 +243,16 @@ class PodStrategy(Strategy):
         obj["status"] = old.get("status") or {}
 
     def validate_resize_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePodResize``, lenient towards what ``old`` has wrong already."""
+        """``ValidatePodResize``, tolerating errors that ``old`` already has."""
         options = options_for(old.get("spec") or {}, old["metadata"], True)
         return pods.resize(obj, old, options, quality_of_service)
 
 
 def assign(pod: Obj, target: Obj, now: str) -> Obj:
-    """``/binding``: the pod as it is once bound to ``target``, a Binding that passed validation.
+    """Return the pod bound to ``target``, a valid Binding (``/binding``).
 
-    The caller has made sure that the pod is neither bound, deleted nor gated. Annotations and labels of the binding are
-    merged in; the generation stays.
+    The caller has checked that the pod is neither bound, deleted nor gated. Annotations and labels of the binding are merged in; the
+    generation stays.
     """
     meta, wanted = dict(pod["metadata"]), target.get("metadata") or {}
     for key in ("annotations", "labels"):

@@ -1,4 +1,4 @@
-"""Whole pods: creation, updates of the pod and of its subresources (``pkg/apis/core/validation``)."""
+"""Validation of whole pods: creation, updates of the pod and of its subresources (``pkg/apis/core/validation``)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ POD_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
 
 
 def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
-    """``validatePodMetadataAndSpec``: what holds at creation and at every change of the spec; ``passed`` is what
-    ``passes_checks`` says of its spec when it has been asked before.
+    """``validatePodMetadataAndSpec``: the rules of creation and of every change of the spec; ``passed`` is the result of
+    ``passes_checks`` for its spec if known.
     """
     meta, body = pod["metadata"], pod.get("spec") or {}
     if passed is None:
@@ -59,8 +59,8 @@ def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) ->
 
 
 def create(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
-    """``ValidatePodCreate``: ``metadata_and_spec``, no ephemeral containers yet, no node while gated, and legacy annotations that say
-    what their fields say; ``passed`` as there.
+    """``ValidatePodCreate``: ``metadata_and_spec``, no ephemeral containers, no node while gated, and legacy annotations that equal their
+    fields; ``passed`` as there.
     """
     errs = metadata_and_spec(pod, options, passed)
     body = pod.get("spec") or {}
@@ -107,7 +107,7 @@ def _container_changes(new: list[dict], old: list[dict], path: str) -> tuple[lis
 
 
 def _tolerated(item: dict) -> tuple[Any, ...]:
-    """A toleration but for how long it lasts."""
+    """Return a toleration without its duration, as a key."""
     return tuple(item.get(name) or "" for name in ("key", "operator", "value", "effect"))
 
 
@@ -169,9 +169,10 @@ def _put(target: dict[str, Any], source: Pod, key: str) -> None:
 
 
 def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
-    """``ValidatePodUpdate``: of the spec only what ``UPDATABLE`` names and scheduling gates, which may only be removed, may change;
-    while ``old`` is gated nodeSelector and node affinity may be narrowed too. Ends early at added or removed containers and at a bad
-    deadline.
+    """``ValidatePodUpdate``: of the spec only the fields in ``UPDATABLE`` may change.
+
+    Scheduling gates may be removed; while ``old`` is gated nodeSelector and node affinity may be narrowed, too. Stops early if containers
+    were added or removed, or if the deadline is invalid.
     """
     errs = object_meta_update(pod["metadata"], old["metadata"])
     errs += metadata_and_spec(pod, options)
@@ -219,7 +220,7 @@ def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
 
 
 def _gated_changes(munged: dict[str, Any], old_spec: Pod) -> list[FieldError]:
-    """While gated, nodes may be narrowed; what is allowed is taken back in ``munged``."""
+    """Check that a gated pod's nodes are only narrowed; allowed changes are reverted in ``munged``."""
     errs: list[FieldError] = []
     if not semantic_equal(munged.get("nodeSelector"), old_spec.get("nodeSelector"), builtin_field("core.v1.PodSpec", "nodeSelector")):
         new, had = munged.get("nodeSelector") or {}, old_spec.get("nodeSelector") or {}
@@ -245,13 +246,13 @@ def _gated_changes(munged: dict[str, Any], old_spec: Pod) -> list[FieldError]:
 
 
 def _restarts_all(spec: Pod) -> bool:
-    """Whether the end of some container may start all of them again."""
+    """Whether the end of a container may restart all containers."""
     rules = [r for k in ("containers", "initContainers") for c in spec.get(k) or () for r in c.get("restartPolicyRules") or ()]
     return any(rule.get("action") == "RestartAllContainers" for rule in rules)
 
 
 def _may_restart(container: Pod, spec: Pod, code: int) -> bool:
-    """``ContainerShouldRestart``: the first rule that matches, else the container's own policy, else the pod's."""
+    """``ContainerShouldRestart``: the first matching rule, else the container's own policy, else the pod's."""
     for rule in container.get("restartPolicyRules") or ():
         codes = rule.get("exitCodes") or {}
         if codes.get("operator") in ("In", "NotIn") and (code in (codes.get("values") or ())) == (codes["operator"] == "In"):
@@ -269,7 +270,7 @@ def _some_ended(statuses: list[dict]) -> bool:
 
 
 def _state_transitions(new: list[dict], old: list[dict], containers: list[dict], spec: Pod, path: str) -> list[FieldError]:
-    """What has ended stays so, unless its container is one that starts again."""
+    """Check that a terminated container stays so, unless it may restart."""
     errs = []
     running: set[str] = {s.get("name") or "" for s in new if (s.get("state") or {}).get("terminated") is None}
     by_name: dict[str | None, dict] = {}
@@ -302,8 +303,8 @@ def _dual_stack(items: list[dict], path: str, old: frozenset[str]) -> list[Field
 
 
 def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
-    """``ValidatePodStatusUpdate``: the QoS class and the node stay, containers that ended run again only where their restart policy says
-    so, lists of addresses have at most one per family. The spec is not validated anew.
+    """``ValidatePodStatusUpdate``: the QoS class and the node stay, terminated containers only run again if their restart policy allows it,
+    and lists of addresses have at most one per family. The spec is not validated again.
     """
     errs = object_meta_update(pod["metadata"], old["metadata"])
     errs += _annotation_changes(pod, old, options)
@@ -354,7 +355,7 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
 
 
 def _image_volumes(items: list[dict], path: str) -> list[FieldError]:
-    """The images behind mounted volumes are named."""
+    """Check that the images of mounted volumes are named."""
     errs: list[FieldError] = []
     for i, item in enumerate(items):
         for j, mount in enumerate(item.get("volumeMounts") or ()):
@@ -375,7 +376,7 @@ def _observed(item: Pod, path: str) -> list[FieldError]:
 
 
 def _extended_claim(status: Pod, spec: Pod, path: str) -> list[FieldError]:
-    """The claim made for extended resources: which request serves which resource of which container."""
+    """Validate the claim for extended resources: which request serves which resource of which container."""
     mappings = status.get("requestMappings") or []
     errs: list[FieldError] = []
     if not mappings:
@@ -421,8 +422,8 @@ def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
 
 
 def _node_allocatable(status: Pod, spec: Pod) -> list[FieldError]:
-    """``validateNodeAllocatableResourceClaimStatus``: what claims take of the node's own resources, and for whom. The claims are the
-    pod's, by name or made from a template.
+    """``validateNodeAllocatableResourceClaimStatus``: what claims take of the node's own resources, and for which containers. The claims
+    must be the pod's, by name or made from a template.
     """
     items = status.get("nodeAllocatableResourceClaimStatuses") or ()
     if not items:
@@ -512,8 +513,8 @@ def _allocated_resources(items: list[dict], containers: list[dict], path: str) -
 
 
 def ephemeral_containers_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
-    """``ValidatePodEphemeralContainersUpdate``: existing ones neither change nor go; of a static pod the one error is that it cannot
-    have any.
+    """``ValidatePodEphemeralContainersUpdate``: existing ones can neither change nor be removed; a static pod cannot have any, which is
+    then the only error.
     """
     errs = object_meta_update(pod["metadata"], old["metadata"])
     errs += metadata_and_spec(pod, options)
@@ -534,7 +535,7 @@ def ephemeral_containers_update(pod: Pod, old: Pod, options: Options) -> list[Fi
 
 
 def _without_cpu_memory(new: Pod, old: Pod) -> dict[str, Any]:
-    """Requirements as they would be had only cpu and memory been left alone. Claims are lost, as upstream loses them."""
+    """Return the requirements as if only cpu and memory had not changed. Claims are lost, as upstream."""
     out: dict[str, Any] = {}
     for kind in ("limits", "requests"):
         kept = {k: v for k, v in (new.get(kind) or {}).items() if k not in ("cpu", "memory")}
@@ -545,7 +546,7 @@ def _without_cpu_memory(new: Pod, old: Pod) -> dict[str, Any]:
 
 
 def _removed(new: Pod, old: Pod, path: str, what: str = "") -> list[FieldError]:
-    """Requests and limits, of a container or of the pod, may change but not vanish."""
+    """Check that requests and limits, of a container or the pod, are not removed."""
     errs = []
     for kind in ("requests", "limits"):
         if (old.get(kind) or {}).keys() - (new.get(kind) or {}).keys():
@@ -554,7 +555,7 @@ def _removed(new: Pod, old: Pod, path: str, what: str = "") -> list[FieldError]:
 
 
 def _resized_pod_resources(munged: dict[str, Any], new: Pod | None, old: Pod | None) -> list[FieldError]:
-    """The pod's own resources; what may change is taken back in ``munged``."""
+    """Validate a resize of pod-level resources; allowed changes are reverted in ``munged``."""
     if old is not None and new is None:
         return [field.forbidden("spec.resources", "pod-level resources cannot be removed")]
     errs = _removed(new or {}, old or {}, "spec.resources", "pod-level ")
@@ -639,7 +640,7 @@ def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -
 
 
 def _fixed(spec: Pod) -> frozenset[int]:
-    """Which init containers cannot be resized: without the gate, all but sidecars."""
+    """Return the ids of init containers that cannot be resized: without the gate, all except sidecars."""
     if features.DEFAULT.enabled("InPlacePodVerticalScalingInitContainers"):
         return frozenset()
     return frozenset(i for i, container in enumerate(spec.get("initContainers") or ()) if container.get("restartPolicy") != "Always")
@@ -661,7 +662,7 @@ def _resize_supported(pod: Pod) -> bool:
 
 
 def binding(obj: Pod) -> list[FieldError]:
-    """``ValidatePodBinding``: the target is a Node, which an empty kind also means, and is named. Metadata is not looked at."""
+    """``ValidatePodBinding``: the target must be a Node, also meant by an empty kind, with a name. Metadata is not validated."""
     target = obj.get("target") or {}
     errs: list[FieldError] = []
     if target.get("kind") not in (None, "", "Node"):

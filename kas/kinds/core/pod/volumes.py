@@ -1,4 +1,4 @@
-"""Volumes of a pod: exactly one source each, and the sources only pods have (``pkg/apis/core/validation``)."""
+"""Validation of a pod's volumes: exactly one source each, and the sources that only pods have (``pkg/apis/core/validation``)."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def _ephemeral(source: Source, path: str) -> list[FieldError]:
     return claim_template(template, f"{path}.volumeClaimTemplate")
 
 
-# JSON name, path segment of the checks, path segment of the "more than one" complaint (they differ upstream), check; that of
-# projected needs the options too.
+# (JSON name, path segment of the checks, path segment of the "more than one" error (they differ upstream), check); the check of
+# projected needs the options, too.
 _SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]] | None], ...] = (
     ("emptyDir", "emptyDir", "emptyDir", _empty_dir),
     ("hostPath", "hostPath", "hostPath", sources.host_path),
@@ -246,14 +246,14 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
 def pull_policy(policy: str | None, path: str) -> list[FieldError]:
-    """``validatePullPolicy``: one of ``PULL_POLICIES``; an absent one is a required value."""
+    """``validatePullPolicy``: one of ``PULL_POLICIES``; required."""
     if policy in PULL_POLICIES:
         return []
     return [unsupported(path, policy, PULL_POLICIES) if policy else field.required(path)]
 
 
 def _source(volume: Source, pod_name: str, options: Options, path: str) -> list[FieldError]:
-    """Rules of the one source; every further one is refused."""
+    """Validate the source of a volume; every further source is refused."""
     errs: list[FieldError] = []
     given = [_ORDER[key] for key in volume if key in _ORDER and volume[key] is not None]
     given.sort()
@@ -289,7 +289,7 @@ def _source(volume: Source, pod_name: str, options: Options, path: str) -> list[
 def volumes(
     items: list[dict[str, Any]], pod_name: str, options: Options, path: str
 ) -> tuple[dict[str, dict[str, Any]], list[FieldError]]:
-    """Valid volumes by name, and what is wrong with the others."""
+    """Return the valid volumes by name, and the errors of the others."""
     errs: list[FieldError] = []
     valid: dict[str, dict[str, Any]] = {}
     created = {f"{pod_name}-{v.get('name') or ''}" for v in items if v.get("ephemeral") is not None} if pod_name else ()

@@ -1,4 +1,4 @@
-"""Volume sources that pods and PersistentVolumes share, and the path rules of all (``pkg/apis/core/validation``)."""
+"""Validation of volume sources that pods and PersistentVolumes share, and the path rules of all (``pkg/apis/core/validation``)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def host_path(source: Source, path: str) -> list[FieldError]:
 
 
 def partitioned_disk(source: Source, path: str, name_key: str) -> list[FieldError]:
-    """A disk named by ``name_key``, with a partition from 0, for none, to 255."""
+    """Validate a disk named by ``name_key``, with a partition from 0, which means none, to 255."""
     errs = need(source, path, name_key)
     partition = source.get("partition") or 0
     if not 0 <= partition <= 255:
@@ -116,8 +116,8 @@ def iscsi(source: Source, path: str) -> list[FieldError]:
 
 
 def iscsi_target(source: Source, path: str, unknown: str) -> list[FieldError]:
-    """What sources of pods and of PersistentVolumes share: an iqn, a LUN from 0 to 255, and a secret where CHAP is on. ``unknown`` is
-    the complaint about an iqn of no known format.
+    """Validate the fields that sources of pods and PersistentVolumes share: an iqn, a LUN from 0 to 255, and a secret if CHAP is on.
+    ``unknown`` is the error for an iqn of unknown format.
     """
     errs: list[FieldError] = []
     iqn, lun = source.get("iqn"), source.get("lun") or 0
@@ -130,7 +130,7 @@ def iscsi_target(source: Source, path: str, unknown: str) -> list[FieldError]:
 
 
 def iscsi_initiator(source: Source, path: str, unknown: str) -> list[FieldError]:
-    """The name of the initiator, where given, is an iqn, eui or naa; ``unknown`` is the complaint about any other format."""
+    """Check that the initiator's name, if given, is an iqn, eui or naa; ``unknown`` is the error for other formats."""
     name = source.get("initiatorName")
     return [] if name is None else _initiator(name, f"{path}.initiatorname", unknown)
 
@@ -159,7 +159,7 @@ def rbd(source: Source, path: str) -> list[FieldError]:
 
 
 def cinder(source: Source, path: str) -> list[FieldError]:
-    """``validateCinderVolumeSource``: a volume, and the name of the secret where there is one; a namespace is not looked at."""
+    """``validateCinderVolumeSource``: a volume, and the name of a secret if one is given; its namespace is not validated."""
     errs = need(source, path, "volumeID")
     if source.get("secretRef") is not None:
         errs += need(source["secretRef"], f"{path}.secretRef", "name")
@@ -279,7 +279,7 @@ def storage_os(source: Source, path: str) -> list[FieldError]:
 
 
 def persistent_csi(source: Source, path: str) -> list[FieldError]:
-    """Of a persistent volume; a pod's own is another type."""
+    """Validate the CSI source of a PersistentVolume; a pod's is another type."""
     errs = csi_driver_name(source.get("driver") or "", f"{path}.driver")
     if not source.get("volumeHandle"):
         errs.append(field.required(f"{path}.volumeHandle"))

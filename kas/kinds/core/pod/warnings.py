@@ -1,4 +1,4 @@
-"""Warnings about pods and pod templates that are valid but probably not meant (``pkg/api/pod/warnings.go``)."""
+"""Warnings about valid pods and pod templates that are probably not intended (``pkg/api/pod/warnings.go``)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kas.meta.field import go_quote
 from kas.meta.ipchecks import ip_warnings
 
 Obj = Mapping[str, Any]
-_Port = tuple[Any, ...]  # its definition, its order, and where it stands
-MOST_WARNINGS = 1_000  # about ports, or files, which may be the square of their number; 4 KiB are told
+_Port = tuple[Any, ...]  # the port, its position in order, and its path
+MOST_WARNINGS = 1_000  # about ports or files, whose number can be quadratic; 4 KiB of warnings are sent
 DEPRECATED_NODE_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
@@ -32,7 +32,7 @@ _ANNOTATIONS = {
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
     "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
 }
-# Of volume sources: the segment of the path, and the text; of a pod's and of a PersistentVolume's alike, each in its own order.
+# (path segment, text) of volume sources of pods and PersistentVolumes, which each use their own order.
 DEPRECATED_VOLUMES = {
     "photonPersistentDisk": ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     "gitRepo": ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -46,11 +46,11 @@ DEPRECATED_VOLUMES = {
 }
 _LATE_VOLUMES = ("cephfs", "rbd")
 _VOLUMES = tuple(key for key in DEPRECATED_VOLUMES if key not in _LATE_VOLUMES)
-# Sources that there is something to say about each by itself, and those that put keys into files of a name of their own.
+# Sources that have warnings of their own, and those that map keys to files.
 _PLAIN_VOLUMES = DEPRECATED_VOLUMES.keys() | {"ephemeral"}
 _KEYED_VOLUMES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"), ("downwardAPI", "DownwardAPI", ""))
 _KEYED_SOURCES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "name"), ("downwardAPI", "DownwardAPI", ""))
-# Fields of a spec that the functions named after them look at; most specs have none.
+# Fields of a spec for the functions named after them; most specs have none.
 _NODE_FIELDS = frozenset(("nodeSelector", "affinity", "topologySpreadConstraints"))
 _LIST_FIELDS = frozenset(("hostAliases", "dnsConfig", "imagePullSecrets"))
 _SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
@@ -59,7 +59,7 @@ _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
 def deprecated_volumes(volume: Obj, path: str, keys: Iterable[str]) -> list[str]:
-    """What is to be said of those sources among ``keys`` that the volume has, in their order; ``path`` is the volume's."""
+    """Return the warnings for those sources among ``keys`` that the volume has, in the order of ``keys``; ``path`` is the volume's."""
     texts = ((DEPRECATED_VOLUMES[key], volume.get(key)) for key in keys)
     return [f"{path}.{shown}: {text}" for (shown, text), source in texts if source is not None]
 
@@ -79,7 +79,7 @@ def node_selector_term_warnings(term: Obj, check_values: bool, path: str) -> Ite
 
 
 def pod_warnings(meta: Obj, spec: Obj, prefix: str = "", passed: bool | None = None) -> list[str]:
-    """``prefix`` is the path of the template ("spec.template"), "" for a pod itself; ``passed`` as in ``spec.spec``."""
+    """Return a pod's warnings; ``prefix`` is the path of a template ("spec.template"), "" for a pod; ``passed`` as in ``spec.spec``."""
     if passed is None:
         passed = passes_checks(spec)
     base = f"{prefix}." if prefix else ""
@@ -168,7 +168,7 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     return out
 
 
-# A file of a volume: its path and, in projected volumes, whose it is.
+# A file of a volume: its path and, in projected volumes, its source.
 _File = tuple[str, str]
 
 
@@ -181,7 +181,7 @@ def _named(kind: str, name: str | None) -> str:
 
 
 def _overlapping_files(volume: Obj) -> Iterator[str]:
-    """Files of one volume that lie in each other's place, or one in the other as if that were a directory."""
+    """Yield warnings for files of one volume with the same path, or with a path below another file."""
     name = f"volume {go_quote(volume.get('name') or '')}"
     for key, kind, label in _KEYED_VOLUMES:
         source = volume.get(key)
@@ -194,13 +194,13 @@ def _overlapping_files(volume: Obj) -> Iterator[str]:
         if all(part is None for part in source.values()):
             yield f"{name} (Projected) has no sources provided"
             continue
-        # Upstream looks once more at the files of the source before where a source does not say which it has.
+        # If a source does not list its files, upstream repeats the check with the files of the source before.
         files = next(_projected_files(source), files)
         yield from _overlaps(files, taken, f"{name} (Projected)")
 
 
 def _projected_files(source: Obj) -> Iterator[list[_File]]:
-    """The files of each part of a source that names them; there should be one."""
+    """Yield the files of each part of a source that lists them; there should be one part."""
     for key, kind, label in _KEYED_SOURCES:
         part = source.get(key)
         if part is not None and part.get("items") is not None:
@@ -214,7 +214,7 @@ def _projected_files(source: Obj) -> Iterator[list[_File]]:
 
 
 class _Taken:
-    """A place where files are, by the parts of their paths: those that are there and those below it, each with its order."""
+    """A node in the tree of file paths by their parts: the files at this path and those below, each with its position in order."""
 
     __slots__ = ("below", "here", "parts")
 
@@ -225,7 +225,7 @@ class _Taken:
 
 
 def _overlaps(files: list[_File], taken: _Taken, where: str) -> Iterator[str]:
-    """Of each of ``files`` with those in ``taken``, which they join. Those that overlap are found by the parts of the path, all at once."""
+    """Yield warnings for each of ``files`` with those in ``taken``, and add it there. All overlaps are found along the path's parts."""
 
     def shown(path: str, owner: str) -> str:
         return f"{go_quote(path)} ({owner})" if owner else go_quote(path)
@@ -291,8 +291,10 @@ def _env_warnings(items: list[dict[str, Any]], path: str) -> Iterator[str]:
 
 
 class _SamePort:
-    """The definitions of one port and protocol so far, each with its order, for those that one more is warned about with: not all of them
-    are looked at, as a pod may have 60,000 that differ in their hostPort, or hostIP."""
+    """The earlier definitions of one port and protocol, each with its position in order.
+
+    They are indexed to find those that conflict with another one: a pod may have 60,000 that differ in their hostPort or hostIP.
+    """
 
     def __init__(self) -> None:
         self._all: list[_Port] = []
@@ -300,7 +302,7 @@ class _SamePort:
         self._by_address: dict[tuple[int, str], list[_Port]] = {}
 
     def like(self, port: Obj) -> Iterator[tuple[_Port, str]]:
-        """Those, in their order, and how they are alike."""
+        """Yield the conflicting definitions in order, and the kind of conflict."""
         ip, host = _address(port)
         if not host:
             among: Iterable[_Port] = self._all
@@ -375,7 +377,7 @@ def _affinity_warnings(affinity: Obj, path: str) -> Iterator[str]:
 
 
 def template_warnings(template: Obj | None, path: str) -> list[str]:
-    """``GetWarningsForPodTemplate``: those of a pod made from it, with paths below ``path``; none for None."""
+    """``GetWarningsForPodTemplate``: the warnings of a pod made from it, with paths below ``path``; none for None."""
     if template is None:
         return []
     return pod_warnings(template.get("metadata") or {}, template.get("spec") or {}, path)

@@ -1,5 +1,6 @@
-"""What Services need beside the generic registry: an allocator, and their Endpoints to go with them (upstream
-``pkg/registry/core/service/storage``)."""
+"""What Services need in addition to the generic registry: an allocator, and deletion of their Endpoints (upstream
+``pkg/registry/core/service/storage``).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +15,14 @@ from kas.registry.strategy import Context, Obj
 
 
 def install(registries: Registries, families: Sequence[str], node_ports: tuple[int, int], beside_others: bool = False) -> None:
-    """Services of ``registries`` take addresses of these IP families, the default first, and ports of this range from now on;
-    ``beside_others``: of a store that a kube-apiserver may allocate from, too."""
+    """Make the Services of ``registries`` use addresses of these IP families, the default first, and ports of this range.
+
+    ``beside_others``: a kube-apiserver may allocate from the same store.
+    """
     services, endpoints = registries.of("", "services"), registries.of("", "endpoints")
 
     def allocator() -> Any:
-        from kas.kinds.core.service.allocation import ServiceAllocator  # large, and wanted by the first Service only
+        from kas.kinds.core.service.allocation import ServiceAllocator  # large, and not needed before the first Service
 
         addresses, ranges = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
         return ServiceAllocator(list(families), node_ports, addresses, ranges, beside_others)
@@ -27,7 +30,7 @@ def install(registries: Registries, families: Sequence[str], node_ports: tuple[i
     services.allocator = Lazy(allocator)
 
     async def delete_endpoints(service: Obj, ctx: Context) -> None:
-        with contextlib.suppress(ApiError):  # there may be none, and somebody may have been quicker
+        with contextlib.suppress(ApiError):  # there may be none, or another request may have deleted it
             await endpoints.delete(ctx, service["metadata"]["name"], {})
 
     services.after_delete = delete_endpoints

@@ -1,7 +1,6 @@
 """Services (upstream ``pkg/registry/core/service/strategy.go``, ``storage.go``, ``pkg/api/service/warnings.go``).
 
-Addresses and ports are allocated by the caller's Begin hooks; ``normalize_cluster_ips`` and ``carry_over_allocated`` are
-the pure part of those.
+The caller's Begin hooks allocate addresses and ports; ``normalize_cluster_ips`` and ``carry_over_allocated`` are their parts without I/O.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ def needs_cluster_ip(spec: Obj) -> bool:
 
 
 def may_have_node_port(spec: Obj) -> bool:
-    """A load balancer that gets none allocated may still keep those it has."""
+    """Whether ports may be node ports. A load balancer without allocation may still keep those it has."""
     return spec.get("type") in ("NodePort", "LoadBalancer")
 
 
 def needs_node_port(spec: Obj) -> bool:
-    """Whether ports get one without asking. Those that a service has stay when that is switched off."""
+    """Whether ports get node ports without a request. When this is switched off, a service keeps the ones it has."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 
@@ -35,7 +34,7 @@ def _node_ports(spec: Obj) -> set[int]:
 
 
 def normalize_cluster_ips(obj: Obj, old: Obj | None) -> None:
-    """Make ``clusterIPs`` follow ``clusterIP`` for a client that knows only the latter; what else does not fit is for validation."""
+    """Make ``clusterIPs`` follow ``clusterIP`` for a client that only knows the latter; other conflicts are left to validation."""
     spec = obj["spec"]
     one, many = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if old is None:
@@ -54,13 +53,13 @@ def normalize_cluster_ips(obj: Obj, old: Obj | None) -> None:
 
 
 def carry_over_allocated(obj: Obj, old: Obj) -> None:
-    """What was allocated before and is left out of an update stays (``patchAllocatedValues``)."""
+    """Keep allocated values that an update omits (``patchAllocatedValues``)."""
     spec, was = obj["spec"], old["spec"]
     if needs_cluster_ip(was) and needs_cluster_ip(spec):
         if not spec.get("clusterIP") and was.get("clusterIP"):
             spec["clusterIP"] = was["clusterIP"]
         if not spec.get("clusterIPs") and was.get("clusterIPs"):
-            # Also beside another clusterIP, which then takes their place (``normalize_cluster_ips``) and is refused as a change.
+            # Also if clusterIP changed: ``normalize_cluster_ips`` then replaces them, and the change is refused.
             spec["clusterIPs"] = list(was["clusterIPs"])
     if needs_node_port(was) and needs_node_port(spec):
         used = _node_ports(was) & _node_ports(spec)
@@ -84,7 +83,7 @@ def _load_balanced(spec: Obj) -> bool:
 
 
 def drop_type_dependent(obj: Obj, old: Obj) -> None:
-    """Fields that the new type has no use for and that the client did not set by itself."""
+    """Drop fields that the new type does not use, unless the client set them itself."""
     spec, was = obj["spec"], old["spec"]
     if needs_cluster_ip(was) and not needs_cluster_ip(spec):
         if _same(spec, was, "clusterIP") and _same(spec, was, "clusterIPs"):
@@ -144,7 +143,7 @@ def _warnings(obj: Obj) -> list[str]:
 
 
 def _families_of(spec: Obj) -> tuple[list[str], str]:
-    """Families and policy of a stored service that says none; IPv4 first of a headless one: what the cluster prefers is not known here."""
+    """Return families and policy of a stored service without them; IPv4 first if headless, as the cluster's default is unknown here."""
     if spec["clusterIP"] == "None":
         found = list(services.FAMILIES[: 1 if spec.get("selector") else 2])
     else:
@@ -154,23 +153,22 @@ def _families_of(spec: Obj) -> tuple[list[str], str]:
 
 @strategy_for("", "services")
 class ServiceStrategy(Strategy):
-    """What was allocated to a Service stays with it while its type wants it."""
+    """Services; they keep allocated values as long as their type uses them."""
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over the status, and drop what belonged to a type that the service no longer has."""
+        """Carry over the status, and drop fields of a type that the service no longer has."""
         super().prepare_for_update(ctx, obj, old)
         obj.setdefault("spec", {})
         drop_type_dependent(obj, old)
 
     def canonicalize(self, obj: Obj) -> None:
-        """Here already what ``as_read`` says of the policy: a service applied again is the one that is stored."""
+        """Drop the traffic policy as in ``as_read``, so that applying the same service again is not a change."""
         spec = obj.get("spec") or {}
         if spec.get("type") == "ExternalName":
             spec.pop("internalTrafficPolicy", None)
 
     def as_read(self, obj: Obj) -> None:
-        """An ExternalName service does not show the traffic policy it may have been written with. One that was stored before addresses came
-        in pairs shows what it has since (``defaultOnRead``)."""
+        """Hide an ExternalName service's traffic policy, and complete services stored before dual-stack (``defaultOnRead``)."""
         self.canonicalize(obj)
         spec = obj.get("spec") or {}
         if spec.get("type") != "ExternalName" and spec.get("clusterIP") and not (spec.get("clusterIPs") and spec.get("ipFamilies")):
@@ -194,15 +192,15 @@ class ServiceStrategy(Strategy):
         return errs + services.load_balancer_status(status, before, obj.get("spec") or {})
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """One warning for each deprecated annotation, field that is ignored, or address in a form that will be refused one day."""
+        """Return a warning for each deprecated annotation, ignored field, or address in a form that will be refused in future."""
         return _warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """What a create of the new object would warn of."""
+        """Return the warnings that creating the new object would give."""
         return _warnings(obj)
 
     def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """One warning for each address of the load balancer that will be refused one day."""
+        """Return a warning for each load balancer address in a form that will be refused in future."""
         out: list[str] = []
         for i, point in enumerate(((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
             if point.get("ip"):

@@ -1,4 +1,4 @@
-"""Services (``pkg/apis/core/validation`` ``ValidateService``, ``ValidateServiceUpdate``)."""
+"""Validation of Services (``pkg/apis/core/validation`` ``ValidateService``, ``ValidateServiceUpdate``)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _first_address(spec: Spec) -> bool:
     return bool(spec["clusterIPs"][0] == spec["clusterIP"])
 
 
-# Services inside of the cluster with one address of IPv4, or none.
+# Cluster-internal services with a single IPv4 address, or none.
 CHECK = Checked(
     "core.v1.ServiceSpec",
     Message(
@@ -71,17 +71,17 @@ _ANNOTATIONS = frozenset((TOPOLOGY_HINTS, TOPOLOGY_MODE, SOURCE_RANGES))
 
 
 def is_headless(spec: Spec) -> bool:
-    """Whether the allocated addresses say that there are none."""
+    """Whether the cluster IPs say that the service has none."""
     return spec.get("clusterIPs") == ["None"]
 
 
 def needs_health_check(spec: Spec) -> bool:
-    """``NeedsHealthCheck``: a load balancer that sends traffic only to nodes with endpoints."""
+    """``NeedsHealthCheck``: a load balancer that routes traffic only to nodes with endpoints."""
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
 def port_and_protocol(number: int, protocol: str, path: str) -> list[FieldError]:
-    """What ports of Services and of Endpoints have in common."""
+    """Validate what ports of Services and Endpoints have in common."""
     errs: list[FieldError] = []
     if not 1 <= number <= 65535:
         errs.append(field.invalid(f"{path}.port", number, PORT_RANGE))
@@ -151,7 +151,7 @@ def _affinity(spec: Spec) -> list[FieldError]:
 
 
 def cluster_ips(spec: Spec, old: Spec | None = None) -> list[FieldError]:
-    """``ValidateServiceClusterIPsRelatedFields``; allocation runs it too, before it hands out addresses."""
+    """``ValidateServiceClusterIPsRelatedFields``; allocation also runs it before it allocates addresses."""
     if spec.get("type") == "ExternalName":
         return []
     errs: list[FieldError] = []
@@ -220,7 +220,7 @@ def _duplicate_ports(ports: list[dict[str, Any]]) -> list[FieldError]:
 
 
 def _source_ranges(spec: Spec, annotations: Mapping[str, str], old: Spec, noted: str | None) -> list[FieldError]:
-    """``noted`` is what the stored service's annotation says, which is not judged anew."""
+    """Validate source ranges; ``noted`` is the stored service's annotation, which is not validated again."""
     ranges = spec.get("loadBalancerSourceRanges") or []
     known = frozenset(r.strip() for r in old.get("loadBalancerSourceRanges") or ())
     errs: list[FieldError] = []
@@ -283,11 +283,11 @@ def _load_balancer_class(spec: Spec, old: Spec | None) -> list[FieldError]:
 
 
 def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
-    """``ValidateService``; addresses that ``old`` has already are not complained about."""
+    """``ValidateService``; addresses that ``old`` already has are tolerated."""
     meta, spec, before = obj["metadata"], obj.get("spec") or {}, (old or {}).get("spec") or {}
     annotations, ports = meta.get("annotations") or {}, spec.get("ports") or []
     errs: list[FieldError] = []
-    # The metadata of a stored service were looked at as those of an update.
+    # The metadata of an update was validated as such.
     if old is None:
         relaxed = features.DEFAULT.enabled("RelaxedServiceNameValidation")
         errs += object_meta(meta, True, names.dns_label if relaxed else names.dns1035_label)
@@ -329,9 +329,9 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
 
 
 def _released(shown: list[str] | None, old: list[str], ips: list[str] | None, policy: str | None, path: str, what: str) -> list[FieldError]:
-    """Primary entries stay; a secondary one may come, or go when the policy says single stack.
+    """Check that primary entries stay; a secondary one may be added, or removed if the policy is single-stack.
 
-    For families, too, it is the cluster IPs that tell whether the primary one is gone.
+    Also for families, the cluster IPs determine whether the primary entry was released.
     """
     errs: list[FieldError] = []
     new = shown or []
@@ -348,7 +348,7 @@ def _released(shown: list[str] | None, old: list[str], ips: list[str] | None, po
 
 
 def service_update(obj: Spec, old: Spec) -> list[FieldError]:
-    """``ValidateServiceUpdate``: addresses, families, class and health check port change only as they may; then the whole new object."""
+    """``ValidateServiceUpdate``: restricted changes of addresses, families, class and health check port; then the whole new object."""
     new_spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
     errs = object_meta_update(obj["metadata"], old["metadata"])
     if "ExternalName" not in (new_spec.get("type"), old_spec.get("type")):
@@ -370,7 +370,7 @@ def service_update(obj: Spec, old: Spec) -> list[FieldError]:
 
 
 def load_balancer_status(status: Spec, old: Spec, spec: Spec) -> list[FieldError]:
-    """``ValidateLoadBalancerStatus``: points of ingress only of a load balancer; addresses in ``old`` may keep their form."""
+    """``ValidateLoadBalancerStatus``: ingress points require a load balancer; addresses in ``old`` may keep their form."""
     entries = status.get("ingress") or []
     path = "status.loadBalancer.ingress"
     if entries and spec.get("type") != "LoadBalancer":

@@ -1,4 +1,4 @@
-"""``Workload``: what the kinds that hold a pod template do with it, upstream's strategies of apps, batch and core."""
+"""``Workload``: the common strategy of kinds with a pod template, upstream's strategies of apps, batch and core."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from kas.registry.strategy import Context, Obj, Strategy
 
 
 class Workload(Strategy):
-    """Warns on create, of the name too, and on updates that change the spec: those that change the generation."""
+    """Warns on create, also about the name, and on updates that change the generation, which are those that change the spec."""
 
     def pod_template(self, obj: Obj) -> Obj | None:
-        """The pod template of the spec; None when there is none."""
+        """Return the pod template of the spec; None if there is none."""
         return (obj.get("spec") or {}).get("template")
 
     def warnings(self, obj: Obj) -> list[str]:
-        """The warnings of the pod template."""
+        """Return the warnings of the pod template."""
         return template_warnings(self.pod_template(obj), "spec.template")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        """A warning for a name that makes no host name, and those of the pod template."""
+        """Return a warning for a name that is not a valid hostname, and those of the pod template."""
         return name_warning(obj["metadata"].get("name") or "") + self.warnings(obj)
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        """The warnings of the pod template, when the generation changed."""
+        """Return the warnings of the pod template, if the generation changed."""
         same = obj["metadata"].get("generation") == old["metadata"].get("generation")
         return [] if same else self.warnings(obj)

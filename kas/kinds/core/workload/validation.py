@@ -1,4 +1,4 @@
-"""What the workload kinds share: selectors that must match their template, replica counts, name warnings."""
+"""Validation that the workload kinds share: selectors that must match their template, replica counts, name warnings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kas.types.gostruct import render, sorted_map
 from kas.types.scheme import builtin_field
 
 Spec = Mapping[str, Any]
-# What the tables of workloads have in common. Selectors are looked at once more where they must match the template, and templates are of
-# pods (``kas.kinds.core.pod.checks``).
+# Common parts of the workloads' check tables. Selectors are validated separately where they must match the template, and templates by the
+# tables of pods (``kas.kinds.core.pod.checks``).
 COUNT = checks.integer(0)
 SELECTOR = {"matchLabels": need(each(checks.label_value(), 1, key=checks.qualified_name()))}
 SELECTED = {"selector": need(SELECTOR), "template": ANY}
@@ -30,7 +30,7 @@ NO_MATCH = "`selector` does not match template `labels`"
 
 
 def counts(obj: Spec, path: str, *keys: str) -> list[FieldError]:
-    """Each of these fields is not negative; absent ones count as 0."""
+    """Check that none of these fields is negative; absent ones count as 0."""
     errs: list[FieldError] = []
     for key in keys:
         n = obj.get(key)
@@ -40,7 +40,7 @@ def counts(obj: Spec, path: str, *keys: str) -> list[FieldError]:
 
 
 def selector(spec: Spec, path: str, empty_message: str) -> list[FieldError]:
-    """Required, valid and not empty."""
+    """Check that the selector is present, valid and not empty."""
     chosen = spec.get("selector")
     if chosen is None:
         return [field.required(f"{path}.selector")]
@@ -51,19 +51,19 @@ def selector(spec: Spec, path: str, empty_message: str) -> list[FieldError]:
 
 
 def immutable_selector(spec: Spec, old: Spec) -> list[FieldError]:
-    """``spec.selector`` is what it was."""
+    """Check that ``spec.selector`` does not change."""
     now, before = spec.get("selector"), old.get("selector")
     shown = None if now is None else render("meta.LabelSelector", now)
     return immutable(now, before, "spec.selector", shown, builtin_field("apps.v1.DeploymentSpec", "selector"))
 
 
 def template_labels(spec: Spec) -> Any:
-    """The labels of the pod template; None when it has none."""
+    """Return the labels of the pod template; None if it has none."""
     return ((spec.get("template") or {}).get("metadata") or {}).get("labels")
 
 
 def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, options: Options, whole: bool = True) -> list[FieldError]:
-    """The template fulfils a convertible selector, is valid if it has to be as a ``whole``, and is one that is restarted for ever."""
+    """Check that the template matches a convertible selector, is valid if ``whole``, and restarts its pods always."""
     chosen = spec.get("selector")
     selects = converted(chosen)
     if selects is None:
@@ -78,7 +78,7 @@ def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, optio
 
 
 def always_restarted(spec: Spec, path: str, kind: str) -> list[FieldError]:
-    """The pods of a controller of this ``kind`` restart always and have no deadline."""
+    """Check that the pods of a controller of this ``kind`` always restart and have no deadline."""
     pod = (spec.get("template") or {}).get("spec") or {}
     errs: list[FieldError] = []
     if pod.get("restartPolicy") != "Always":
@@ -91,20 +91,20 @@ def always_restarted(spec: Spec, path: str, kind: str) -> list[FieldError]:
 
 
 def percent_or_int(value: Any) -> int:
-    """``getIntOrPercentValue``: the number, a percentage without its sign, 0 for what is neither."""
+    """``getIntOrPercentValue``: return the number, a percentage without its sign, or 0 for other values."""
     if isinstance(value, str):
         return decimal(value[:-1]) if not names.is_percent(value) else 0
     return value or 0
 
 
 def at_most(status: Spec, key: str, limit: str, message: str) -> list[FieldError]:
-    """The count ``key`` of the status is not above the count ``limit``; ``message`` says it in words."""
+    """Check that the status count ``key`` does not exceed the count ``limit``; ``message`` is the error text."""
     n = status.get(key) or 0
     return [field.invalid(f"status.{key}", n, message)] if n > (status.get(limit) or 0) else []
 
 
 def not_decremented(status: Spec, old: Spec) -> list[FieldError]:
-    """status.collisionCount only grows, and is never unset."""
+    """Check that status.collisionCount only grows, and is never unset."""
     now, before = status.get("collisionCount"), old.get("collisionCount")
     if before is not None and (now is None or now < before):
         return [field.invalid("status.collisionCount", now or 0, "cannot be decremented")]
@@ -112,7 +112,7 @@ def not_decremented(status: Spec, old: Spec) -> list[FieldError]:
 
 
 def name_warning(name: str) -> list[str]:
-    """A name that is no DNS label makes odd host names of the pods."""
+    """Return a warning for a name that is not a DNS label, which gives pods odd hostnames."""
     messages = names.is_dns1123_label(name)
     if not messages:
         return []

@@ -1,10 +1,11 @@
 """Service IPs and node ports: allocated before validation, committed together with the Service.
 
-The hook of ``kas.registry.generic`` for Services (upstream ``storage/storage.go`` beginCreate/beginUpdate and ``alloc.go``).
-``prepare_*`` fills the fields in by what is free now; ``ops`` turns the difference between the old and the new Service into
-writes: an IPAddress object for each address, a key for each port, all with the precondition that they do not exist yet. One
-commit holds them and the Service, so no two Services can have the same, whatever number of workers allocate at once; who
-comes second starts over. Nothing is reserved before the commit, so a dry run or an error has nothing to give back.
+This is the hook of ``kas.registry.generic`` for Services (upstream ``storage/storage.go`` beginCreate/beginUpdate and ``alloc.go``).
+``prepare_*`` fills in fields with free addresses and ports. ``ops`` turns the difference between the old and the new Service into writes:
+an IPAddress object for each address and a key for each port, all with the precondition that they do not exist yet.
+
+One commit holds these writes and the Service. So no two Services can get the same address or port, however many workers allocate
+concurrently; the loser of a race starts over. Nothing is reserved before the commit, so a dry run or an error needs no release.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ WITH_PORTS = ("NodePort", "LoadBalancer")
 
 
 class ServiceAllocator:
-    """``families`` are the cluster's, the default first; ``ip_registry`` and ``cidr_registry`` those of IPAddress and ServiceCIDR.
-    ``beside_others``: a kube-apiserver may allocate from the same store."""
+    """Allocates addresses and ports for Services.
+
+    ``families`` are the cluster's IP families, the default first; ``ip_registry`` and ``cidr_registry`` are those of IPAddress and
+    ServiceCIDR. ``beside_others``: a kube-apiserver may allocate from the same store.
+    """
 
     def __init__(
         self, families: list[str], node_ports: tuple[int, int], ip_registry: Any, cidr_registry: Any, beside_others: bool = False
@@ -52,12 +56,12 @@ class ServiceAllocator:
         self._held = {f: Held(self.store, self.ips.root, partial(addresses.number_of, f)) for f in ("IPv4", "IPv6")}
         self._held_ports = Held(self.store, ports.ROOT, int)
         self._turn = asyncio.Lock()
-        self._known: tuple[dict[tuple[str, int], list[addresses.Range]], list[addresses.Range]] = {}, []  # of each object, and of all
+        self._known: tuple[dict[tuple[str, int], list[addresses.Range]], list[addresses.Range]] = {}, []  # by object, and of all
 
-    # --- what the registry calls
+    # --- called by the registry
 
     def prepare_create(self, ctx: Context, obj: Obj) -> None:
-        """Fill in families, addresses and ports. Raises 422 for what was asked and cannot be, 500 when nothing is left."""
+        """Fill in families, addresses and ports. Raises 422 if what was requested is not available, 500 if none is left."""
         spec = obj.setdefault("spec", {})
         normalize_cluster_ips(obj, None)
         init_family_fields(_name(obj), spec, None, self.families)
@@ -70,9 +74,9 @@ class ServiceAllocator:
             self._health_port(spec, choice)
 
     def prepare_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """As ``prepare_create``, keeping what ``old`` has and the request leaves out."""
+        """As ``prepare_create``, keeping what ``old`` has and the request omits."""
         spec, was = obj.setdefault("spec", {}), old.get("spec") or {}
-        # Parts may be shared with the object that others keep.
+        # The object may share parts with others, so copy what is changed.
         obj["spec"] = spec = {**spec, **({"ports": [dict(p) for p in spec["ports"]]} if spec.get("ports") else {})}
         carry_over_allocated(obj, old)
         normalize_cluster_ips(obj, old)
@@ -85,7 +89,7 @@ class ServiceAllocator:
             self._health_port(spec, choice)
 
     def ops(self, ctx: Context, new: Obj | None, old: Obj | None) -> list[Op]:
-        """The writes that go with the change from ``old`` to ``new`` (None: there is none)."""
+        """Return the writes for the change from ``old`` to ``new`` (None: absent)."""
         out: list[Op] = []
         new, old = new or {}, old or {}
         want_ips, had_ips = held_addresses(new), held_addresses(old)
@@ -105,13 +109,13 @@ class ServiceAllocator:
         return out
 
     def turn(self, new: Obj | None, old: Obj | None) -> AbstractAsyncContextManager[object]:
-        """Writers of the bitmap of ports take turns: who lost against all others of this process again and again would be refused."""
+        """Return a lock for writers of the port bitmap; without it one may lose against others of this process until it is refused."""
         return nullcontext() if self.portmap is None or held_ports(new) == held_ports(old) else self._turn
 
     # --- addresses
 
     def _ranges(self) -> list[addresses.Range]:
-        """Of the objects those are read that have changed: there may be thousands."""
+        """Return the ranges of all ServiceCIDRs, parsing only changed objects: there may be thousands."""
         before, known = self._known
         now, found = self.store.range(self.cidrs.root).records, {}
         for r in now:
@@ -181,7 +185,7 @@ class ServiceAllocator:
             spec["clusterIPs"] = [spec["clusterIPs"][0], self._address(ctx, obj, families[1], spec["clusterIPs"][1])]
 
     def address_op(self, ctx: Context, ip: str, service: Obj) -> Op:
-        """Creates the IPAddress by which ``service`` holds ``ip``."""
+        """Return the write that creates the IPAddress with which ``service`` holds ``ip``."""
         meta = service["metadata"]
         labels = {FAMILY_LABEL: family_of(ip), MANAGED_BY: CONTROLLER}
         parent = {"resource": "services", "namespace": meta["namespace"], "name": meta["name"]}
@@ -203,7 +207,7 @@ class ServiceAllocator:
             "metadata": {"name": ip, "uid": new_uid(), "creationTimestamp": ctx.now, "labels": labels, "managedFields": [entry]},
             "spec": {"parentRef": parent},
         }
-        # What the kind's strategy would make of it, which is not loaded for that: the first start of a server has one to write.
+        # The validation of the kind's strategy, which is not loaded for this: the first start of a server creates one IPAddress.
         if found := validate_ip("metadata.name", ip):
             raise errors.invalid("networking.k8s.io", "IPAddress", ip, found)
         return Op(self.ips.root + ip, self.ips.draft(obj), 0)
@@ -220,7 +224,7 @@ class ServiceAllocator:
             return [Op(rec.key, None, rec.revision)]
         if obj["metadata"].get("deletionTimestamp"):
             return []
-        # Somebody holds it: it is marked, and goes when the last finalizer does.
+        # It has finalizers: mark it for deletion; it is removed with the last finalizer.
         obj["metadata"].pop("resourceVersion", None)
         obj["metadata"] |= {"deletionTimestamp": self.ips.now()[0], "deletionGracePeriodSeconds": 0}
         return [self.ips.put(rec.key, obj, rec.revision)]
@@ -237,7 +241,7 @@ class ServiceAllocator:
         )
 
     def _new_ports(self, obj: Obj, choice: ports.PortChoice) -> None:
-        """One node port for all protocols of a service port, unless somebody asked for different ones."""
+        """Allocate one node port for all protocols of a service port, unless different ones were requested."""
         spec = obj["spec"]
         of_port: dict[int | None, int] = {}
         asked_for: dict[int | None, int] = {}
@@ -291,7 +295,7 @@ def _has_address(spec: Obj) -> bool:
 
 
 def held_addresses(obj: Obj | None) -> set[str]:
-    """Canonical addresses a Service holds."""
+    """Return the canonical addresses that a Service holds."""
     spec = (obj or {}).get("spec") or {}
     if not _has_address(spec):
         return set()
@@ -299,14 +303,14 @@ def held_addresses(obj: Obj | None) -> set[str]:
 
 
 def held_ports(obj: Obj | None) -> set[int]:
-    """Node ports a Service holds, the health check's included."""
+    """Return the node ports that a Service holds, including the health check's."""
     spec = (obj or {}).get("spec") or {}
     out = {p["nodePort"] for p in spec.get("ports") or () if p.get("nodePort")} if spec.get("type") in WITH_PORTS else set()
     return out | {spec["healthCheckNodePort"]} if spec.get("healthCheckNodePort") else out
 
 
 def port_op(port: int, service: Obj) -> Op:
-    """Creates the key by which ``service`` holds a node port."""
+    """Return the write that creates the key with which ``service`` holds a node port."""
     tail = b'},"service":' + orjson.dumps(_ref(service)) + b"}"
     return Op(ports.key(port), build_record(b'{"metadata":{', tail, {}, {}, 1), 0)
 

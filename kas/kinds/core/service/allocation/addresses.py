@@ -1,7 +1,7 @@
-"""Choosing service IPs from the ranges that ServiceCIDR objects name (upstream ``pkg/registry/core/service/ipallocator``).
+"""Choice of service IPs from the ranges of ServiceCIDR objects (upstream ``pkg/registry/core/service/ipallocator``).
 
-An address is taken exactly when its IPAddress object exists. This module reads and chooses; the choice becomes true when
-the object is created in the same commit as the Service.
+An address is taken exactly if its IPAddress object exists. This module reads and chooses; the choice takes effect when the object is
+created in the same commit as the Service.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AllocationError(Exception):
-    """Why an address or a port cannot be had; the text is upstream's."""
+    """An address or a port is not available; the text is upstream's."""
 
 
 class Range(NamedTuple):
-    """Addresses ``first`` to ``last`` may be given out; those below ``dynamic`` are kept for people who ask for one."""
+    """The addresses ``first`` to ``last`` can be allocated; those below ``dynamic`` are reserved for explicit requests."""
 
     network: Network
     ready: bool
@@ -44,32 +44,32 @@ class Range(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The lowest address that is handed out, as a number: not that of the network."""
+        """The lowest address that can be allocated, as a number: not the network's own."""
         return int(self.network.network_address) + 1
 
     @property
     def last(self) -> int:
-        """The highest address that is handed out, as a number: not the broadcast address of IPv4."""
+        """The highest address that can be allocated, as a number: not the IPv4 broadcast address."""
         return int(self.network.broadcast_address) - (1 if self.network.version == 4 else 0)
 
     @property
     def dynamic(self) -> int:
-        """Where the upper band begins, from which addresses are drawn before those below it (KEP-3070)."""
+        """Where the upper band begins, from which addresses are chosen before those below it (KEP-3070)."""
         size = self.network.num_addresses
         return self.first + (0 if size <= BAND_MIN else min(max(size // BAND_STEP, BAND_MIN), BAND_MAX))
 
     def address(self, number: int) -> str:
-        """The text of the address with this number."""
+        """Return the address with this number as text."""
         return str(ipaddress.IPv4Address(number) if self.network.version == 4 else ipaddress.IPv6Address(number))
 
 
 def canonical(ip: str) -> str:
-    """The name of the IPAddress of an address as somebody wrote it."""
+    """Return the name of the IPAddress of an address in any spelling."""
     return str(parse_ip(ip))
 
 
 def is_ready(cidr: dict[str, Any]) -> bool:
-    """Without a condition a range counts as ready: its controller may not be running."""
+    """Whether a range is ready; without a condition it counts as ready, since its controller may not be running."""
     if cidr["metadata"].get("deletionTimestamp"):
         return False
     for condition in (cidr.get("status") or {}).get("conditions") or ():
@@ -79,25 +79,28 @@ def is_ready(cidr: dict[str, Any]) -> bool:
 
 
 def ranges(cidrs: list[dict[str, Any]]) -> list[Range]:
-    """The ranges of all ServiceCIDR objects, as ``together``."""
+    """Return the ranges of all ServiceCIDR objects, as ``together``."""
     return together(map(said, cidrs))
 
 
 def said(cidr: dict[str, Any]) -> list[Range]:
-    """The ranges that one ServiceCIDR object names, without those of IPv6 that are too large."""
+    """Return the ranges of one ServiceCIDR object, without IPv6 ranges that are too large."""
     ready = is_ready(cidr)
     return [Range(network, ready) for network in networks(cidr) if network.version == 4 or network.prefixlen >= SHORTEST_V6_PREFIX]
 
 
 def networks(cidr: dict[str, Any]) -> list[Network]:
-    """What one ServiceCIDR object names. A text that is no network, which only another client of the store can have put there, is passed
-    over as by ``MetaAllocator.syncAllocators``: it must not stand in the way of every Service."""
+    """Return the ranges of one ServiceCIDR object.
+
+    Invalid networks, which only another client of the store can have written, are skipped, as by ``MetaAllocator.syncAllocators``: they
+    must not block every Service.
+    """
     found = map(parse_cidr, (cidr.get("spec") or {}).get("cidrs") or ())
     return [ipaddress.ip_network(str(one)) for one in found if one is not None]
 
 
 def together(all_said: Iterable[list[Range]]) -> list[Range]:
-    """What several objects name, each range once; ready when any object that names it is."""
+    """Return the ranges of several objects, each once; a range is ready if any object that contains it is."""
     found: dict[Any, Range] = {}
     for each in all_said:
         for one in each:
@@ -108,7 +111,7 @@ def together(all_said: Iterable[list[Range]]) -> list[Range]:
 
 
 class Covered:
-    """Addresses, told as (version, first, last): whether one is among them is looked up, however many ranges there are."""
+    """A set of addresses, given as (version, first, last) ranges; lookup takes logarithmic time."""
 
     def __init__(self, told: Iterable[tuple[int, int, int]]) -> None:
         self._first: list[tuple[int, int]] = []
@@ -127,17 +130,17 @@ class Covered:
 
 
 def number_in(ip: IP) -> int:
-    """The number of an address in its family."""
+    """Return the number of an address in its family."""
     return ip.number & 0xFFFFFFFF if ip.family == 4 else ip.number
 
 
 def given_out(known: Iterable[Range]) -> Covered:
-    """What ranges, ready or not, give out."""
+    """Return the addresses that ranges, ready or not, can allocate."""
     return Covered((r.network.version, r.first, r.last) for r in known)
 
 
 def range_of(known: list[Range], ip: str) -> Range | None:
-    """The first range, ready or not, that has ``ip`` among what it gives out."""
+    """Return the first range, ready or not, that can allocate ``ip``."""
     parsed = parse_ip(ip)
     if parsed is None:
         return None
@@ -146,7 +149,7 @@ def range_of(known: list[Range], ip: str) -> Range | None:
 
 
 def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bool = False) -> None:
-    """May ``ip`` be given out? Raises AllocationError. A dry run looks at one range only and not at who has the address."""
+    """Check that ``ip`` can be allocated. Raises AllocationError. A dry run checks only one range, and not whether the address is taken."""
     parsed = parse_ip(ip)
     if parsed is None:
         raise AllocationError(NO_NETWORK)
@@ -167,10 +170,10 @@ def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bo
 
 
 def number_of(family: str, name: str) -> int | None:
-    """The number of the address that an IPAddress is named after, None for one of another family."""
+    """Return the number of the address in an IPAddress's name, None for one of another family."""
     try:
         return int.from_bytes(socket.inet_pton(socket.AF_INET6 if family == "IPv6" else socket.AF_INET, name))
-    except (OSError, ValueError):  # ValueError: a NUL
+    except (OSError, ValueError):  # ValueError: the text contains a NUL
         return None
 
 

@@ -1,6 +1,6 @@
-"""IP families of a Service: what the policy, the given addresses and the cluster make of each other.
+"""The IP families of a Service, derived from its policy, its addresses and the cluster's families.
 
-``initIPFamilyFields`` of upstream ``pkg/registry/core/service/storage/alloc.go``. Pure: changes ``spec``, raises 422.
+``initIPFamilyFields`` of upstream ``pkg/registry/core/service/storage/alloc.go``. No I/O: changes ``spec``, raises 422.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
 
 
 def family_of(ip: str) -> str:
-    """``IPv4`` or ``IPv6``; the text has been validated."""
+    """Return ``IPv4`` or ``IPv6``; the text has been validated."""
     parsed = parse_ip(ip)
     return "IPv6" if parsed is not None and parsed.family == 6 else "IPv4"
 
 
 def is_headless(spec: Spec) -> bool:
-    """Whether the service asks for no address, in either of the two fields."""
+    """Whether the service requests no address in either of the two fields."""
     return spec.get("clusterIP") == "None" or (spec.get("clusterIPs") or [""])[0] == "None"
 
 
@@ -40,7 +40,7 @@ def _shrunk(spec: Spec, was: Spec, key: str) -> bool:
 
 
 def left_alone(spec: Spec, was: Spec | None) -> bool:
-    """A PreferDualStack service whose addresses an update does not touch is neither upgraded nor downgraded."""
+    """Whether a PreferDualStack service keeps its families because an update does not touch its addresses."""
     if was is None or spec.get("ipFamilyPolicy") != PREFER or spec.get("type") != was.get("type"):
         return False
     if spec.get("type") not in WITH_ADDRESS or was.get("ipFamilyPolicy") not in (None, PREFER):
@@ -51,7 +51,7 @@ def left_alone(spec: Spec, was: Spec | None) -> bool:
 def _default_policy(spec: Spec, was: Spec | None) -> str:
     if was is not None and was.get("ipFamilyPolicy"):
         return was["ipFamilyPolicy"]
-    # Without a selector nothing says which families the endpoints of a headless service have.
+    # Without a selector the families of a headless service's endpoints are unknown.
     return REQUIRE if spec.get("clusterIP") == "None" and not spec.get("selector") else SINGLE
 
 
@@ -97,7 +97,7 @@ def init_family_fields(name: str, spec: Spec, was: Spec | None, configured: Sequ
 
 
 def _narrow(spec: Spec, was: Spec, policy: str) -> list[FieldError]:
-    """Changing the policy to SingleStack drops the second entries; dropping them asks for that policy."""
+    """Drop the second entries under the policy SingleStack. Returns errors if an update drops them under another policy."""
     if policy == SINGLE:
         for key in ("clusterIPs", "ipFamilies"):
             if _list(spec, key) == _list(was, key) and len(_list(spec, key)) > 1:
@@ -111,7 +111,7 @@ def _narrow(spec: Spec, was: Spec, policy: str) -> list[FieldError]:
 
 
 def _infer(spec: Spec, configured: Sequence[str]) -> list[FieldError]:
-    """Families from the addresses given."""
+    """Return the families of the given addresses."""
     errs: list[FieldError] = []
     families = list(_list(spec, "ipFamilies"))
     for i, ip in enumerate(_list(spec, "clusterIPs")):

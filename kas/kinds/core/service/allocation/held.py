@@ -1,7 +1,7 @@
-"""Which addresses or ports are taken, as numbers, for ranges that are nearly full: read once, and followed in the history from there.
+"""The taken addresses or ports as numbers, for ranges that are nearly full. Read once, and then updated from the store's history.
 
-To read all keys for each Service took 25 ms of the loop in a range of 4,094 addresses that was full but for a few. What is told here is a
-guess all the same: what is taken is said by the keys, in the commit.
+Reading all keys for each Service took 25 ms of the event loop in a range of 4,094 addresses that was nearly full. The result is only a
+hint: the keys decide in the commit.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from kas.store import Compacted, Store
 
 MAPPED = 1 << 20  # the largest part of a range of which there is a map, and of how many parts
 MOST_MAPS = 64
-EVENTS = 1000  # read at once; where more has happened than that, and than is held, everything is read again
+EVENTS = 1000  # events read at once; if more have happened than this and than numbers are held, everything is read again
 
 
 class Held:
-    """The numbers of the keys below ``root``, as of each call. Any thread may ask.
+    """The numbers of the keys below ``root``, current at each call. Thread-safe.
 
-    ``number`` is given what follows the root in a key; None for what is not looked for.
+    ``number`` maps the part of a key after the root to a number; None for keys to ignore.
     """
 
     def __init__(self, store: Store, root: str, number: Callable[[str], int | None]) -> None:
         self._store, self._root, self._number = store.part(root), root, number
         self._lock = threading.Lock()
-        self._revision = -1  # up to which the numbers are known
+        self._revision = -1  # the numbers are current up to this revision
         self._numbers: set[int] = set()
-        self._maps: dict[tuple[int, int], bytearray] = {}  # of parts of ranges: a byte is 1 where the number is held
+        self._maps: dict[tuple[int, int], bytearray] = {}  # maps of parts of ranges: a byte is 1 if the number is held
 
     def numbers(self) -> set[int]:
-        """All of them; to be asked only whether it has one."""
+        """Return all numbers; use the set for lookups only."""
         with self._lock:
             self._follow()
             return self._numbers
 
     def free(self, low: int, high: int) -> int | None:
-        """A number that is not held, the first one after a random start; None when there is none from ``low`` to ``high``."""
+        """Return the first free number after a random start; None if there is none from ``low`` to ``high``."""
         span = high - low + 1
         if span <= 0:
             return None
@@ -65,7 +65,7 @@ class Held:
         return taken
 
     def _follow(self) -> None:
-        """Takes in what has happened since the last call."""
+        """Apply the changes since the last call."""
         newest = self._store.revision
         if self._revision < 0 or newest - self._revision > max(EVENTS, len(self._numbers)):
             self._read()

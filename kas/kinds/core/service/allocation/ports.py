@@ -1,6 +1,6 @@
-"""Choosing node ports (upstream ``pkg/registry/core/service/portallocator``).
+"""Choice of node ports (upstream ``pkg/registry/core/service/portallocator``).
 
-A port is taken exactly when its key under ``ROOT`` exists; the key is written in the same commit as the Service.
+A port is taken exactly if its key under ``ROOT`` exists; the key is written in the same commit as the Service.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ DRY_RUN_FIRST = 32769
 
 
 def key(port: int) -> str:
-    """The key of the store whose existence says that the port is taken."""
+    """Return the key in the store whose existence marks the port as taken."""
     return f"{ROOT}{port}"
 
 
 class PortChoice:
-    """The ports of one operation: what it wants besides what others have."""
+    """The ports of one operation: its own choices, and those that others have taken."""
 
     def __init__(self, bounds: tuple[int, int], taken: Callable[[int], bool], all_taken: Callable[[], set[int]], dry_run: bool) -> None:
         self.low, self.high = bounds
         self._taken, self._all_taken, self._dry_run = taken, all_taken, dry_run
         self.mine: set[int] = set()
         self._highest = 0
-        self._free: tuple[list[int], list[int]] | None = None  # in the two parts of the range; looked for once
+        self._free: tuple[list[int], list[int]] | None = None  # in the two bands of the range; searched once
 
     @property
     def dynamic(self) -> int:
-        """Ports from here on are given out first; those below are kept for people who ask for one."""
+        """The first port of the upper band, which is allocated first; those below are reserved for explicit requests."""
         size = self.high - self.low + 1
         return self.low + (0 if size <= BAND_MIN else min(max(size // BAND_STEP, BAND_MIN), BAND_MAX))
 
     def take(self, port: int) -> None:
-        """Reserve the port asked for. Raises AllocationError."""
+        """Reserve the requested port. Raises AllocationError."""
         self._counted(counted.STATIC, self._take, port)
 
     def take_any(self) -> int:
-        """Reserve a free one. A dry run answers with numbers that cannot be mistaken for real ones."""
+        """Reserve a free port. A dry run returns numbers that cannot be real ports."""
         return self._counted(counted.DYNAMIC, self._take_any)
 
     def _counted(self, scope: str, take: Callable[..., int], *port: int) -> int:
