@@ -55,7 +55,8 @@ async def keep(controller: Controller, hooks: Hooks) -> None:
                 most = STORE_PAUSE_S
                 log.warning("controller %s waits: %s", controller.name, why)
             else:
-                if isinstance(why, TransformError):  # nothing is wrong with who reads it
+                # Nothing is wrong with who reads what cannot be read: in the store, or a file, which the error names.
+                if isinstance(why, TransformError) or (isinstance(why, OSError) and why.filename is not None):
                     log.warning("controller %s failed: %s", controller.name, why)
                 else:
                     log.exception("controller %s failed", controller.name)
