@@ -1,7 +1,8 @@
 """Asks a webhook whose a token is (``plugin/pkg/authenticator/token/webhook`` behind ``authentication/token/cache``).
 
 Answers, good or bad, are kept for a while by the digest of token and audiences; failures to get one are not, nor are those with an error.
-Those who ask for the same token at once wait for one question.
+Those who ask for the same token at once wait for one question. Upstream asks any number of questions at once; here those of a client wait
+for one another from some number on, and their time counts from when they came.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
@@ -29,14 +32,71 @@ from kas.types.scheme import builtin_type
 
 log = logging.getLogger("kas.authn")
 
-LOOKUP_S = 30.0  # all tries together
+LOOKUP_S = 30.0  # all tries together, and the wait for a place
 MAX_ASKED = 256  # different tokens at once, of which nobody has all: anybody may make them up
 MOST_ASKED = 4 * MAX_ASKED  # who has asked about none may ask about one, and there may be any number of them
+MAX_WAITING = 4096  # different tokens, with those that are asked about, of which nobody has all either
+MOST_WAITING = 2 * MAX_WAITING
 MAX_USER = 64 << 10  # characters of a user that is kept
 GROUP, KIND = "authentication.k8s.io", "TokenReview"
 
 # The user and which of the wanted audiences the token is good for; None for nobody. The text is why the webhook says so.
 Verdict = tuple[tuple[UserInfo, list[str]] | None, str]
+
+
+class _Places:
+    """Where questions may be under way: each client has its share of them, and what it asks beyond that waits. Clients take turns."""
+
+    def __init__(self) -> None:
+        self._shares, self._taken = Shares(MAX_ASKED), 0
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by client, whose turn is next first
+
+    @asynccontextmanager
+    async def place(self, client: Hashable) -> AsyncIterator[None]:
+        """Waits for a place, and gives it back at the end."""
+        if client in self._waiting or not self._take(client):
+            mine = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(client, deque()).append(mine)
+            try:
+                await mine
+            except asyncio.CancelledError:
+                if not mine.cancelled():  # the place came with the cancellation
+                    self._give(client)
+                raise
+        try:
+            yield
+        finally:
+            self._give(client)
+
+    def _take(self, client: Hashable) -> bool:
+        if self._taken >= MOST_ASKED or not self._shares.take(client):
+            return False
+        self._taken += 1
+        return True
+
+    def _give(self, client: Hashable) -> None:
+        self._shares.give(client)
+        self._taken -= 1
+        while self._next():
+            pass
+
+    def _next(self) -> bool:
+        """Whether somebody who waited has a place now. Who is passed over holds places, of which there are only so many."""
+        for client, line in self._waiting.items():
+            while line and line[0].done():  # whose time was up
+                line.popleft()
+            if not line:
+                del self._waiting[client]
+                return True
+            if self._take(client):
+                line.popleft().set_result(None)
+                del self._waiting[client]
+                if line:
+                    self._waiting[client] = line  # after all others
+                return True
+            if self._taken >= MOST_ASKED:
+                return False
+        return False
 
 
 class TokenWebhook:
@@ -51,7 +111,8 @@ class TokenWebhook:
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
         self._told = Sparing(log, "%d more webhook authenticator requests failed")  # anybody may make up tokens
-        self._shares = Shares(MAX_ASKED)  # by who is at an address, or the user of a TokenReview
+        # By who is at an address, or the user of a TokenReview.
+        self._waiting, self._places = Shares(MAX_WAITING), _Places()
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
@@ -81,16 +142,16 @@ class TokenWebhook:
     def _ask(self, key: bytes, token: str, audiences: tuple[str, ...], client: Hashable) -> Awaitable[Verdict]:
         task = self._asked.get(key)
         if task is None:
-            if len(self._asked) >= MOST_ASKED or not self._shares.take(client):
+            if len(self._asked) >= MOST_WAITING or not self._waiting.take(client):
                 raise AuthenticationError("too many tokens are asked about already")
-            task = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, token, audiences))
-            task.add_done_callback(lambda _: self._shares.give(client))
+            task = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, token, audiences, client))
+            task.add_done_callback(lambda _: self._waiting.give(client))
         # Whoever leaves does not take the answer from the others.
         return asyncio.shield(task)
 
-    async def _answer(self, key: bytes, token: str, audiences: tuple[str, ...]) -> Verdict:
+    async def _answer(self, key: bytes, token: str, audiences: tuple[str, ...], client: Hashable) -> Verdict:
         try:
-            async with asyncio.timeout(LOOKUP_S):
+            async with asyncio.timeout(LOOKUP_S), self._places.place(client):
                 verdict = self._verdict(await self._webhook.send(self._question(token, audiences), bytes), audiences)
         except (WebhookError, HookError, TimeoutError) as e:
             why = str(e) or "context deadline exceeded"
