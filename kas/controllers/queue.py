@@ -105,7 +105,8 @@ class WorkQueue:
         self._order: deque[Hashable] = deque()
         self._waiting: dict[Hashable, float] = {}  # since when
         self._failures: dict[Hashable, int] = {}
-        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        # With when each fires, which uvloop's handles do not tell where that is at once.
+        self._timers: dict[Hashable, tuple[asyncio.TimerHandle, float]] = {}
         self._ready = asyncio.Event()
         self._time_slice = TimeSlice()  # of all workers together
 
@@ -120,7 +121,7 @@ class WorkQueue:
         """Queue the item now, also when it was to come later; one that is queued stays once, one in work comes again after it."""
         timer = self._timers.pop(item, None)
         if timer is not None:
-            timer.cancel()
+            timer[0].cancel()
         if item in self._waiting:
             return
         self.adds += 1
@@ -132,16 +133,16 @@ class WorkQueue:
     def add_after(self, item: Hashable, seconds: float) -> None:
         """Not later than in ``seconds``; an earlier date stays."""
         loop = asyncio.get_running_loop()
-        timer = self._timers.get(item)
-        if item in self._waiting or (timer is not None and timer.when() <= loop.time() + seconds):
+        timer, when = self._timers.get(item), loop.time() + seconds
+        if item in self._waiting or (timer is not None and timer[1] <= when):
             return
         if timer is not None:
-            timer.cancel()
-        self._timers[item] = loop.call_later(seconds, self.add, item)
+            timer[0].cancel()
+        self._timers[item] = loop.call_later(seconds, self.add, item), when
 
     def clear(self) -> None:
         """Forgets everything that waits."""
-        for timer in self._timers.values():
+        for timer, _ in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._waiting.clear()
