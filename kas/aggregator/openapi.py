@@ -24,6 +24,7 @@ from kas.aggregator.apiservices import APIService, APIServices
 from kas.aggregator.proxy import Proxy
 from kas.auth.user import UserInfo
 from kas.client.http import BackendError
+from kas.meta.largejson import parse
 from kas.request.http import Request, Response, Result
 
 if TYPE_CHECKING:
@@ -200,10 +201,9 @@ class OpenAPIs:
                 return
             if status != 200:
                 raise BackendError(f"returned non-success response code: {status}")
-            kept.value, kept.converted = await asyncio.to_thread(read, body), None
             etag = next((v.decode("latin-1") for k, v in said if k == b"etag"), "")
-            # Without a tag of its own the document is told from the next by its contents.
-            kept.etag = etag or f'"{hashlib.sha512(body).hexdigest()}"'
+            kept.value, kept.etag = await asyncio.to_thread(_told, read, body, etag)
+            kept.converted = None
         except (BackendError, ValueError) as e:
             log.info("%s of %s: %s", path, service.name, e)
         finally:
@@ -244,6 +244,11 @@ def _converted(body: bytes, etag: str) -> _Converted:
     return _Converted(etag, hashlib.sha512(text).hexdigest().upper(), gzip.compress(text, 6, mtime=0), protobuf)
 
 
+def _told(read: Callable[[bytes], Any], body: bytes, etag: str) -> tuple[Any, str]:
+    """What a document says, and what it is told from the next by: without a tag of its own its contents. Raises ValueError."""
+    return read(body), etag or f'"{hashlib.sha512(body).hexdigest()}"'
+
+
 def _read_index(body: bytes) -> dict[str, Any]:
     """Path to what the index says of it. Raises ValueError."""
     obj = orjson.loads(body)
@@ -261,7 +266,7 @@ def _address(path: str, item: dict[str, Any]) -> str:
 
 def _read_spec(body: bytes) -> dict[str, Any]:
     """The paths below ``/apis/`` of a v2 document, and its definitions. Raises ValueError."""
-    obj = orjson.loads(body)
+    obj = parse(body)
     if not isinstance(obj, dict) or not isinstance(obj.get("paths"), dict) or not isinstance(obj.get("definitions") or {}, dict):
         raise ValueError("no document of OpenAPI v2")
     paths = {path: item for path, item in obj["paths"].items() if path.startswith("/apis/") and isinstance(item, dict)}
