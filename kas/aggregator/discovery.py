@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from kas.aggregator.apiservices import APIService, APIServices, GroupVersion, ServiceReference
 from kas.aggregator.transport import PROBER
 from kas.client.http import BackendError
 from kas.endpoints.discovery import Version, aggregated_resources
+from kas.meta.largejson import parse
+from kas.meta.offload import LARGE, step
 from kas.meta.records import NamedTuple
 from kas.types.scheme import builtin_kind, decode, find_builtin_kind
 
@@ -140,7 +140,7 @@ class Discovery:
             headers_said = {k: v.decode("latin-1") for k, v in said}
             if status != 200 or not _is_aggregated(headers_said.get(b"content-type", "")):
                 return _Said(legacy=True)
-            found = _Said(headers_said.get(b"etag", ""), versions=read_groups(body))
+            found = _Said(headers_said.get(b"etag", ""), versions=await step(len(body) >= LARGE, read_groups, body))
         except (BackendError, ValueError) as e:
             log.info("discovery of %s/%s: %s", key.namespace, key.name, e)
             return None
@@ -154,12 +154,7 @@ class Discovery:
             )
             if status != 200:
                 raise BackendError(f"failed to download discovery for {service.path}: {status}")
-            obj = orjson.loads(body)
-            if not isinstance(obj, dict) or obj.get("kind") != "APIResourceList":
-                raise ValueError("no APIResourceList")
-            obj, _ = decode(_LEGACY, obj)
-            resources = [{**_NOTHING, **{k: v for k, v in r.items() if v is not None}} for r in obj.get("resources") or ()]
-            return tuple(aggregated_resources(resources))
+            return await step(len(body) >= LARGE, read_resources, body)
         except (BackendError, ValueError) as e:
             log.info("discovery of %s: %s", service.name, e)
             return None
@@ -175,9 +170,19 @@ def _is_aggregated(content_type: str) -> bool:
     )  # fmt: skip
 
 
+def read_resources(body: bytes) -> tuple[dict[str, Any], ...]:
+    """Return the resources of an APIResourceList. Raises ValueError."""
+    obj = parse(body)
+    if not isinstance(obj, dict) or obj.get("kind") != "APIResourceList":
+        raise ValueError("no APIResourceList")
+    obj, _ = decode(_LEGACY, obj)
+    resources = [{**_NOTHING, **{k: v for k, v in r.items() if v is not None}} for r in obj.get("resources") or ()]
+    return tuple(aggregated_resources(resources))
+
+
 def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
     """Return the resources of an APIGroupDiscoveryList by group version. Raises ValueError."""
-    obj = orjson.loads(body)
+    obj = parse(body)
     if not isinstance(obj, dict) or obj.get("kind") != "APIGroupDiscoveryList":
         raise ValueError("no APIGroupDiscoveryList")
     kind = find_builtin_kind(*str(obj.get("apiVersion", "")).partition("/")[::2], "APIGroupDiscoveryList")

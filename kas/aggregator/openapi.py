@@ -25,6 +25,7 @@ from kas.aggregator.apiservices import APIService, APIServices
 from kas.aggregator.proxy import Proxy
 from kas.auth.user import UserInfo
 from kas.client.http import BackendError
+from kas.meta.largejson import parse
 from kas.request.http import Request, Response, Result
 
 if TYPE_CHECKING:
@@ -202,10 +203,9 @@ class OpenAPIs:
                 return
             if status != 200:
                 raise BackendError(f"returned non-success response code: {status}")
-            kept.value, kept.converted = await asyncio.to_thread(read, body), None
             etag = next((v.decode("latin-1") for k, v in said if k == b"etag"), "")
-            # Without an entity tag, the content's digest identifies the version.
-            kept.etag = etag or f'"{hashlib.sha512(body).hexdigest()}"'
+            kept.value, kept.etag = await asyncio.to_thread(_read_tagged, read, body, etag)
+            kept.converted = None
         except (BackendError, ValueError) as e:
             log.info("%s of %s: %s", path, service.name, e)
         finally:
@@ -246,6 +246,12 @@ def _converted(body: bytes, etag: str) -> _Converted:
     return _Converted(etag, hashlib.sha512(text).hexdigest().upper(), gzip.compress(text, 6, mtime=0), protobuf)
 
 
+def _read_tagged(read: Callable[[bytes], Any], body: bytes, etag: str) -> tuple[Any, str]:
+    """Return what ``read`` makes of the document, and its entity tag: without one, the digest of its content identifies the version.
+    Raises ValueError."""
+    return read(body), etag or f'"{hashlib.sha512(body).hexdigest()}"'
+
+
 def _read_index(body: bytes) -> dict[str, Any]:
     """Return the entries of an index by path. Raises ValueError."""
     obj = orjson.loads(body)
@@ -262,8 +268,8 @@ def _address(path: str, item: dict[str, Any]) -> str:
 
 
 def _read_spec(body: bytes) -> dict[str, Any]:
-    """Return the paths below ``/apis/`` of a v2 document, and their definitions. Raises ValueError."""
-    obj = orjson.loads(body)
+    """Return the paths below ``/apis/`` of a v2 document, and its definitions. Raises ValueError."""
+    obj = parse(body)
     if not isinstance(obj, dict) or not isinstance(obj.get("paths"), dict) or not isinstance(obj.get("definitions") or {}, dict):
         raise ValueError("no document of OpenAPI v2")
     paths = {path: item for path, item in obj["paths"].items() if path.startswith("/apis/") and isinstance(item, dict)}

@@ -28,6 +28,7 @@ from kas.endpoints.discovery import Version, aggregated_resources
 from kas.informers import Source
 from kas.informers.reflector import Reflector
 from kas.meta.errors import ApiError, service_unavailable
+from kas.meta.offload import LARGE, step
 from kas.meta.stored import object_of
 from kas.observe.metrics import Registry as Metrics
 from kas.request.http import Request, Response, Result
@@ -256,7 +257,7 @@ class Peers:
                     )
                     if status != 200:
                         raise BackendError(f"returned non-success response code: {status}")
-                    found |= read_groups(body)
+                    found |= await step(len(body) >= LARGE, read_groups, body)
                 break
             except (BackendError, ValueError) as e:
                 log.info("discovery of the API server %s: %s", name, e)

@@ -109,7 +109,8 @@ class WorkQueue:
         self._order: deque[Hashable] = deque()
         self._waiting: dict[Hashable, float] = {}  # times of adding
         self._failures: dict[Hashable, int] = {}
-        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        # With their times: uvloop returns a plain Handle, which has no ``when``, for a timer that is due at once.
+        self._timers: dict[Hashable, tuple[asyncio.TimerHandle, float]] = {}
         self._ready = asyncio.Event()
         self._time_slice = TimeSlice()  # shared by all workers
 
@@ -125,7 +126,7 @@ class WorkQueue:
         again afterwards."""
         timer = self._timers.pop(item, None)
         if timer is not None:
-            timer.cancel()
+            timer[0].cancel()
         if item in self._waiting:
             return
         self.adds += 1
@@ -137,16 +138,16 @@ class WorkQueue:
     def add_after(self, item: Hashable, seconds: float) -> None:
         """Queue the item in ``seconds`` at the latest; an earlier schedule is kept."""
         loop = asyncio.get_running_loop()
-        timer = self._timers.get(item)
-        if item in self._waiting or (timer is not None and timer.when() <= loop.time() + seconds):
+        timer, when = self._timers.get(item), loop.time() + seconds
+        if item in self._waiting or (timer is not None and timer[1] <= when):
             return
         if timer is not None:
-            timer.cancel()
-        self._timers[item] = loop.call_later(seconds, self.add, item)
+            timer[0].cancel()
+        self._timers[item] = loop.call_later(seconds, self.add, item), when
 
     def clear(self) -> None:
         """Remove all waiting and scheduled items."""
-        for timer in self._timers.values():
+        for timer, _ in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._waiting.clear()

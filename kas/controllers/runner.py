@@ -55,7 +55,8 @@ async def keep(controller: Controller, hooks: Hooks) -> None:
                 most = STORE_PAUSE_S
                 log.warning("controller %s waits: %s", controller.name, why)
             else:
-                if isinstance(why, TransformError):  # the controller that reads the object is not at fault
+                # The controller that reads an unreadable object or file is not at fault; the error names it.
+                if isinstance(why, TransformError) or (isinstance(why, OSError) and why.filename is not None):
                     log.warning("controller %s failed: %s", controller.name, why)
                 else:
                     log.exception("controller %s failed", controller.name)

@@ -9,6 +9,7 @@ from typing import Any
 from kas._fastpath import FilterChain
 from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError
+from kas.meta.offload import LARGE, step
 from kas.meta.records import NamedTuple
 from kas.request.http import Handler, Request, Response
 from kas.request.websocket import Upgrade
@@ -104,6 +105,10 @@ class Chain(FilterChain):
                     resp = await waiting
                     if resp is None and at >= 0:
                         resp = await self._further(req, at, task)
+                except ApiError as e:
+                    if len(e.message) < LARGE:
+                        raise
+                    resp = await step(True, self._refuse, req, e)  # what quotes megabytes takes as long to write as they took to read
                 finally:
                     late = deadlines.drop(task)
             assert resp is not None  # an endpoint always answers

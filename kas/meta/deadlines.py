@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from math import inf
 from time import monotonic
 from typing import Any
+
+AT_ONCE = 64  # tasks that are cancelled in a turn of the loop, which all answer in the next ones
 
 
 class Deadlines:
@@ -18,7 +22,8 @@ class Deadlines:
     def __init__(self) -> None:
         self._due: dict[asyncio.Task[Any], float] = {}
         self._late: set[asyncio.Task[Any]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._overdue: deque[asyncio.Task[Any]] = deque()  # of those, who is cancelled next; some may have ended meanwhile
+        self._timer: asyncio.Handle | None = None
         self._fires = 0.0
 
     def add(self, task: asyncio.Task[Any], deadline: float) -> None:
@@ -50,10 +55,16 @@ class Deadlines:
     def _sweep(self) -> None:
         self._timer = None
         now = monotonic()
-        late = [task for task, deadline in self._due.items() if deadline <= now]
-        for task in late:
-            del self._due[task]
-            self._late.add(task)
-            task.cancel()
-        if self._due:
+        if not self._overdue:
+            self._overdue.extend(task for task, deadline in self._due.items() if deadline <= now)
+        for _ in range(min(AT_ONCE, len(self._overdue))):
+            task = self._overdue.popleft()
+            if self._due.get(task, inf) <= now:
+                del self._due[task]
+                self._late.add(task)
+                task.cancel()
+        if self._overdue:
+            self._fires = -inf
+            self._timer = asyncio.get_running_loop().call_soon(self._sweep)
+        elif self._due:
             self._arm(min(self._due.values()))

@@ -172,43 +172,79 @@ def test_made_up_tokens_do_not_fill_the_log_while_the_webhook_is_away(caplog):
     assert caplog.messages == [said] * MOST + ["20 more webhook authenticator requests failed", said]
 
 
+def asked(hook: tokenwebhook.TokenWebhook, address: str, token: str) -> asyncio.Future[UserInfo | None] | None:
+    comes_from(address)
+    try:
+        return asyncio.ensure_future(awaited(hook.authenticate_token(token)))
+    except AuthenticationError:
+        return None
+
+
 def test_who_makes_up_tokens_leaves_room_for_others(monkeypatch):
-    """256 made-up tokens at once, for which nobody needs a credential, and everybody whose token was not known yet was refused."""
-    monkeypatch.setattr(tokenwebhook, "MAX_ASKED", 8)
-    monkeypatch.setattr(tokenwebhook, "MOST_ASKED", 12)
+    """256 made-up tokens at once, for which nobody needs a credential, and everybody whose token was not known yet was refused. Those
+    beyond a client's share wait: 192 clients behind one address had theirs, and the others were refused."""
+    for name, value in (("MAX_ASKED", 8), ("MOST_ASKED", 12), ("MAX_WAITING", 32), ("MOST_WAITING", 50)):
+        monkeypatch.setattr(tokenwebhook, name, value)
 
     async def story() -> None:
-        answer = asyncio.Event()
+        answer, sent = asyncio.Event(), list[str]()
 
         async def send(question: bytes, read: Any) -> bytes:
+            sent.append(json.loads(question)["spec"]["token"])
             await answer.wait()
             return json.dumps({**json.loads(question), "status": {"authenticated": True, "user": {"username": "u"}}}).encode()
 
+        async def under_way() -> int:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return len(sent)
+
         hook = tokenwebhook.TokenWebhook(SimpleNamespace(send=send), "v1", (), 60.0)  # type: ignore[arg-type]
-
-        def ask(address: str, token: str) -> asyncio.Future[UserInfo | None] | None:
-            comes_from(address)
-            try:
-                return asyncio.ensure_future(awaited(hook.authenticate_token(token)))
-            except AuthenticationError:
-                return None
-
-        mine = [ask("10.0.0.1", f"made-up-{i}") for i in range(20)]
-        assert [one is not None for one in mine] == [True] * 6 + [False] * 14
-        assert ask("10.0.0.1", "made-up-0") is not None  # it is asked about already
-        others = [ask(f"2001:db8:0:{i}::1", f"good-{i}") for i in range(3)]
-        assert None not in others and ask("2001:db8:0:1::2", "other") is None  # of the same network as one of them
+        mine = [asked(hook, "10.0.0.1", f"made-up-{i}") for i in range(30)]
+        assert [one is not None for one in mine] == [True] * 24 + [False] * 6
+        assert await under_way() == 6
+        assert asked(hook, "10.0.0.1", "made-up-0") is not None  # it is asked about already
+        others = [asked(hook, f"2001:db8:0:{i}::1", f"good-{i}") for i in range(3)]
+        others.append(asked(hook, "2001:db8:0:1::2", "other"))  # of the same network as one of them
         works_for("reviewer")
         reviews = [asyncio.ensure_future(awaited(hook.review("t", ())))]
-        many = [ask(f"10.0.1.{i}", f"many-{i}") for i in range(20)]
-        assert sum(one is not None for one in many) == 12 - 6 - 3 - 1
+        assert None not in others and await under_way() == 6 + 3 + 1
+        many = [asked(hook, f"10.0.1.{i}", f"many-{i}") for i in range(30)]
+        assert sum(one is not None for one in many) == 50 - 24 - 4 - 1
+        assert await under_way() == 12
         answer.set()
         found = await asyncio.gather(*(one for one in (*mine, *others, *many) if one is not None))
         assert {user.name for user in found if user is not None} == {"u"} and (await reviews[0])[0].name == "u"  # type: ignore[index]
+        assert sent.index("other") < sent.index("made-up-7")  # clients take turns
         await asyncio.sleep(0)
         assert not hook._asked
-        again = [one for i in range(20) if (one := ask("10.0.0.1", f"again-{i}")) is not None]
-        assert len(again) == 6
+        again = [one for i in range(30) if (one := asked(hook, "10.0.0.1", f"again-{i}")) is not None]
+        assert len(again) == 24
         await asyncio.gather(*again)
+
+    asyncio.run(story())
+
+
+def test_who_waits_for_a_place_waits_no_longer_than_for_an_answer(monkeypatch):
+    """And takes no place from those who come later."""
+    monkeypatch.setattr(tokenwebhook, "MAX_ASKED", 2)
+    monkeypatch.setattr(tokenwebhook, "LOOKUP_S", 0.01)
+
+    async def story() -> None:
+        hangs = True
+
+        async def send(question: bytes, read: Any) -> bytes:
+            if hangs:
+                await asyncio.Event().wait()
+            return json.dumps({**json.loads(question), "status": {"authenticated": True, "user": {"username": "u"}}}).encode()
+
+        hook = tokenwebhook.TokenWebhook(SimpleNamespace(send=send), "v1", (), 60.0)  # type: ignore[arg-type]
+        said = await asyncio.gather(*(one for i in range(5) if (one := asked(hook, "10.0.0.1", f"slow-{i}"))), return_exceptions=True)
+        assert [str(error) for error in said] == ["context deadline exceeded"] * 5
+        hangs = False
+        monkeypatch.setattr(tokenwebhook, "LOOKUP_S", 60.0)
+        found = await asyncio.gather(*(one for i in range(5) if (one := asked(hook, "10.0.0.1", f"good-{i}"))))
+        assert [user.name for user in found if user is not None] == ["u"] * 5
+        assert not hook._asked and not hook._places._waiting
 
     asyncio.run(story())

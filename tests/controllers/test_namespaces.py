@@ -13,8 +13,10 @@ import pytest
 
 from kas.admission import DELETE, Attributes, Chain
 from kas.controllers import ALWAYS, BY_CHOICE, chosen, namespace
+from kas.controllers.client import Client
 from kas.controllers.namespace import NamespaceController
 from kas.controllers.namespace_conditions import Findings, updated
+from kas.controllers.serviceaccounts import RootCA
 from tests.controllers.stored import stored
 from tests.controllers.waiting import until
 
@@ -38,6 +40,42 @@ def test_every_namespace_has_a_service_account_and_the_ca(call, server):
     until(lambda: list(call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["data"].values()) not in (["x", "y"],))
     call("PATCH", f"{base}/configmaps/kube-root-ca.crt", {"metadata": {"annotations": None}}, MERGE)
     until(lambda: "annotations" in call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["metadata"])
+
+
+def test_a_missing_ca_stops_its_publisher_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An event does not read the file: what reads it is the controller's own task, which says what fails and begins again."""
+    ca = tmp_path / "ca.crt"
+    ca.write_text("the CA")
+
+    async def run() -> None:
+        async with stored(tmp_path / "store") as registries, asyncio.timeout(60):
+            client, publisher = Client(registries, "test"), RootCA(registries, ca)
+            await client.create("", "namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "a"}})
+
+            def published() -> dict[str, Any]:
+                return (client.get("", "configmaps", "a", "kube-root-ca.crt") or {}).get("data") or {}
+
+            def changed(live: dict[str, Any]) -> bool:
+                live["data"] = {}
+                return True
+
+            task = asyncio.create_task(publisher.run())
+            while not published():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            ca.unlink()
+            await client.update(registries.of("", "configmaps"), "a", "kube-root-ca.crt", changed)
+            with pytest.raises(ExceptionGroup) as failed:
+                await task
+            assert [str(e) for e in failed.value.exceptions] == [f"[Errno 2] No such file or directory: '{ca}'"]
+            ca.write_text("another CA")
+            task = asyncio.create_task(publisher.run())
+            while published() != {"ca.crt": "another CA"}:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert not [r for r in caplog.records if r.name == "kas.store"]  # nothing was built anew because a listener failed
 
 
 def test_a_namespace_full_of_objects_ends(call):

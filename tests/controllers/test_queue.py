@@ -7,6 +7,7 @@ import contextlib
 
 import orjson
 import pytest
+import uvloop
 
 from kas.controllers.graph import DependentsOf, Graph, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
@@ -206,3 +207,26 @@ def test_an_object_made_anew_under_the_name_is_another_one():
 )
 def test_uid_of_takes_that_of_the_metadata(json):
     assert uid_of(json) == "U"
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_is_to_come_at_once_may_be_put_down_again(run):
+    """uvloop's handle of what comes at once tells no time. Who asked for the time failed, and its listener had to list everything anew."""
+    done: list[str] = []
+
+    async def main() -> None:
+        async def work(item: str) -> None:
+            done.append(item)
+
+        queue = WorkQueue(work, "test")
+        queue.add_after("a", 60)
+        for _ in range(3):
+            queue.add_after("a", 0)
+        queue.add_after("a", 60)
+        task = asyncio.create_task(queue.run(1))
+        await _until(lambda: done and not len(queue))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+    assert done == ["a"]

@@ -159,7 +159,10 @@ def test_what_cannot_be_opened_fails_a_controller_without_a_traceback(
     """It is no mistake of the controller's, which goes on when it can be opened."""
     monkeypatch.setattr(runner, "PAUSE_S", 0)
     hooks = Hooks((), {"loop": "hook"}, tmp_path / "hooks")
-    errors = [TransformError("/a", "no key"), ExceptionGroup("in a task of its own", [TransformError("/b", "no key")])]
+    errors = [
+        FileNotFoundError(2, "No such file or directory", "ca.crt"),
+        TransformError("/a", "no key"), ExceptionGroup("in a task of its own", [TransformError("/b", "no key")]),
+    ]
 
     class Loop:
         name = "loop"
@@ -167,7 +170,7 @@ def test_what_cannot_be_opened_fails_a_controller_without_a_traceback(
         async def run(self) -> None:
             if not errors:
                 raise asyncio.CancelledError
-            raise errors.pop(0)
+            raise errors.pop()
 
     async def run() -> None:
         hooks.begin()
@@ -176,9 +179,8 @@ def test_what_cannot_be_opened_fails_a_controller_without_a_traceback(
             await runner.keep(Loop(), hooks)
 
     asyncio.run(run())
-    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [
-        (f"controller loop failed: {key} cannot be opened: no key", None) for key in ("/a", "/b")
-    ]
+    said = ("/b cannot be opened: no key", "/a cannot be opened: no key", "[Errno 2] No such file or directory: 'ca.crt'")
+    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [(f"controller loop failed: {why}", None) for why in said]
 
 
 def test_a_full_disk_ends_no_loop(tmp_path: Path) -> None:

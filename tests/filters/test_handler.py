@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+
+import pytest
 
 from kas.filters.handler import Chain, Filter
 from kas.meta.deadlines import Deadlines
 from kas.meta.errors import ApiError, bad_request
+from kas.meta.offload import LARGE
 from kas.request.http import Request, Response
 
 
@@ -79,6 +83,30 @@ def test_an_endpoint_may_answer_later():
 
 async def _await(chain, req):
     return await chain(req)
+
+
+@pytest.mark.parametrize("where", ["filter", "endpoint"])
+def test_a_long_refusal_is_written_beside_the_loop(where):
+    """A kind of 2.9 MB that is no kind is quoted twice: 5.8 MB of JSON, 12 to 25 ms of the loop."""
+
+    async def refuse(req):
+        await asyncio.sleep(0)
+        raise bad_request("k" * LARGE if req.path == "/long" else "k")
+
+    log: list[str] = []
+    filters = [*tracing(log, "a"), *([Filter("no", refuse)] if where == "filter" else [])]  # type: ignore[list-item]
+    chain = make(filters, refuse)
+    written, refused = list[int](), chain._refuse
+
+    def refusing(req: Request, e: ApiError) -> Response:
+        written.append(threading.get_ident())
+        return refused(req, e)
+
+    chain._refuse = refusing
+    assert asyncio.run(_await(chain, get())).status == 400
+    assert asyncio.run(_await(chain, get("/long"))).body == b"k" * LARGE
+    assert written[0] == threading.get_ident() != written[1]
+    assert log == ["+a", "-a"] * 2
 
 
 def test_the_deadline_answers_504_but_not_for_long_running_requests():

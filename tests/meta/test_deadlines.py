@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 
-from kas.meta.deadlines import Deadlines
+from kas.meta.deadlines import AT_ONCE, Deadlines
 
 
 def test_one_deadline_that_passes_leaves_the_others_running():
@@ -33,6 +34,36 @@ def test_one_deadline_that_passes_leaves_the_others_running():
         await tasks[0]
         assert ended[2] == ("late", False)
         assert [t.cancelling() for t in tasks] == [0, 0, 0]
+
+    asyncio.run(run())
+
+
+def test_of_many_that_are_late_at_once_only_some_are_ended_in_a_turn_of_the_loop():
+    """Requests whose time was up together, as those behind a webhook that hangs, all answered in one turn."""
+
+    async def run():
+        deadlines, loop = Deadlines(), asyncio.get_running_loop()
+        turn, ended = 0, collections.Counter[int]()
+        start = loop.time()
+
+        async def one(deadline: float) -> None:
+            task = asyncio.current_task()
+            deadlines.add(task, deadline)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                assert deadlines.drop(task)
+            ended[turn] += 1
+
+        tasks = [asyncio.ensure_future(one(start + 0.01)) for _ in range(5 * AT_ONCE)]
+        late = asyncio.ensure_future(one(start + 0.02))  # armed anew once the others have been ended
+        while not late.done():
+            await asyncio.sleep(0)
+            turn += 1
+            if len(ended) == 2 and len(tasks) == 5 * AT_ONCE:
+                tasks.append(asyncio.ensure_future(one(start)))  # comes while others are being ended
+        await asyncio.wait(tasks)
+        assert ended.total() == 5 * AT_ONCE + 2 and max(ended.values()) <= AT_ONCE
 
     asyncio.run(run())
 

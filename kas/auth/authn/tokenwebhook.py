@@ -1,7 +1,8 @@
 """Token authentication by a webhook (``plugin/pkg/authenticator/token/webhook`` behind ``authentication/token/cache``).
 
 Answers, positive or negative, are cached for a while, keyed by a digest of token and audiences. Failed calls and answers with an error
-are not cached. Concurrent requests for the same token share one call.
+are not cached. Concurrent requests for the same token share one call. Upstream makes any number of calls at once; here the calls of one
+client queue beyond a limit, and the time they may take includes the wait.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
@@ -29,14 +32,71 @@ from kas.types.scheme import builtin_type
 
 log = logging.getLogger("kas.authn")
 
-LOOKUP_S = 30.0  # for all attempts together
+LOOKUP_S = 30.0  # for all attempts together, and the wait for a slot
 MAX_ASKED = 256  # different tokens in flight, shared fairly between clients: any client may make up tokens
 MOST_ASKED = 4 * MAX_ASKED  # a client with none in flight may always start one, and there may be any number of clients
+MAX_WAITING = 4096  # different tokens, waiting or in flight, shared fairly between clients, too
+MOST_WAITING = 2 * MAX_WAITING
 MAX_USER = 64 << 10  # characters of a user that is cached
 GROUP, KIND = "authentication.k8s.io", "TokenReview"
 
 # The user and which of the wanted audiences the token is valid for, or None; and the webhook's error text.
 Verdict = tuple[tuple[UserInfo, list[str]] | None, str]
+
+
+class _CallSlots:
+    """Limits the calls in flight. Each client has its share of the slots; its calls beyond that wait, and clients take turns."""
+
+    def __init__(self) -> None:
+        self._shares, self._taken = Shares(MAX_ASKED), 0
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by client, the next one first
+
+    @asynccontextmanager
+    async def slot(self, client: Hashable) -> AsyncIterator[None]:
+        """Waits for a slot, and releases it at the end."""
+        if client in self._waiting or not self._take(client):
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(client, deque()).append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                if not future.cancelled():  # the slot was granted while the call was cancelled
+                    self._release(client)
+                raise
+        try:
+            yield
+        finally:
+            self._release(client)
+
+    def _take(self, client: Hashable) -> bool:
+        if self._taken >= MOST_ASKED or not self._shares.take(client):
+            return False
+        self._taken += 1
+        return True
+
+    def _release(self, client: Hashable) -> None:
+        self._shares.give(client)
+        self._taken -= 1
+        while self._grant_next():
+            pass
+
+    def _grant_next(self) -> bool:
+        """Grants a slot to a waiting call; False if none can have one. Clients that are skipped hold slots, so there are few of them."""
+        for client, line in self._waiting.items():
+            while line and line[0].done():  # timed out
+                line.popleft()
+            if not line:
+                del self._waiting[client]
+                return True
+            if self._take(client):
+                line.popleft().set_result(None)
+                del self._waiting[client]
+                if line:
+                    self._waiting[client] = line  # behind all other clients
+                return True
+            if self._taken >= MOST_ASKED:
+                return False
+        return False
 
 
 class TokenWebhook:
@@ -51,7 +111,8 @@ class TokenWebhook:
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
         self._failure_log = Sparing(log, "%d more webhook authenticator requests failed")  # any client may make up tokens
-        self._shares = Shares(MAX_ASKED)  # by client address, or by the user who created a TokenReview
+        # By client address, or by the user who created a TokenReview.
+        self._waiting, self._slots = Shares(MAX_WAITING), _CallSlots()
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
@@ -81,16 +142,16 @@ class TokenWebhook:
     def _ask(self, key: bytes, token: str, audiences: tuple[str, ...], client: Hashable) -> Awaitable[Verdict]:
         task = self._asked.get(key)
         if task is None:
-            if len(self._asked) >= MOST_ASKED or not self._shares.take(client):
+            if len(self._asked) >= MOST_WAITING or not self._waiting.take(client):
                 raise AuthenticationError("too many tokens are asked about already")
-            task = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, token, audiences))
-            task.add_done_callback(lambda _: self._shares.give(client))
-        # A cancelled request must not cancel the call for the others.
+            task = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, token, audiences, client))
+            task.add_done_callback(lambda _: self._waiting.give(client))
+        # Whoever leaves does not take the answer from the others.
         return asyncio.shield(task)
 
-    async def _answer(self, key: bytes, token: str, audiences: tuple[str, ...]) -> Verdict:
+    async def _answer(self, key: bytes, token: str, audiences: tuple[str, ...], client: Hashable) -> Verdict:
         try:
-            async with asyncio.timeout(LOOKUP_S):
+            async with asyncio.timeout(LOOKUP_S), self._slots.slot(client):
                 verdict = self._verdict(await self._webhook.send(self._question(token, audiences), bytes), audiences)
         except (WebhookError, HookError, TimeoutError) as e:
             why = str(e) or "context deadline exceeded"

@@ -38,7 +38,7 @@ GENERIC = (
          "After that delay, if half a second has no moment without requests in which to end: answer new requests with 429 and Retry-After; "
          "else with 503.", upstream=""),
     Flag("shutdown-watch-termination-grace-period", "duration", 0.0,
-         "Time over which open watches are ended, one after another, once other requests have ended; 0 = at once."),
+         "Time over which open watches are ended, one after another, 200 a second at least, once other requests have ended; 0 = at once."),
     Flag("storage-initialization-timeout", "duration", 60.0,
          "How long a starting server waits for etcd before it exits."),
     Flag("strict-transport-security-directives", "strings", (), "Directives of the HSTS header: max-age=…, includeSubDomains, preload."),
