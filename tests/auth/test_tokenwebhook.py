@@ -245,6 +245,6 @@ def test_who_waits_for_a_place_waits_no_longer_than_for_an_answer(monkeypatch):
         monkeypatch.setattr(tokenwebhook, "LOOKUP_S", 60.0)
         found = await asyncio.gather(*(one for i in range(5) if (one := asked(hook, "10.0.0.1", f"good-{i}"))))
         assert [user.name for user in found if user is not None] == ["u"] * 5
-        assert not hook._asked and not hook._places._waiting
+        assert not hook._asked and not hook._slots._waiting
 
     asyncio.run(story())
