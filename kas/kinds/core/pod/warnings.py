@@ -237,8 +237,8 @@ class _Taken:
 
 
 def _overlaps(files: list[_File], taken: _Taken, where: str) -> Iterator[str]:
-    """Yield warnings for each of ``files`` with those in ``taken``, and add it there, until their paths have ``MOST_PARTS``. All overlaps are
-    found along the path's parts."""
+    """Yield warnings for each of ``files`` with those in ``taken``, and add it there, until their paths have ``MOST_PARTS``. All overlaps
+    are found along the path's parts."""
 
     def shown(path: str, owner: str) -> str:
         return f"{go_quote(path)} ({owner})" if owner else go_quote(path)
