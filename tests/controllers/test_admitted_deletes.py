@@ -20,7 +20,6 @@ from tests.controllers.waiting import until
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
