@@ -10,7 +10,10 @@ def children(pid: int) -> dict[int, str]:
     """The children of a process with their names, those that its other threads have started included. Empty when it is gone."""
     found: dict[int, str] = {}
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread, or the child, has ended
-            for child in map(int, listed.read_text().split()):
-                found[child] = Path(f"/proc/{child}/comm").read_text().strip()
+        pids: list[str] = []
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            pids = listed.read_text().split()
+        for child in pids:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # this child has ended; the others have not
+                found[int(child)] = Path(f"/proc/{child}/comm").read_text().strip()
     return found

@@ -237,10 +237,8 @@ class GarbageCollector:
         try:
             await self.client.delete_with(reg, namespace, name, options, name)
         except ApiError as e:
-            if e.code == 409:
-                self.queue.add(rec.key)
-            elif e.code != 404:
-                raise
+            if e.code != 404:
+                raise  # also a conflict: the queue tries again after a pause, as a webhook may refuse each time with one
 
     @staticmethod
     def _references(rec: Record) -> Any:

@@ -449,7 +449,7 @@ class Update(Write):
             # its allocated values are released as they were.
             if not ctx.dry_run:
                 await registry.remove(ctx, self.key, old, rec.revision)
-            return registry.not_stored(obj, rec.revision)
+            return await step(self.large, registry.not_stored, obj, rec.revision)
         if link is not None and ctx.dry_run:
             meta["selfLink"] = link
             return await step(self.large, registry.not_stored, obj, rec.revision)
@@ -569,7 +569,7 @@ class Delete(Write):
             return await self._mark(rec, obj)
         if ctx.dry_run:
             # With a grace period of zero upstream returns the object as it was marked before its removal.
-            return registry.not_stored(obj, rec.revision) if graceful else rec
+            return await self._not_stored(obj, rec.revision) if graceful else rec
         # Watchers see the same: a graceful deletion marks the object first, even when it is removed at once.
         last: Shown = rec
         if graceful:
@@ -592,8 +592,12 @@ class Delete(Write):
         if registry.is_stored(encoded, rec):
             return await self._unchanged(rec)
         if self.ctx.dry_run:
-            return registry.not_stored(obj, rec.revision)
+            return await self._not_stored(obj, rec.revision)
         return await registry.commit(self.key, obj, rec.revision, encoded)
+
+    async def _not_stored(self, obj: Obj, revision: int) -> Shown:
+        """The response to a dry run: for a large object, encoding and decoding it take long."""
+        return await step(self.large, self.registry.not_stored, obj, revision)
 
 
 def revision_of(text: str | None) -> int:

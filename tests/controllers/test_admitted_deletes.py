@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kas.admission import DELETE, Attributes, Chain
+from kas.controllers import queue
+from kas.controllers.client import Client
+from kas.controllers.garbage import GarbageCollector
+from kas.meta.errors import conflict
+from tests.controllers.stored import stored
 from tests.controllers.waiting import until
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
@@ -64,3 +73,43 @@ def test_what_a_policy_protects_outlives_its_owner(call, protected):
     assert call("GET", f"{path}/dependent")[0] == 200
     call("DELETE", protected)
     until(lambda: call("GET", f"{path}/dependent")[0] == 404)
+
+
+class Conflicting:
+    """A chain's plug-in that refuses every delete as a webhook may: with a code that else tells of a lost race."""
+
+    name = "Conflicting"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation == DELETE
+
+    def validate(self, a: Attributes) -> None:
+        self.asked += 1
+        raise conflict("", "configmaps", a.name, "not now")
+
+
+def test_a_webhook_that_refuses_with_a_conflict_is_not_asked_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(queue, "LONGEST_PAUSE_S", 3600.0)
+    alone: Any = SimpleNamespace(services=SimpleNamespace(remote={}))
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            refusing, client = Conflicting(), Client(registries, "test")
+            collector = GarbageCollector(registries, alone, Chain([refusing]))
+            gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "0"}
+            meta = {"name": "dependent", "namespace": "default", "ownerReferences": [gone]}
+            await client.create("", "configmaps", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta})
+            task = asyncio.create_task(collector.run())
+            try:
+                while not collector.queue.retries and refusing.asked < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            assert refusing.asked == 1
+
+    asyncio.run(run())

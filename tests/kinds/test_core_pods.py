@@ -275,3 +275,16 @@ def test_files_are_not_each_held_against_all_others(monkeypatch):
     found = pod_warnings.pod_warnings({}, {"volumes": [{"name": "v", "projected": {"sources": sources}}]}, passed=False)
     assert len(found) == 4 and all("overlapping paths" in text for text in found)
     assert sum(looks) < 100
+
+
+def test_overlapping_files_with_long_paths_take_little_memory():
+    """Each part of a path that is compared takes 400 bytes, and each warning quotes two paths."""
+
+    def warned(*paths: str) -> list[str]:
+        items = [{"key": "k", "path": path} for path in paths]
+        return pod_warnings.pod_warnings({}, {"volumes": [{"name": "v", "configMap": {"name": "c", "items": items}}]}, passed=False)
+
+    assert len(warned("a/" + "b/" * (pod_warnings.MOST_PARTS // 2), "a")) == 1
+    assert warned("a/" + "b/" * pod_warnings.MOST_PARTS, "a") == []
+    most = pod_warnings.MOST_CHARACTERS
+    assert most <= sum(map(len, warned("a/" + "b" * (most // 8), *["a"] * 100))) < most * 5 // 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +20,8 @@ from kas.meta.ipchecks import ip_warnings
 Obj = Mapping[str, Any]
 _Port = tuple[Any, ...]  # the port, its position in order, and its path
 MOST_WARNINGS = 1_000  # about ports or files, whose number can be quadratic; 4 KiB of warnings are sent
+MOST_CHARACTERS = 1 << 20  # of these warnings: each may quote two paths of a megabyte
+MOST_PARTS = 50_000  # of paths in a volume that are compared: each takes 400 bytes while they are
 DEPRECATED_NODE_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
@@ -103,7 +105,7 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "", passed: bool | None = N
             if legacy:
                 out += _profile_warnings(container, annotations, context, at_notes, bool(prefix))
             out += _container_warnings(container, at)
-        out += islice(_port_warnings(spec, at_spec), MOST_WARNINGS)
+        out += _first(_port_warnings(spec, at_spec))
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
@@ -162,10 +164,18 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
         if template is not None:
             out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
         out += deprecated_volumes(volume, f"{path}[{i}]", _LATE_VOLUMES)
-    for volume in volumes:
-        if len(out) < MOST_WARNINGS:
-            out += islice(_overlapping_files(volume), MOST_WARNINGS)
+    out += _first(chain.from_iterable(map(_overlapping_files, volumes)))
     return out
+
+
+def _first(warnings: Iterable[str]) -> Iterator[str]:
+    """Yield the first of the warnings: ``MOST_WARNINGS``, or fewer where those have ``MOST_CHARACTERS``."""
+    told = 0
+    for text in islice(warnings, MOST_WARNINGS):
+        yield text
+        told += len(text)
+        if told >= MOST_CHARACTERS:
+            return
 
 
 # A file of a volume: its path and, in projected volumes, its source.
@@ -214,18 +224,21 @@ def _projected_files(source: Obj) -> Iterator[list[_File]]:
 
 
 class _Taken:
-    """A node in the tree of file paths by their parts: the files at this path and those below, each with its position in order."""
+    """A node in the tree of file paths by their parts: the files at this path and those below, each with its position in order. ``size``
+    of the root: how many parts the paths have together."""
 
-    __slots__ = ("below", "here", "parts")
+    __slots__ = ("below", "here", "parts", "size")
 
     def __init__(self) -> None:
+        self.size = 0
         self.parts: dict[str, _Taken] = {}
         self.here: list[tuple[int, _File]] = []
         self.below: list[tuple[int, _File]] = []
 
 
 def _overlaps(files: list[_File], taken: _Taken, where: str) -> Iterator[str]:
-    """Yield warnings for each of ``files`` with those in ``taken``, and add it there. All overlaps are found along the path's parts."""
+    """Yield warnings for each of ``files`` with those in ``taken``, and add it there, until their paths have ``MOST_PARTS``. All overlaps
+    are found along the path's parts."""
 
     def shown(path: str, owner: str) -> str:
         return f"{go_quote(path)} ({owner})" if owner else go_quote(path)
@@ -234,6 +247,9 @@ def _overlaps(files: list[_File], taken: _Taken, where: str) -> Iterator[str]:
         path = path.rstrip("/")
         if not path:
             continue
+        taken.size += path.count("/") + 1
+        if taken.size > MOST_PARTS:
+            return
         at, way = taken, list[_Taken]()
         for part in path.split("/"):
             way.append(at)
