@@ -88,7 +88,7 @@ class LMDBStore(Store):
             self._committed.check(had, newest)
             self._committed.open()
             self.ballast = Ballast(path)
-            self._ahead = Preallocation(self._env, self._file) if sync else None
+            self._preallocation = Preallocation(self._env, self._file) if sync else None
         except (Corrupt, OSError) as e:
             self._env.close()
             raise e if isinstance(e, Corrupt) else StoreError(f"data directory {path}: {e.strerror}") from e
@@ -102,7 +102,7 @@ class LMDBStore(Store):
         self.hub = Hub(self.events, self._newest, self.shared.revision)
         note = self._committed.note
         self._committer = Committer(
-            self._env, self.shared, self._deliver, note, lambda: trim(self), self.ballast, self._no_room, self._ahead
+            self._env, self.shared, self._deliver, note, lambda: trim(self), self.ballast, self._no_room, self._preallocation
         )
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,8 +144,8 @@ class LMDBStore(Store):
         self._env.close()
         self._committed.close()
         self.ballast.close()
-        if self._ahead is not None:
-            self._ahead.close()
+        if self._preallocation is not None:
+            self._preallocation.close()
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
