@@ -367,7 +367,7 @@ class Server:
         if self.encryption is not None and self.encryption.may_wait:
             from kas.endpoints.decryptahead import DecryptAhead  # not needed otherwise
 
-            self.rest.opening = DecryptAhead(self.encryption.waits)
+            self.rest.decrypt_ahead = DecryptAhead(self.encryption.waits)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
             converters(hooks.clients, self.metrics), self._forget,

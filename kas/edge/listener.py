@@ -79,7 +79,7 @@ class Listener:
     """Accepts connections at one address until ``stop``. With SO_REUSEPORT the kernel spreads connections over the workers.
 
     ``fd`` is a bound socket to listen on in place of an address; the listener takes ownership of it. ``connections``
-    is how many may be open at once. ``turns`` decides when requests are begun; the listeners of an event loop share
+    is how many may be open at once. ``dispatcher`` decides when requests are begun; the listeners of an event loop share
     it.
     """
 

@@ -375,8 +375,8 @@ class WatchStream:
 
     async def _initial_frames(self, records: list[Any]) -> list[bytes]:
         if self._sieve is not None:
-            sifted = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
-            return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
+            selected = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
+            return [self._encoder.frame(ADDED, rec, rec.revision) for rec in selected if rec is not None]
         shown: Sequence[Shown]
         if self._offloads(records):
             shown = await self._unless_ended(asyncio.ensure_future(self._served.converted(records)))

@@ -232,7 +232,7 @@ class OffloadPool:
         before = threading.stack_size(STACK_BYTES)
         try:
             while self._missing:
-                threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
+                threading.Thread(target=self._serve, name="kas-offload", daemon=True).start()
                 self._missing -= 1
         finally:
             threading.stack_size(before)

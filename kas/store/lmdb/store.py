@@ -106,7 +106,7 @@ class LMDBStore(Store):
         )
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._gathered: list[Unit] = []
+        self._pending: list[Unit] = []
         self._being_sealed = 0  # transactions in the sealing threads, which start on first use
         self._sealers = Threads(SEALERS, "kas-sealing")
         self._started = False
@@ -276,7 +276,7 @@ class LMDBStore(Store):
         loop = self._loop
         if loop is None or self._closed:
             loop = self._require_loop()  # raises with the reason
-        if len(self._gathered) + self._committer.queued >= QUEUE_UNITS:
+        if len(self._pending) + self._committer.queued >= QUEUE_UNITS:
             raise Busy(f"{QUEUE_UNITS} writes are waiting")
         if self._transformers is not None:
             if any(self._waits(op) for op in ops):
@@ -312,9 +312,9 @@ class LMDBStore(Store):
             else:
                 future.set_exception(error)
 
-        if not self._gathered:
+        if not self._pending:
             loop.call_soon(self._flush)
-        self._gathered.append(Unit(ops, done, at))
+        self._pending.append(Unit(ops, done, at))
         return future
 
     def _seal(self, ops: list[Op]) -> None:
@@ -325,7 +325,7 @@ class LMDBStore(Store):
 
     def _flush(self) -> None:
         """Hands the collected writes to the committer, in order."""
-        units, self._gathered = self._gathered, []
+        units, self._pending = self._pending, []
         for unit in units:
             try:
                 self._committer.submit(unit)
