@@ -24,7 +24,7 @@ from kas.cel.quick import quick
 from kas.cel.room import roomy
 from kas.cel.syntax import Node
 from kas.cel.types import Type
-from kas.meta.offload import TURN, BudgetSpentError
+from kas.meta.offload import LOOP_BUDGET, BudgetSpentError
 
 __all__ = [
     "BASE", "PER_CALL_LIMIT", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes",
@@ -82,13 +82,13 @@ class Program:
 
     def run_in_turn(self, variables: dict[str, Any]) -> tuple[Any, int]:
         """As ``run``. Raises BudgetSpentError if the turn of the event loop is bounded and what is left of it does not suffice."""
-        left = TURN.left
+        left = LOOP_BUDGET.left
         if left is None:
             return self.run(variables)
         value, cost = self.run(variables, min(left, PER_CALL_LIMIT))
         if isinstance(value, CostLimitError):
             raise BudgetSpentError
-        TURN.spend(cost)
+        LOOP_BUDGET.spend(cost)
         return value, cost
 
     def evaluate(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:

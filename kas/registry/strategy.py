@@ -85,9 +85,10 @@ class Strategy:
     """The generic behaviour; each hook is named after upstream's and does no more than its name says.
 
     ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has no
-    generation. ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, with a rule
-    for names at least as strict as that for path segments, and ``validate_update`` also ``object_meta_update``: if they find
-    no error, the pipeline's own validation of metadata would find none either, except for finalizers and ``generateName``.
+    generation. ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``validate_object_meta``, with a
+    rule for names at least as strict as that for path segments, and ``validate_update`` also ``validate_object_meta_update``: if
+    they find no error, the pipeline's own validation of metadata would find none either, except for finalizers and
+    ``generateName``.
     Kinds that are ``costly`` are validated in a thread however small they are: they hold patterns, expressions or
     certificates. ``grows`` marks a kind of which one stored value may appear many times in the served versions.
     """

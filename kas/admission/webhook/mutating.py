@@ -24,8 +24,8 @@ from kas.patch import jsonpatch
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     """Call the matching webhooks and apply their patches. ``plugin`` is the key of the reinvocation state. Raises ApiError."""
-    if webhooks.hooks.unread:
-        await webhooks.hooks.unread.read()
+    if webhooks.hooks.uncompiled:
+        await webhooks.hooks.uncompiled.read()
     reinvocation = a.reinvoked()
     rounds: Rounds = reinvocation.values.setdefault(plugin, Rounds())
     objects = Versioned(a, webhooks.equivalents)

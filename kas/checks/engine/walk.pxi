@@ -514,7 +514,7 @@ cdef bint goes_on(Walk* w) except -1:
     if w.rounds >= MAX_ROUNDS:
         return False
     w.rounds += 1
-    TURN.spend(ROUND_UNITS)
+    LOOP_BUDGET.spend(ROUND_UNITS)
     yield_gil_if_due()
     if abandoned():
         w.rounds = MAX_ROUNDS
