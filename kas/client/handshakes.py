@@ -35,19 +35,19 @@ def shake(tls: Any) -> ssl.SSLError | None:
     return None
 
 
-_gate = LoopThrottle()
+_loop_throttle = LoopThrottle()
 
 
 def goes_on(heard: int) -> bool:
     """Whether the next step can run now: it is no longer than usual, having ``heard`` bytes, and this turn has time for it."""
-    return heard <= USUAL_BYTES and not (heard and _gate.throttle.exhausted)
+    return heard <= USUAL_BYTES and not (heard and _loop_throttle.throttle.exhausted)
 
 
 async def step(tls: Any, heard: int) -> ssl.SSLError | None:
     """Runs ``shake`` for a step that cannot run now."""
     if heard > USUAL_BYTES:
         return await POOL.run(shake, tls)
-    if (throttle := _gate.throttle).exhausted:  # in another turn by now
+    if (throttle := _loop_throttle.throttle).exhausted:  # in another turn by now
         await throttle.wait()
     return shake(tls)
 
