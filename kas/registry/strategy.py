@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kas.meta.equality import semantic_equal
 from kas.meta.random import random_suffix
 from kas.registry.gated import GatedFields
-from kas.types import rooms
+from kas.types import kindloader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -260,6 +260,6 @@ def strategy_of(resource: Resource) -> Strategy:
     """Returns the single strategy object of a resource record; the generic ``Strategy`` if the kind has none of its own."""
     found: Strategy | None = resource.strategy
     if found is None:
-        rooms.load(resource.group)
+        kindloader.load(resource.group)
         found = resource.strategy = STRATEGIES.get((resource.group, resource.resource), Strategy)(resource)
     return found
