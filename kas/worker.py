@@ -203,8 +203,8 @@ async def _serve(
     outgoing.share_out(outgoing_descriptors())
     for listener in listeners:
         listener.start(index)
-    if server.streams is not None:
-        await server.streams.start()
+    if server.spdy_listener is not None:
+        await server.spdy_listener.start()
     for bound in ports:
         wait_for_words(bound)
     LoopTime(server.metrics, _describe_request, [descriptor_gate.glance, Cycles().look]).start()
@@ -384,7 +384,7 @@ def _listeners(
         free(address)
         app = App(server.chain, introductions=introductions, bounds=bounds, gives=dispatcher.gives)
         out.append(Listener(app, "", 0, uds=address, http=http, connections=connections, dispatcher=dispatcher))
-        server.streams = SPDYListener(server.chain, rendezvous.streams(server.index), introductions, bounds.message_limit)
+        server.spdy_listener = SPDYListener(server.chain, rendezvous.streams(server.index), introductions, bounds.message_limit)
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":
@@ -479,8 +479,8 @@ async def _shut_down(
         if not server.watches.open:
             break
         await asyncio.sleep(0.01)
-    if server.streams is not None:
-        await server.streams.stop()
+    if server.spdy_listener is not None:
+        await server.spdy_listener.stop()
     # What is left are responses that clients do not take, whose connections do not close by themselves. The supervisor
     # waits for five seconds after the grace period.
     await _all_sent(max(0.5, end - time.monotonic()))
