@@ -151,7 +151,7 @@ class Server:
         self.started = self.shutting_down = self.not_accepting = False
         self._chains: list[Chain] = []
         self.ending: Any = None  # the task that ends the worker early
-        self.streams: SPDYListener | None = None  # behind the TLS front, if SPDY is accepted
+        self.spdy_listener: SPDYListener | None = None  # behind the TLS front, if SPDY is accepted
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.set(raw)
@@ -182,7 +182,7 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self.scheme, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, options.run_dir, self.proxies.headers,
-            (self._part_of(), ReplicaFallback(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
+            (self._part_of(), ReplicaFallback(self._named, store.at_revision)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer, self._deprecated_custom,
             self.registration,
         )  # fmt: skip
@@ -367,7 +367,7 @@ class Server:
         if self.encryption is not None and self.encryption.may_wait:
             from kas.endpoints.decryptahead import DecryptAhead  # not needed otherwise
 
-            self.rest.opening = DecryptAhead(self.encryption.waits)
+            self.rest.decrypt_ahead = DecryptAhead(self.encryption.waits)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
             converters(hooks.clients, self.metrics), self._forget,

@@ -33,7 +33,7 @@ from kas.director import Director
 from kas.edge import messagelimit, slowreaders
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
-from kas.edge.descriptors import Gate, held, hold_little, sent, wait_for_words
+from kas.edge.descriptors import DescriptorGate, held, hold_little, sent, wait_for_words
 from kas.edge.dispatch import Dispatcher
 from kas.edge.unusedconnections import LOOK_EVERY_S, UnusedConnections
 from kas.endpoints import respond, translate
@@ -192,26 +192,26 @@ async def _serve(
     server.load_credentials()
     step("credentials loaded")
     own = frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p)
-    silent, stuck = UnusedConnections(own), slowreaders.SlowReaders(functools.partial(slowreaders.held_by, own), slowreaders.reset)
+    unused, stuck = UnusedConnections(own), slowreaders.SlowReaders(functools.partial(slowreaders.held_by, own), slowreaders.reset)
     bounds = Bounds()
-    listeners = _listeners(server, sockets, silent, rendezvous, bounds)
+    listeners = _listeners(server, sockets, unused, rendezvous, bounds)
     server.started = True
     ports = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
     for bound in ports:
         hold_little(bound)
-    gate = Gate(ports, spare_descriptors(), lambda: _give_up(server))
+    descriptor_gate = DescriptorGate(ports, spare_descriptors(), lambda: _give_up(server))
     outgoing.share_out(outgoing_descriptors())
     for listener in listeners:
         listener.start(index)
-    if server.streams is not None:
-        await server.streams.start()
+    if server.spdy_listener is not None:
+        await server.spdy_listener.start()
     for bound in ports:
         wait_for_words(bound)
-    LoopTime(server.metrics, _describe_request, [gate.glance, Cycles().look]).start()
+    LoopTime(server.metrics, _describe_request, [descriptor_gate.glance, Cycles().look]).start()
     runner = server.runner([
-        ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look)),
+        ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, unused.look)),
         ("answers that are not taken", slowreaders.LOOK_EVERY_S, stuck.due),
-        ("WebSockets", messagelimit.LOOK_EVERY_S, bounds.gathered.due),
+        ("WebSockets", messagelimit.LOOK_EVERY_S, bounds.message_limit.due),
         *owed,
     ])
     runner.start()
@@ -228,7 +228,7 @@ async def _serve(
         loop.set_debug(True)
     await stop.wait()
     warming.cancel()
-    await _shut_down(server, listeners, runner, gate, bounds.leaving)
+    await _shut_down(server, listeners, runner, descriptor_gate, bounds.leaving)
 
 
 async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
@@ -349,7 +349,7 @@ def _describe_request(frame: FrameType) -> str:
 
 
 def _listeners(
-    server: Server, sockets: dict[str, int], silent: UnusedConnections, rendezvous: Rendezvous | None, bounds: Bounds
+    server: Server, sockets: dict[str, int], unused: UnusedConnections, rendezvous: Rendezvous | None, bounds: Bounds
 ) -> list[Listener]:
     from kas.edge.listener import HTTP, Listener, TLSFiles  # after the fork: see kas.edge.granianparts
 
@@ -365,14 +365,14 @@ def _listeners(
         user = known.whose(credential)
         return user is not None and acted.has(user.name, wanted)
 
-    makes = functools.partial(
-        Dispatcher, loop, knows=known.has, acts=acts, strangers=lambda: known.strangers,
+    make_dispatcher = functools.partial(
+        Dispatcher, loop, knows=known.has, acts=acts, unauthenticated=lambda: known.unauthenticated,
         shows=functools.partial(acted.who, known.shown), naming=[name.lower().encode() for name in server.proxies.username_headers],
-        spoke=silent.spoke.add,
+        spoke=unused.spoke.add,
     )  # fmt: skip
-    turns = makes()
+    dispatcher = make_dispatcher()
     if gate is not None:
-        turns = makes(lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, lone=known.all_known)
+        dispatcher = make_dispatcher(lambda: gate.queued_reads or gate.queued_writes, lambda: gate.shared, lone=known.all_known)
     if rendezvous is not None:
         from kas.edge.front.introduction import Introductions  # only needed behind a front
         from kas.edge.front.rendezvous import free
@@ -382,20 +382,20 @@ def _listeners(
         introductions.start()
         address = rendezvous.worker(server.index)
         free(address)
-        app = App(server.chain, introductions=introductions, bounds=bounds, gives=turns.gives)
-        out.append(Listener(app, "", 0, uds=address, http=http, connections=connections, turns=turns))
-        server.streams = SPDYListener(server.chain, rendezvous.streams(server.index), introductions, bounds.gathered)
+        app = App(server.chain, introductions=introductions, bounds=bounds, gives=dispatcher.gives)
+        out.append(Listener(app, "", 0, uds=address, http=http, connections=connections, dispatcher=dispatcher))
+        server.spdy_listener = SPDYListener(server.chain, rendezvous.streams(server.index), introductions, bounds.message_limit)
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":
-            app = App(server.chain, spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
+            app = App(server.chain, spoke=unused.spoke.add, bounds=bounds, gives=dispatcher.gives)
             cert, key = o.serving_pair
             tls = TLSFiles(str(cert), str(key), o.tls_min)
         elif name == "insecure_port":
-            app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
+            app = App(server.chain_of("insecure"), spoke=unused.spoke.add, bounds=bounds, gives=dispatcher.gives)
         else:
-            app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds, gives=turns.gives)
-        out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections, turns=turns))
+            app = App(server.chain_of("read-only"), read_only=True, spoke=unused.spoke.add, bounds=bounds, gives=dispatcher.gives)
+        out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections, dispatcher=dispatcher))
     if raw.debug_socket_path and server.index == 0:
         out.append(Listener(App(_debug_handler(server)), uds=_free_path(raw.debug_socket_path)))
     return out
@@ -440,7 +440,9 @@ def _give_up(server: Server) -> None:
     server.ending = asyncio.get_running_loop().create_task(end())
 
 
-async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, gate: Gate, leaving: Collection[Response]) -> None:
+async def _shut_down(
+    server: Server, listeners: list[Listener], runner: Runner, descriptor_gate: DescriptorGate, leaving: Collection[Response]
+) -> None:
     raw, began = server.options.raw, time.monotonic()
     watched_s = raw.shutdown_watch_termination_grace_period
     server.shutting_down = True
@@ -460,7 +462,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         server.not_accepting = True
         if await _answered(server.waiting, leaving, end, raw.shutdown_grace / PATIENCE):
             await _all_sent(max(0.5, end - time.monotonic()))
-    gate.close()
+    descriptor_gate.close()
     ending = [listener for listener in listeners if not listener.deaf()]
     for listener in listeners:
         if listener.uds and listener.uds == raw.debug_socket_path:
@@ -477,8 +479,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner, 
         if not server.watches.open:
             break
         await asyncio.sleep(0.01)
-    if server.streams is not None:
-        await server.streams.stop()
+    if server.spdy_listener is not None:
+        await server.spdy_listener.stop()
     # What is left are responses that clients do not take, whose connections do not close by themselves. The supervisor
     # waits for five seconds after the grace period.
     await _all_sent(max(0.5, end - time.monotonic()))

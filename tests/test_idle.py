@@ -136,14 +136,14 @@ kinds.install()
 kas.warmup.PAUSE_S = 0
 given_back = []
 
-def rooms():
+def loaded_groups():
     return {m.split(".")[2] for m in sys.modules if m.startswith("kas.kinds.") and m.count(".") > 2}
 
 async def main():
     registries = [Registry(r, None, str) for r in Scheme().resources if r.storage_gvk is not None]
-    warm_up = kas.warmup.WarmUp(registries, lambda: given_back.append(rooms()))
+    warm_up = kas.warmup.WarmUp(registries, lambda: given_back.append(loaded_groups()))
     kas.warmup.load_largest()
-    assert "kas.kinds.core.pod.strategy" in sys.modules and "kas.kinds.core.secret" not in sys.modules and rooms() == {"core"}
+    assert "kas.kinds.core.pod.strategy" in sys.modules and "kas.kinds.core.secret" not in sys.modules and loaded_groups() == {"core"}
     running = asyncio.get_running_loop().create_task(warm_up.run())
     while not given_back:
         await asyncio.sleep(0)
@@ -154,7 +154,7 @@ async def main():
     while not any(r.resource.group == "batch" and "strategy" in vars(r) for r in registries):
         await asyncio.sleep(0)
     assert "batch" not in warm_up.cold
-    assert "batch" in rooms() and not {"storage", "autoscaling"} & rooms()
+    assert "batch" in loaded_groups() and not {"storage", "autoscaling"} & loaded_groups()
     assert not running.done()
     for group in set(warm_up.cold):
         warm_up.ask(group)

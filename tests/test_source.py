@@ -1,6 +1,6 @@
-"""Rules of the source that are cheap to check: imports go one way, rooms stay small, lint is clean, nothing speaks of a machine.
+"""Rules of the source that are cheap to check: imports go one way, layers stay small, lint is clean, nothing speaks of a machine.
 
-``pytest tests/test_source.py -s`` prints the rooms with their shares of the lines, and the circles.
+``pytest tests/test_source.py -s`` prints the layers with their shares of the lines, and the circles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests import need
 ROOT = Path(__file__).parents[1]
 KAS = ROOT / "kas"
 
-# Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
+# Outermost first. A layer imports from layers further down only; layers of one rank do not know one another.
 RANKS = [
     ("__main__",),
     ("cli", "testing", "library"), ("storage", "envtest"), ("preflight", "supervisor"), ("worker", "preparation"),
@@ -35,7 +35,7 @@ RANKS = [
 ]  # fmt: skip
 LEAVES = ("config", "observe")  # anyone may use them; they use nothing above meta
 RANK = {name: i for i, line in enumerate(RANKS) for name in line} | dict.fromkeys(LEAVES, len(RANKS) - 3.5)
-MOST = 0.15  # of all lines in one room; a group of kinds is a room
+MOST = 0.15  # of all lines in one layer; a group of kinds is a layer
 
 
 def modules() -> dict[str, Path]:
@@ -109,7 +109,7 @@ def _run(tree: ast.AST) -> Iterator[ast.AST]:
                 left.append(child)
 
 
-def room(name: str) -> str:
+def layer(name: str) -> str:
     """``kas.kinds.core.pod.strategy`` -> ``kinds.core``; ``kas.store.hub`` -> ``store``."""
     parts = name.split(".")[1:]
     return ".".join(parts[:2]) if parts[:1] == ["kinds"] and len(parts) > 1 else parts[0] if parts else ""
@@ -132,10 +132,10 @@ def test_imports_point_down():
 
 
 def test_the_architecture_names_every_room():
-    table = (ROOT / "docs" / "architecture.md").read_text().partition("| room | what |")[2].partition("\n\n")[0]
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("| layer | what |")[2].partition("\n\n")[0]
     named = set(re.findall(r"`(?:kas/)?(\w+)(?:/|\.py)", table))
     units = {"_fastpath", "_codecs"}  # at the bottom, and told of below the table
-    assert {name for line in RANKS for name in line} - units - named == set(), "rooms that docs/architecture.md does not name"
+    assert {name for line in RANKS for name in line} - units - named == set(), "layers that docs/architecture.md does not name"
     assert set(LEAVES) <= named
 
 
@@ -145,7 +145,7 @@ def test_kinds_know_only_core_beside_themselves():
         if not own.startswith("kas.kinds."):
             continue
         for name, line in imported(path):
-            if name.startswith("kas.kinds.") and room(name) not in (room(own), "kinds.core"):
+            if name.startswith("kas.kinds.") and layer(name) not in (layer(own), "kinds.core"):
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
 
@@ -189,7 +189,7 @@ def test_no_room_is_an_attic():
     lines: collections.Counter[str] = collections.Counter()
     for path in [*KAS.rglob("*.py"), *KAS.rglob("*.py[xi]"), *KAS.rglob("*.px[di]")]:
         name = ".".join(("kas", *path.relative_to(KAS).with_suffix("").parts))
-        lines[{"fastpath": "_fastpath"}.get(room(name), room(name))] += len(path.read_text().splitlines())
+        lines[{"fastpath": "_fastpath"}.get(layer(name), layer(name))] += len(path.read_text().splitlines())
     total = sum(lines.values())
     print(f"\n{total} lines")
     for name, n in lines.most_common():
@@ -362,7 +362,7 @@ def test_every_compiled_part_is_packaged():
 
 def test_programs_find_the_checkout():
     """Those beside the package run as ``python bench/x.py`` from anywhere: who imports tests or other benches says where they are."""
-    for path in (p for room in ("bench", "loadtests") for p in (ROOT / room).glob("*.py")):
+    for path in (p for folder in ("bench", "loadtests") for p in (ROOT / folder).glob("*.py")):
         text = path.read_text()
         if "__main__" in text and re.search(r"^from (bench|loadtests|tests)\b", text, re.MULTILINE):
             assert re.search(r"^sys\.path", text, re.MULTILINE), path
@@ -370,8 +370,8 @@ def test_programs_find_the_checkout():
 
 def test_modules_that_docstrings_and_comments_name_are_there():
     """By their names, or with the end of their paths; upstream's files end with .go or .proto."""
-    rooms, endings = ("kas", "tests", "tools", "bench", "loadtests"), ("py", "px[di]", "pyx", "json")
-    files = [p for room in rooms for ending in endings for p in (ROOT / room).rglob(f"*.{ending}")]
+    folders, endings = ("kas", "tests", "tools", "bench", "loadtests"), ("py", "px[di]", "pyx", "json")
+    files = [p for folder in folders for ending in endings for p in (ROOT / folder).rglob(f"*.{ending}")]
     there = {"/".join(p.parts[-n:]) for p in files for n in range(1, len(p.parts))}
     name = re.compile(r"(?<![\w./-])((?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.(?:py|pyx|pxd|pxi|json))(?!\.\w|[\w/])")
     wrong = []

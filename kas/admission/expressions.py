@@ -21,15 +21,14 @@ from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
 from kas.cel.expressions import unfit
 from kas.cel.types import BOOL, Type
-from kas.meta.offload import POOL, BudgetSpentError
-from kas.meta.offload import TURN as TURN_OF_LOOP
+from kas.meta.offload import LOOP_BUDGET, POOL, BudgetSpentError
 from kas.meta.waiting import TimeSlice
 
 Obj = dict[str, Any]
 # apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
 MATCH_CONDITIONS_BUDGET, BUDGET = 2_500_000, 10_000_000
 # Cost that may be spent in one turn of the event loop.
-TURN = 5_000
+UNITS_PER_TURN = 5_000
 # Longer expressions (characters) are not compiled on the event loop; this many take about 5 ms.
 LONG = 2_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
@@ -140,7 +139,7 @@ class Expression:
             return self._compiled
         if len(self.text) + self._before() <= LONG:
             with contextlib.suppress(BudgetSpentError):
-                return TURN_OF_LOOP.within(self.program)
+                return LOOP_BUDGET.within(self.program)
         return await POOL.run(self.program)
 
 
@@ -150,7 +149,7 @@ class Evaluator:
     def __init__(self, variables: Obj, budget: int = BUDGET) -> None:
         self.variables, self.left = variables, budget
         self._last, self._time_slice = budget, TimeSlice()
-        self.limit = TURN  # of each composited variable
+        self.limit = UNITS_PER_TURN  # of each composited variable
 
     async def value(self, expression: Expression) -> Any:
         """Return the value of an expression. Raises Failed, and OutOfBudgetError if the budget is exhausted."""
@@ -168,7 +167,7 @@ class Evaluator:
             else:
                 break
         self.left -= cost
-        if self._last - self.left > TURN or self._time_slice.over:
+        if self._last - self.left > UNITS_PER_TURN or self._time_slice.over:
             self._last = self.left
             await self._time_slice.pause()  # yield to other tasks
         if self.left < 0:
@@ -180,14 +179,14 @@ class Evaluator:
     async def _run(self, program: cel.Program) -> tuple[Any, int]:
         """Run the program on the event loop; if it exceeds one turn, run it again in the thread pool, up to the first call of an
         authorizer, which belongs to the event loop."""
-        value, cost = program.run(self.variables, TURN)
+        value, cost = program.run(self.variables, UNITS_PER_TURN)
         if not isinstance(value, cel.CostLimitError):
             return value, cost
         self.limit = cel.PER_CALL_LIMIT
         try:
             return await POOL.run(beside, lambda: program.run(self.variables))
         finally:
-            self.limit = TURN
+            self.limit = UNITS_PER_TURN
 
 
 class MatchConditions:

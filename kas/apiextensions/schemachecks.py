@@ -14,7 +14,7 @@ from typing import Any
 from kas import checks
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
 from kas.checks import Check, Scope
-from kas.meta.offload import TURN
+from kas.meta.offload import LOOP_BUDGET
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
 
@@ -59,7 +59,7 @@ def _schema(schema: Schema, depth: int, structural: bool = True, keys: tuple[str
 
     Objects jointly claim the values of ``keys`` in ``scope``; with a scope but no keys, the value itself is claimed.
     """
-    TURN.spend(_SCHEMA_UNITS)
+    LOOP_BUDGET.spend(_SCHEMA_UNITS)
     if depth > MAX_DEPTH:
         return checks.unknown()
     parts = [_of_type(schema, depth, structural, [(scope, keys)] if scope is not None and keys else [])]

@@ -17,7 +17,7 @@ from kas.apiextensions.schemachecks import in_range, schema_check
 from kas.checks import Check
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.meta.offload import TURN, abandoned
+from kas.meta.offload import LOOP_BUDGET, abandoned
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
 from kas.types.scheme import TypeDesc
@@ -91,7 +91,7 @@ class Run:
         is spent.
         """
         self.left -= steps
-        TURN.spend(STEP_UNITS * steps)
+        LOOP_BUDGET.spend(STEP_UNITS * steps)
         if self.left < self._look:
             if self.left < 0 or abandoned():
                 raise TooCostlyError

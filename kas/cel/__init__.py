@@ -21,10 +21,10 @@ from kas.cel.literals import check_literals
 from kas.cel.parser import parse
 from kas.cel.problems import CompileError, CostLimitError, EvaluationError
 from kas.cel.quick import quick
-from kas.cel.room import roomy
+from kas.cel.stackdepth import with_deep_stack
 from kas.cel.syntax import Node
 from kas.cel.types import Type
-from kas.meta.offload import TURN, BudgetSpentError
+from kas.meta.offload import LOOP_BUDGET, BudgetSpentError
 
 __all__ = [
     "BASE", "PER_CALL_LIMIT", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes",
@@ -56,7 +56,7 @@ class Program:
 
     def estimate(self, sizes: Sizes) -> Span:
         """Return the least and the most the expression may cost; ``sizes`` returns the possible sizes of its variables' contents."""
-        return roomy(lambda: estimate(self.root, sizes))
+        return with_deep_stack(lambda: estimate(self.root, sizes))
 
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """Return (value or EvaluationError, cost).
@@ -66,7 +66,7 @@ class Program:
         try:
             return self.run_within(variables, limit)
         except RecursionError:
-            return roomy(lambda: self._walked(variables, limit))
+            return with_deep_stack(lambda: self._walked(variables, limit))
 
     def run_within(self, variables: dict[str, Any], limit: int) -> tuple[Any, int]:
         """As ``run``, inside another run. Only the outermost run starts over with more stack depth: nested ones would multiply the work."""
@@ -82,13 +82,13 @@ class Program:
 
     def run_in_turn(self, variables: dict[str, Any]) -> tuple[Any, int]:
         """As ``run``. Raises BudgetSpentError if the turn of the event loop is bounded and what is left of it does not suffice."""
-        left = TURN.left
+        left = LOOP_BUDGET.left
         if left is None:
             return self.run(variables)
         value, cost = self.run(variables, min(left, PER_CALL_LIMIT))
         if isinstance(value, CostLimitError):
             raise BudgetSpentError
-        TURN.spend(cost)
+        LOOP_BUDGET.spend(cost)
         return value, cost
 
     def evaluate(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
@@ -101,7 +101,7 @@ class Program:
 
 def compile(text: str, env: Environment) -> Program:
     """Compile an expression. Raises CompileError if it does not parse or check, ProgramError if a constant part has no value."""
-    return roomy(lambda: _compile(text, env))
+    return with_deep_stack(lambda: _compile(text, env))
 
 
 def _compile(text: str, env: Environment) -> Program:

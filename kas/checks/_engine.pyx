@@ -4,7 +4,7 @@ Bounds checks are off in the whole unit: lists are indexed below the size read i
 below their counts.
 """
 
-from kas.meta.offload import TURN, abandoned
+from kas.meta.offload import LOOP_BUDGET, abandoned
 
 include "../fastpath/codecs/yieldgil.pxi"
 include "engine/texts.pxi"

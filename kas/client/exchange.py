@@ -84,11 +84,11 @@ class Exchange(Wire, asyncio.Protocol):
             self._over_memory = tls.wrap_bio(sealed, sealing, server_hostname=name)
         # An SSLObject only forwards calls to its _sslobj, which is called directly.
         super().__init__(_NO_HEAD, _NOTHING, getattr(self._over_memory, "_sslobj", self._over_memory), sealed, sealing)
-        self._turns = asyncio.get_running_loop()
-        self.ready: asyncio.Future[None] = self._turns.create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
         self._body = bytearray()
         self._between = ""  # the addresses of both ends
-        self._shaking: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
+        self._shake_task: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
         self._heard = 0  # bytes of the handshake so far
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has sent everything
 
@@ -141,11 +141,11 @@ class Exchange(Wire, asyncio.Protocol):
             self._shaken(shake(tls))
             return
         self._transport.pause_reading()
-        self._shaking = self._turns.create_task(self._shake_later(tls))
+        self._shake_task = self._loop.create_task(self._shake_later(tls))
 
     async def _shake_later(self, tls: Any) -> None:
         error = await step(tls, self._heard)
-        self._shaking = None
+        self._shake_task = None
         if self.ready.done() or self._transport is None:
             return  # it was closed meanwhile
         self._transport.resume_reading()
@@ -238,7 +238,7 @@ class Exchange(Wire, asyncio.Protocol):
             self._later = True
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.pause_reading()
-            self._turns.call_soon(self._go_on_later)
+            self._loop.call_soon(self._go_on_later)
         return chunks.done
 
     def _go_on_later(self) -> None:

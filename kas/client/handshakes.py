@@ -35,19 +35,19 @@ def shake(tls: Any) -> ssl.SSLError | None:
     return None
 
 
-_gate = LoopThrottle()
+_loop_throttle = LoopThrottle()
 
 
 def goes_on(heard: int) -> bool:
     """Whether the next step can run now: it is no longer than usual, having ``heard`` bytes, and this turn has time for it."""
-    return heard <= USUAL_BYTES and not (heard and _gate.throttle.exhausted)
+    return heard <= USUAL_BYTES and not (heard and _loop_throttle.throttle.exhausted)
 
 
 async def step(tls: Any, heard: int) -> ssl.SSLError | None:
     """Runs ``shake`` for a step that cannot run now."""
     if heard > USUAL_BYTES:
         return await POOL.run(shake, tls)
-    if (throttle := _gate.throttle).exhausted:  # in another turn by now
+    if (throttle := _loop_throttle.throttle).exhausted:  # in another turn by now
         await throttle.wait()
     return shake(tls)
 
@@ -68,7 +68,7 @@ class Secured(SSLProtocol):
     _process_outgoing: Callable[[], None]
     _ssl_reading_paused: bool
     _set_read_buffer_limits: Callable[[int, int], None]
-    _shaking: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
+    _shake_task: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
     _heard = 0  # bytes of the handshake so far
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -83,7 +83,7 @@ class Secured(SSLProtocol):
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if self._transport is not None and not self._transport.is_closing() and not self._ssl_reading_paused and self._shaking is None:
+        if self._transport is not None and not self._transport.is_closing() and not self._ssl_reading_paused and self._shake_task is None:
             self._transport.resume_reading()
 
     def _do_handshake(self) -> None:
@@ -92,11 +92,11 @@ class Secured(SSLProtocol):
             self._shaken(shake(self._sslobj))
             return
         self._transport.pause_reading()
-        self._shaking = self._loop.create_task(self._shake_later())
+        self._shake_task = self._loop.create_task(self._shake_later())
 
     async def _shake_later(self) -> None:
         error = await step(self._sslobj, self._heard)
-        self._shaking = None
+        self._shake_task = None
         if self._state is not SSLProtocolState.DO_HANDSHAKE or self._transport is None:
             return  # it was closed meanwhile
         self._transport.resume_reading()

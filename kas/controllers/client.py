@@ -233,7 +233,7 @@ class Client:
             return obj
 
         try:
-            await reg.update(ctx, name, mutate, subresource=subresource, aside=is_large(wanted))
+            await reg.update(ctx, name, mutate, subresource=subresource, in_thread=is_large(wanted))
         except ApiError as e:
             if e.code != NOT_FOUND:
                 raise

@@ -94,7 +94,7 @@ class RootCA(_PerNamespace):
         self._path = root_ca
 
     def _interesting(self, event: Event) -> bool:
-        return True  # what is right is known to who has read the file, which may fail
+        return True  # comparing needs the CA file, and reading it may fail
 
     def _data(self) -> dict[str, str]:
         return {"ca.crt": self._path.read_text()}

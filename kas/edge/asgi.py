@@ -205,7 +205,7 @@ class App:
         messages = Messages(req.peer, task.cancel)
         client_key = (client[0], 0 if req.peer is not None else int(client[1])) if client else None
         if client_key is not None:
-            self._bounds.gathered.open[client_key] = messages
+            self._bounds.message_limit.open[client_key] = messages
         try:
             await receive()  # the message that announces the handshake
             if isinstance(resp, Upgrade):
@@ -214,7 +214,7 @@ class App:
                 await _answer_unupgraded(req, resp, _Socket(receive, send, messages), send)
         finally:
             if client_key is not None:
-                self._bounds.gathered.open.pop(client_key, None)
+                self._bounds.message_limit.open.pop(client_key, None)
             if resp.finish is not None:
                 resp.finish()
 

@@ -41,7 +41,7 @@ class Bounds:
 
     def __init__(self) -> None:
         self.onward = Throttle()
-        self.budget, self.pace, self.answers, self.written, self.gathered = Budget(), Pace(), Budget(), Budget(), MessageLimit()
+        self.budget, self.pace, self.answers, self.written, self.message_limit = Budget(), Pace(), Budget(), Budget(), MessageLimit()
         self.leaving = set[Response]()
 
 

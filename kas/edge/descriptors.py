@@ -122,7 +122,7 @@ def hold_little(s: socket.socket) -> None:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS)
 
 
-class Gate:
+class DescriptorGate:
     """Shuts out new connections while more than ``most`` descriptors are open.
 
     ``sockets`` are the listeners'. ``glance`` is to be called some twenty times a second in the event loop.

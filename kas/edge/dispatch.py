@@ -121,7 +121,7 @@ class Dispatcher:
         self, loop: asyncio.AbstractEventLoop, crowded: Callable[[], object] = lambda: False, shared: Callable[[], object] = lambda: False,
         clock: Callable[[], float] = time.monotonic, give_way: Callable[[], object] = os.sched_yield,
         knows: Callable[[bytes], bool] = lambda credential: True, lone: Callable[[], object] = lambda: False,
-        acts: Callable[[bytes, bytes], bool] = lambda credential, wanted: False, strangers: Callable[[], int] = lambda: 0,
+        acts: Callable[[bytes, bytes], bool] = lambda credential, wanted: False, unauthenticated: Callable[[], int] = lambda: 0,
         shows: Shows = lambda certificates, named, wanted: None, naming: Sequence[bytes] = (),
         spoke: Callable[[int], object] = lambda port: None,
     ) -> None:  # fmt: skip
@@ -131,7 +131,7 @@ class Dispatcher:
         - ``acts(header, name)``: whether it was accepted with this Impersonate-User header.
         - ``lone()``: whether, while one user sends requests, no request was refused lately either. Nobody else's
           responses then wait behind that user's.
-        - ``strangers()``: the number of unauthenticated requests so far.
+        - ``unauthenticated()``: the number of unauthenticated requests so far.
         - ``shows(key, name, wanted)``: an identity for the user who was authenticated a moment ago with these client
           certificates, the user that a proxy named and that Impersonate-User header (None if there is none); None if
           there was no such user. Proxies name the user in the first header of ``naming`` that is not empty.
@@ -150,7 +150,7 @@ class Dispatcher:
         self._valid: OrderedDict[int, None] = OrderedDict()  # those of ``_fresh`` whose credential is known to be valid
         self._begun_in_lag: dict[int, int] = {}  # by credential: requests begun since granian's thread fell behind
         self._to_refuse: deque[tuple[Begin, _Refused]] = deque()  # to be refused
-        self._unauthenticated = UnauthenticatedShare(strangers, clock)
+        self._unauthenticated = UnauthenticatedShare(unauthenticated, clock)
         self._timer: asyncio.TimerHandle | None = None  # fires when unauthenticated requests may be begun again
         self._fresh_in_a_row = 0  # how many requests of fresh flows were begun while another flow was next
         self._queued = self._heads_bytes = 0  # requests in all flows, and the bytes of their heads
@@ -342,16 +342,16 @@ class Dispatcher:
 
     def _begin_unauthenticated(self) -> None:
         """Begins some unauthenticated requests, and refuses some of those that are to be refused."""
-        strangers, began = self._unauthenticated, self._clock()
+        share, began = self._unauthenticated, self._clock()
         for _ in range(QUEUED_PER_TURN):
             if self._lagging():
                 break
-            if strangers.waiting:
-                begin, request, scope, size, connection = strangers.next()
+            if share.waiting:
+                begin, request, scope, size, connection = share.next()
                 self._heads_bytes -= size
-                before = strangers.count()
+                before = share.count()
                 task = begin(request, scope)
-                strangers.began(connection, before)
+                share.began(connection, before)
                 self._note_given(task, request, scope)
             elif self._to_refuse:
                 begin, request = self._to_refuse.popleft()
@@ -359,7 +359,7 @@ class Dispatcher:
                 self._write_lag.given += 1
             else:
                 break
-        strangers.took(self._clock() - began)
+        share.took(self._clock() - began)
 
     def _next(self, shared: bool) -> int:
         """The flow to serve next. While there are several users, fresh flows come first, but at most ``QUEUED_PER_TURN`` times

@@ -79,17 +79,17 @@ class Listener:
     """Accepts connections at one address until ``stop``. With SO_REUSEPORT the kernel spreads connections over the workers.
 
     ``fd`` is a bound socket to listen on in place of an address; the listener takes ownership of it. ``connections``
-    is how many may be open at once. ``turns`` decides when requests are begun; the listeners of an event loop share
+    is how many may be open at once. ``dispatcher`` decides when requests are begun; the listeners of an event loop share
     it.
     """
 
     def __init__(
         self, app, host: str = "", port: int = 0, tls: TLSFiles | None = None, uds: str = "", http: HTTP = DEFAULT,
-        fd: int = -1, connections: int = CONNECTIONS, turns: Dispatcher | None = None,
+        fd: int = -1, connections: int = CONNECTIONS, dispatcher: Dispatcher | None = None,
     ) -> None:  # fmt: skip
         self.app, self.host, self.port, self.tls, self.uds, self.http = app, host, port, tls, uds, http
         self.fd, self.connections = fd, max(FEWEST_CONNECTIONS, min(connections, CONNECTIONS))
-        self.turns = turns
+        self.dispatcher = dispatcher
         self._signal = WorkerSignal()
         self._worker: Any = None
         self.stopped: Any = None
@@ -97,7 +97,7 @@ class Listener:
     def start(self, worker_id: int) -> None:
         """Starts accepting in the running event loop. ``worker_id`` is granian's number for the worker."""
         loop = asyncio.get_running_loop()
-        app, turns = self.app, self.turns or Dispatcher(loop)
+        app, dispatcher = self.app, self.dispatcher or Dispatcher(loop)
         running: dict[Any, asyncio.Task] = {}  # the event loop holds only weak references to its tasks
 
         def begin(watcher: Any, scope: dict[str, Any] | None) -> asyncio.Task | None:
@@ -150,7 +150,7 @@ class Listener:
 
         self._signal.add_cb(on_stop)
         serve = self._worker.serve_async_uds if self.uds else self._worker.serve_async
-        serve(_Scheduler(loop, partial(turns.arrive, begin, app.introductions)), loop, self._signal)
+        serve(_Scheduler(loop, partial(dispatcher.arrive, begin, app.introductions)), loop, self._signal)
 
     def _socket(self) -> tuple[Any, Any]:
         if self.uds:

@@ -75,11 +75,11 @@ class _Raw:
 
 
 class SPDYListener:
-    """Listens at ``address`` once started. ``introductions`` tell which client a relay speaks for; ``gathered``
+    """Listens at ``address`` once started. ``introductions`` tell which client a relay speaks for; ``message_limit``
     tells when a client has disconnected."""
 
-    def __init__(self, handler: Handler, address: str, introductions: Introductions, gathered: MessageLimit) -> None:
-        self._handler, self._address, self._introductions, self._gathered = handler, address, introductions, gathered
+    def __init__(self, handler: Handler, address: str, introductions: Introductions, message_limit: MessageLimit) -> None:
+        self._handler, self._address, self._introductions, self._message_limit = handler, address, introductions, message_limit
         self._listening: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -128,11 +128,11 @@ class SPDYListener:
         if isinstance(resp, Upgrade):
             task = asyncio.current_task()
             assert task is not None
-            messages = self._gathered.open[peername, 0] = Messages(introduction, task.cancel, stream=True)
+            messages = self._message_limit.open[peername, 0] = Messages(introduction, task.cancel, stream=True)
             try:
                 await _upgrade(resp, writer, _Raw(reader, writer, messages))
             finally:
-                self._gathered.open.pop((peername, 0), None)
+                self._message_limit.open.pop((peername, 0), None)
                 if resp.finish is not None:
                     resp.finish()
         else:

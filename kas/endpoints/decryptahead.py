@@ -34,7 +34,7 @@ class DecryptAhead:
 
     def __init__(self, waits: Callable[[str], bool]) -> None:
         self._waits = waits
-        self._threads = Threads(THREADS, "kas-opening")
+        self._threads = Threads(THREADS, "kas-decrypt")
 
     def begun(self, req: Request, resources: dict[tuple[str, str], dict[str, Any]]) -> Awaitable[None] | None:
         """Return an awaitable to wait for before the request is handled, or None if nothing has to be decrypted."""

@@ -15,7 +15,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.listpages import Listing, many, room
 from kas.endpoints.options import number
 from kas.endpoints.optionsvalidation import validate_delete_options
-from kas.endpoints.postfilter import LONG_QUERY, parse_list_query, sifted
+from kas.endpoints.postfilter import LONG_QUERY, filtered, parse_list_query
 from kas.endpoints.read import fresh, limit_of, no_such_revision, position
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, answer
@@ -164,7 +164,7 @@ class Deleter:
         done = list[Shown]()
         async with contextlib.AsyncExitStack() as place:
             while True:
-                page = await (read() if sieve is None else sifted(q, sieve, start, revision))
+                page = await (read() if sieve is None else filtered(q, sieve, start, revision))
                 # Before the deletes: objects that cannot be converted must not be deleted.
                 shown = await served.converted(page.records) if sieve is None else page.shown
                 before, size = size, size + sum(map(len, page.records))

@@ -37,7 +37,7 @@ from kas.endpoints.listpages import (
     stream,
     underway,
 )
-from kas.endpoints.postfilter import Sieve, sifted
+from kas.endpoints.postfilter import Sieve, filtered
 from kas.meta.offload import POOL
 from kas.meta.records import NamedTuple
 from kas.meta.waiting import awaited
@@ -96,7 +96,7 @@ def _whole(q: Listing) -> Response | Awaitable[Response]:
 async def _sifted(q: Listing, sieve: Sieve) -> Response:
     """Answer with the objects that are selected after their conversion."""
     async with q.served.converting or collecting:
-        found = await sifted(q, sieve, q.start, q.revision)
+        found = await filtered(q, sieve, q.start, q.revision)
         return encode(q, list_meta(q, found), found.shown)
 
 

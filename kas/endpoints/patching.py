@@ -21,7 +21,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
 from kas.meta import errors, field, gojson, largejson
 from kas.meta.errors import ApiError
-from kas.meta.offload import LARGE, POOL, TURN
+from kas.meta.offload import LARGE, LOOP_BUDGET, POOL
 from kas.meta.records import NamedTuple
 from kas.patch import jsonpatch, mergepatch, strategicmerge
 from kas.patch.strict import json_patch_errors
@@ -106,7 +106,7 @@ class PatchUpdate(Update):
         if patch is None:
             patch = self._patch = parse(served, self.kind, self.req.body, self.options)
         # A few copy operations can turn a small object into a large one.
-        patched = TURN.within(patch.apply, live) if self.kind == JSON_PATCH and not self.large else patch.apply(live)
+        patched = LOOP_BUDGET.within(patch.apply, live) if self.kind == JSON_PATCH and not self.large else patch.apply(live)
         kept = _unchanged_members(live, patched) if self.subresource == STATUS else None
         obj = decode_patched(self.req, served, patched, self.options, patch, kept)
         check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)

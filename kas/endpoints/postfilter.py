@@ -88,11 +88,11 @@ async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Seq
     return await step(large(records), lambda: [s if sieve(served.object(s)) else None for s in shown])
 
 
-async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> PostFilter:
+async def filtered(q: Listing, sieve: Sieve, start: str, revision: int) -> PostFilter:
     """Return the selected records from ``start`` on, at most ``q.limit``; read and converted page by page at one revision."""
     store, records, shown = q.served.registry.pages, list[Any](), list[Shown]()
     while True:
-        page = store.range_to_sift(q.prefix, start, PAGE_ITEMS, revision, q.matcher, max_bytes=PAGE_BYTES)
+        page = store.range_to_filter(q.prefix, start, PAGE_ITEMS, revision, q.matcher, max_bytes=PAGE_BYTES)
         revision = page.revision
         for i, s in enumerate(await converted(q.served, page.records, sieve)):
             if s is None:
@@ -100,10 +100,10 @@ async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> PostFil
             records.append(page.records[i])
             shown.append(s)
             if len(shown) == q.limit:
-                store.sifted(q.limit)
+                store.count_selected(q.limit)
                 more = page.more or i + 1 < page.count  # the rest may or may not be selected
                 return PostFilter(records, shown, revision, more, page.records[i].key + "\0" if more else "")
         if not page.more:
-            store.sifted(len(shown))
+            store.count_selected(len(shown))
             return PostFilter(records, shown, revision, False, "")
         start = page.next_key

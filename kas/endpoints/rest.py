@@ -80,7 +80,7 @@ class Rest:
         # Groups whose kinds are not loaded yet, and the callback for the first request to one of them (kas.warmup).
         self.cold: Set[str] = frozenset()
         self.ask: Callable[[str], object] = lambda group: None
-        self.opening: DecryptAhead | None = None  # set where values may be encrypted with keys that must be fetched from a KMS plug-in
+        self.decrypt_ahead: DecryptAhead | None = None  # set where a KMS plug-in may have to be called for the key of a value
 
     def add(self, served: Any) -> None:
         """Serve one more resource, or replace the one of the same group, version and plural."""
@@ -113,7 +113,7 @@ class Rest:
 
         Raises 404 for an unknown resource and 405 for an unsupported verb.
         """
-        if self.opening is not None and (pending := self.opening.begun(req, self.resources)) is not None:
+        if self.decrypt_ahead is not None and (pending := self.decrypt_ahead.begun(req, self.resources)) is not None:
             return self._handle_decrypted(req, pending)
         return self._handle(req)
 

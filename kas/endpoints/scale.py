@@ -18,7 +18,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, check_name, options_dict
 from kas.kinds.autoscaling.scale import validate_scale
 from kas.meta import errors
-from kas.meta.offload import TURN, step
+from kas.meta.offload import LOOP_BUDGET, step
 from kas.meta.selectors import format_label_selector
 from kas.patch.fieldmanager import Schema, builtin, to_parent, to_scale, update
 from kas.registry.strategy import Context, Obj
@@ -241,7 +241,7 @@ class _Patch(_ScaleUpdate):
         assert live is not None
         patch = patching.parse(self.view, self.kind, self.req.body, self.options)
         # As in PatchUpdate: a few copy operations can turn a small object into a large one.
-        patched = TURN.within(patch.apply, live) if self.kind == patching.JSON_PATCH and not self.large else patch.apply(live)
+        patched = LOOP_BUDGET.within(patch.apply, live) if self.kind == patching.JSON_PATCH and not self.large else patch.apply(live)
         scale = patching.decode_patched(self.req, self.view, patched, self.options, patch)
         check_name(scale, self.ctx.namespace, self.name)
         return owned(live, scale, self.manager, self.of_scale)

@@ -33,7 +33,7 @@ from kas.registry.versions import Shown
 from kas.request.http import Request, Response, Write, begin_of
 from kas.request.negotiation import PROTOBUF
 from kas.store import Compacted, Event, Forward, FutureRevision, Record, Sent, TransformError, seen_as
-from kas.store.hub import TOLD_AT_ONCE
+from kas.store.hub import NOTIFIED_PER_TURN
 
 T = TypeVar("T")
 NAME = "metadata.name"
@@ -121,14 +121,14 @@ class Watches:
         """
         for i, s in enumerate(list(self.open), 1):
             s.ask_bookmark()
-            if not i % TOLD_AT_ONCE:
+            if not i % NOTIFIED_PER_TURN:
                 await asyncio.sleep(0)
 
 
 def _finish_in_batches(ended: Iterator[WatchStream]) -> None:
     for count, s in enumerate(ended, 1):
         s.finish()
-        if count == TOLD_AT_ONCE:
+        if count == NOTIFIED_PER_TURN:
             asyncio.get_running_loop().call_soon(_finish_in_batches, ended)
             break
 
@@ -375,8 +375,8 @@ class WatchStream:
 
     async def _initial_frames(self, records: list[Any]) -> list[bytes]:
         if self._sieve is not None:
-            sifted = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
-            return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
+            selected = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
+            return [self._encoder.frame(ADDED, rec, rec.revision) for rec in selected if rec is not None]
         shown: Sequence[Shown]
         if self._offloads(records):
             shown = await self._unless_ended(asyncio.ensure_future(self._served.converted(records)))

@@ -51,7 +51,7 @@ class Remembered:
     verified with each request.
     """
 
-    __slots__ = ("_shown", "cache", "entries", "forgotten", "longest", "refused", "strangers")
+    __slots__ = ("_shown", "cache", "entries", "forgotten", "longest", "refused", "unauthenticated")
 
     def __init__(self) -> None:
         # Digests, so that no credential stays in memory.
@@ -63,7 +63,7 @@ class Remembered:
             "shown_certificates", "who was let in with certificates, for 10 s", 4 << 20, 1 << 10
         )
         self.refused = -LATELY_S  # when a request was last refused without a valid credential
-        self.strangers = 0  # the number of unauthenticated requests
+        self.unauthenticated = 0  # the number of unauthenticated requests
         self.forgotten = 0  # how often everything was forgotten; a credential that was checked before must not be remembered after
         self.longest = 0
 
@@ -163,7 +163,7 @@ def _warn_of_space(req: Request, credential: bytes) -> None:
 
 def _refuse(req: Request, credential: bytes, known: Remembered) -> None:
     known.refused = monotonic()
-    known.strangers += 1
+    known.unauthenticated += 1
     _end_connection(req)
     _warn_of_space(req, credential)
 
@@ -247,7 +247,7 @@ def authentication(
         users.inc(name := (_counted(user.name),))
         req.user = user
         if user.name == ANONYMOUS or UNAUTHENTICATED in user.groups:
-            known.strangers += 1
+            known.unauthenticated += 1
             _end_connection(req)
         if unusual or req.vouches:
             strip(req)

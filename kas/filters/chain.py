@@ -14,7 +14,7 @@ from kas.filters.authentication import Authenticator, Remembered, authentication
 from kas.filters.authorization import authorization
 from kas.filters.cache_control import cache_control
 from kas.filters.catch_up import catch_up
-from kas.filters.consistent_read import Beside, PartOf, consistent_read
+from kas.filters.consistent_read import Fallback, PartOf, consistent_read
 from kas.filters.cors import cors
 from kas.filters.deadline import deadline
 from kas.filters.goaway import goaway
@@ -104,7 +104,7 @@ class Parts(NamedTuple):
     vouching: tuple[Sequence[bytes], Sequence[bytes]]
     authorizer: Authorizer
     to_newest: Callable[[], None]
-    fresh: tuple[PartOf, Beside] | None
+    fresh: tuple[PartOf, Fallback] | None
     registration: Registration | None
     # Filters with counters of their own are made once, for all ports.
     latency: Filter
@@ -120,7 +120,7 @@ def parts(
     settings: Settings, metrics: Registry, scheme: Scheme, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, run_dir: Path, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
-    fresh: tuple[PartOf, Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
+    fresh: tuple[PartOf, Fallback] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
     deprecated_custom: Callable[[str, str, str], bool] = lambda group, version, resource: False, registration: Registration | None = None,
 ) -> Parts:  # fmt: skip
     """Builds what the filters of all ports share.

@@ -36,7 +36,7 @@ class Part(Protocol):
 PartOf = Callable[[RequestInfo], Part]
 
 
-class Beside(Protocol):
+class Fallback(Protocol):
     """Answers a GET or LIST without the replica; the awaited result is None if it cannot."""
 
     def __call__(self, req: Request) -> Awaitable[Response | None]:
@@ -48,12 +48,12 @@ class Beside(Protocol):
 
 async def _passing(read: FreshRead, passed: Awaitable[None]) -> Response | None:
     """The filter's result once the wait of a read is over."""
-    req, beside = read.req, read.beside
+    req, fallback = read.req, read.beside
     try:
         await passed
     except Behind:
-        known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
-        found: Response | None = await beside(req) if known and beside is not None else None
+        known = fallback is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
+        found: Response | None = await fallback(req) if known and fallback is not None else None
         if found is None:
             raise
         return found
@@ -72,16 +72,16 @@ def _names_one(req: Request, given: str) -> bool:
     return "continue" in req.params or match == "Exact" or (given != "" and match == "" and req.params.get("limit") not in ("", "0"))
 
 
-def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
+def consistent_read(part_of: PartOf, fallback: Fallback | None = None) -> Filter:
     """``part_of(info)`` is the store of what a request is about.
 
-    ``beside`` answers a GET or LIST without a resourceVersion when the replica stays ``Behind``, and a list at a
+    ``fallback`` answers a GET or LIST without a resourceVersion when the replica stays ``Behind``, and a list at a
     revision before the replica was made, which another server of the cluster may have begun.
     """
 
-    async def elsewhere(req: Request, beside: Beside) -> Response | None:
+    async def elsewhere(req: Request, fallback: Fallback) -> Response | None:
         try:
-            return await beside(req)
+            return await fallback(req)
         except (Compacted, Unavailable):  # etcd has compacted it, too, or it is too much: the replica has the error for that
             return None
 
@@ -91,13 +91,13 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
         if given == "0" and (info.verb != "list" or "continue" not in req.params):
             return None
         part = part_of(info)
-        if info.verb == "list" and beside is not None and _names_one(req, given) and beside.past(req):
-            return elsewhere(req, beside)
+        if info.verb == "list" and fallback is not None and _names_one(req, given) and fallback.past(req):
+            return elsewhere(req, fallback)
         if info.verb in READS:
             if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > part.revision):
                 return None
         elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:
             return None
-        return FreshRead(req, part, beside, _passing)
+        return FreshRead(req, part, fallback, _passing)
 
-    return Filter("consistent_read", ConsistentRead(part_of, beside, _passing, rest))
+    return Filter("consistent_read", ConsistentRead(part_of, fallback, _passing, rest))

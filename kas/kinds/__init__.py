@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
-from kas.types import rooms
+from kas.types import kindloader
 
 # Groups whose package is not named after their first label. Status, which the printers keep under "meta", is printed with the core kinds.
 _ROOMS = {"": "core", "meta": "core", "internal.apiserver.k8s.io": "internalapi"}
@@ -38,4 +38,4 @@ def load(group: str) -> None:
 
 def install() -> None:
     """Make the built-in kinds available. Idempotent; imports none of them yet."""
-    rooms.install(load)
+    kindloader.install(load)

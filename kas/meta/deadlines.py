@@ -22,7 +22,7 @@ class Deadlines:
     def __init__(self) -> None:
         self._due: dict[asyncio.Task[Any], float] = {}
         self._late: set[asyncio.Task[Any]] = set()
-        self._overdue: deque[asyncio.Task[Any]] = deque()  # of those, who is cancelled next; some may have ended meanwhile
+        self._overdue: deque[asyncio.Task[Any]] = deque()  # those to be cancelled next; some may have ended meanwhile
         self._timer: asyncio.Handle | None = None
         self._fires = 0.0
 

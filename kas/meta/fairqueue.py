@@ -36,14 +36,14 @@ def whose() -> tuple[Hashable, int]:
 
 
 class FairQueue(Generic[T]):
-    """Hands out ``places`` slots to waiters, round-robin by client.
+    """Hands out a number of ``slots`` to waiters, round-robin by client.
 
     Each operation costs O(log n) in the waiters of one client, plus the number of slots.
     """
 
-    def __init__(self, places: int) -> None:
-        self._max_held = max(1, places - 1)
-        self.free = places
+    def __init__(self, slots: int) -> None:
+        self._max_held = max(1, slots - 1)
+        self.free = slots
         # Client -> heap of (request, order, what, whether it had a slot before). The client whose turn is next comes first.
         self._waiting: dict[Hashable, list[tuple[int, int, T, bool]]] = {}
         self._passed_over = 0
@@ -96,8 +96,8 @@ class FairQueue(Generic[T]):
 class FairSemaphore:
     """An async context manager: a semaphore whose slots are handed out by ``FairQueue``. An instance belongs to one event loop."""
 
-    def __init__(self, places: int) -> None:
-        self._queue = FairQueue[asyncio.Future[None]](places)
+    def __init__(self, slots: int) -> None:
+        self._queue = FairQueue[asyncio.Future[None]](slots)
 
     @property
     def free(self) -> int:

@@ -1,7 +1,7 @@
 """Validation of ObjectMeta, for every kind: apimachinery's ``pkg/api/validation/objectmeta.go`` and ``meta/v1/validation``.
 
 It works on the plain metadata dict and returns errors in upstream's order; maps are walked in key order, where Go's order is random. The
-rule on finalizers without a domain belongs to the core kinds and is in ``coremeta``.
+rule on finalizers without a domain belongs to the core kinds and is in ``kas.kinds.core.objectmeta``.
 """
 
 from __future__ import annotations

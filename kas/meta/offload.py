@@ -76,7 +76,7 @@ class _LoopBudget(threading.local):
             self.left = None
 
 
-TURN = _LoopBudget()
+LOOP_BUDGET = _LoopBudget()
 
 
 class _Job:
@@ -232,7 +232,7 @@ class OffloadPool:
         before = threading.stack_size(STACK_BYTES)
         try:
             while self._missing:
-                threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
+                threading.Thread(target=self._serve, name="kas-offload", daemon=True).start()
                 self._missing -= 1
         finally:
             threading.stack_size(before)
@@ -278,7 +278,7 @@ async def in_turn(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.
     """
     if not large:
         with contextlib.suppress(BudgetSpentError):
-            return TURN.within(work, *args, **kwargs)
+            return LOOP_BUDGET.within(work, *args, **kwargs)
     return await POOL.run(work, *args, **kwargs)
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kas.meta.offload import LOOP_BUDGET_UNITS, TURN
+from kas.meta.offload import LOOP_BUDGET, LOOP_BUDGET_UNITS
 from kas.meta.regexnames import GroupError, for_re2
 from kas.observe.caches import CHARACTER_BYTES, Cache
 
@@ -60,7 +60,7 @@ class RegexError(ValueError):
 
 class Pattern:
     """A compiled pattern. Both methods raise RegexError for a text that may take ``MOST_STEPS`` or more, and may raise BudgetSpentError
-    (``offload.TURN``).
+    (``offload.LOOP_BUDGET``).
     """
 
     __slots__ = ("_longest", "_regexp", "instructions")
@@ -76,7 +76,7 @@ class Pattern:
         if steps > _FEW_STEPS:
             if len(text) > self._longest:
                 raise RegexError(TOO_LONG)
-            TURN.spend(steps // _FEW_STEPS)
+            LOOP_BUDGET.spend(steps // _FEW_STEPS)
         return self._regexp.search(text)
 
     def found_in(self, text: str) -> Iterator[str]:
@@ -91,7 +91,7 @@ class Pattern:
         found: Iterator[Any] = self._regexp.finditer(text.encode() if text.isascii() else text)
         end, began = -1, time.thread_time()
         for i, m in enumerate(found):
-            TURN.spend(2 + (len(text) - m.start()) // _FEW_STEPS)
+            LOOP_BUDGET.spend(2 + (len(text) - m.start()) // _FEW_STEPS)
             if not i % 16 and time.thread_time() - began > MOST_SECONDS:
                 raise RegexError(TOO_LONG)
             if m.end() > m.start() or m.start() != end:
@@ -106,7 +106,7 @@ def compiled(pattern: str) -> Pattern:
     """
     found = _kept.entries.get(pattern)
     if found is None:
-        TURN.spend(LOOP_BUDGET_UNITS // 50 if len(pattern) <= _SHORT and "{" not in pattern else LOOP_BUDGET_UNITS + 1)
+        LOOP_BUDGET.spend(LOOP_BUDGET_UNITS // 50 if len(pattern) <= _SHORT and "{" not in pattern else LOOP_BUDGET_UNITS + 1)
         import re2
 
         if len(pattern) > MOST_CHARACTERS or pattern.count("\\p") + pattern.count("\\P") > MOST_CLASSES:

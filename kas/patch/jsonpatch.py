@@ -18,7 +18,7 @@ from kas._codecs import write_json
 from kas.meta import gojson
 from kas.meta.field import go_quote
 from kas.meta.largejson import parse
-from kas.meta.offload import TURN
+from kas.meta.offload import LOOP_BUDGET
 from kas.patch import literals
 from kas.patch.longlist import LONG, LongList
 
@@ -385,7 +385,7 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
     copy = value
     if isinstance(value, CONTAINERS):
         text = orjson.dumps(value, default=list)  # default: for a LongList
-        TURN.spend(len(text) // COPIED_BYTES)  # a few copy operations can double the document repeatedly
+        LOOP_BUDGET.spend(len(text) // COPIED_BYTES)  # a few copy operations can double the document repeatedly
         run.count(value, text)
         copy = parse(text)
     size = len(write_json(copy)) if value is not None else 0

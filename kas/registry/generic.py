@@ -143,15 +143,15 @@ class Registry:
         return await Create(self, ctx).run(obj)
 
     async def update(
-        self, ctx: Context, name: str, change: Change, subresource: str = "", aside: bool = False
+        self, ctx: Context, name: str, change: Change, subresource: str = "", in_thread: bool = False
     ) -> Shown:
         """Stores the result of ``change`` applied to the current object, without admission.
 
-        ``change`` must not modify the dict it gets, and may raise; it is called again after a lost race. With ``aside`` it is
+        ``change`` must not modify the dict it gets, and may raise; it is called again after a lost race. With ``in_thread`` it is
         called in a thread, because it takes long. Returns the stored object; raises 404.
         """
         write = UpdateWith(self, ctx, name, change, subresource)
-        write.large = write.pure = aside
+        write.large = write.pure = in_thread
         return await write.run()
 
     async def delete(self, ctx: Context, name: str, options: Obj, admission: Admission | None = None) -> None:

@@ -97,15 +97,15 @@ class Pages:
         self._listed(found.looked, found.count)
         return found
 
-    def range_to_sift(self, *args: Any, **more: Any) -> Any:
-        """The store's ``range``, for a caller that selects some of the records and reports their number with ``sifted``."""
+    def range_to_filter(self, *args: Any, **more: Any) -> Any:
+        """The store's ``range``, for a caller that selects some of the records and reports their number with ``count_selected``."""
         began = monotonic()
         found = self._store.range(*args, **more)
         self._timer.add(monotonic() - began)
         self._listed(found.looked, 0)
         return found
 
-    def sifted(self, selected: int) -> None:
+    def count_selected(self, selected: int) -> None:
         """Counts ``selected`` records as selected."""
         self._listed(0, selected)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kas.meta.equality import semantic_equal
 from kas.meta.random import random_suffix
 from kas.registry.gated import GatedFields
-from kas.types import rooms
+from kas.types import kindloader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,9 +85,10 @@ class Strategy:
     """The generic behaviour; each hook is named after upstream's and does no more than its name says.
 
     ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has no
-    generation. ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, with a rule
-    for names at least as strict as that for path segments, and ``validate_update`` also ``object_meta_update``: if they find
-    no error, the pipeline's own validation of metadata would find none either, except for finalizers and ``generateName``.
+    generation. ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``validate_object_meta``, with a
+    rule for names at least as strict as that for path segments, and ``validate_update`` also ``validate_object_meta_update``: if
+    they find no error, the pipeline's own validation of metadata would find none either, except for finalizers and
+    ``generateName``.
     Kinds that are ``costly`` are validated in a thread however small they are: they hold patterns, expressions or
     certificates. ``grows`` marks a kind of which one stored value may appear many times in the served versions.
     """
@@ -259,6 +260,6 @@ def strategy_of(resource: Resource) -> Strategy:
     """Returns the single strategy object of a resource record; the generic ``Strategy`` if the kind has none of its own."""
     found: Strategy | None = resource.strategy
     if found is None:
-        rooms.load(resource.group)
+        kindloader.load(resource.group)
         found = resource.strategy = STRATEGIES.get((resource.group, resource.resource), Strategy)(resource)
     return found

@@ -205,10 +205,10 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        aside = self.large or self._costly()  # allocators, too: they read the store, and claim nothing before the commit
+        in_thread = self.large or self._costly()  # allocators, too: they read the store, and claim nothing before the commit
         try:
             built = pipeline.build_create
-            if aside:
+            if in_thread:
                 obj, self.warnings = await POOL.run(built, self.resource, obj, ctx, allocate)
             elif self.own:
                 obj, self.warnings = await in_turn(False, built, self.resource, obj, ctx)
@@ -408,12 +408,12 @@ class Update(Write):
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        aside = self.large or self._costly()
+        in_thread = self.large or self._costly()
         try:
-            if self.own and not aside:
+            if self.own and not in_thread:
                 obj, self.warnings = await in_turn(False, self.validate, obj, before)
             else:
-                obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
+                obj, self.warnings = await POOL.run(self.validate, obj, before) if in_thread else self.validate(obj, before)
         except errors.ApiError as e:
             raise await self._with_storage_errors(e, UPDATE, obj, live) from None
         of = self.resource.type if self.ctx.apply and not self.resource.type.custom else None

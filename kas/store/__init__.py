@@ -43,25 +43,20 @@ them.
     Records in key order from ``start`` (a whole key, inclusive). With a matcher, only the records that it accepts count
     against ``limit``.
     A page also ends with the record that brings the stored size of its records to ``max_bytes`` (0: no such bound).
-    ``RangeResult`` has
-    ``records``, ``count``, ``revision``, ``more``, ``next_key`` (the ``start`` of the next page: the last record's key and a
-    NUL) and
-    ``remaining``: how many keys follow, ignoring the matcher; 0 at the end, -1 when ``count`` was not set.
+    ``RangeResult`` has ``records``, ``count``, ``revision``, ``more``, ``next_key`` (the ``start`` of the next page: the last
+    record's key and a NUL) and ``remaining``: how many keys follow, ignoring the matcher; 0 at the end, -1 when ``count`` was
+    not set.
 
 ``range_json(prefix, …, lead=b"{", metadata_only=False, wrap=None, max_bytes=0) -> RangeResult``
     The same scan for the hot LIST path. ``body`` holds the items as they appear inside ``"items":[…]``, separated by commas:
-    each is
-    ``lead``, then the JSON without its type prefix. ``wrap(result) -> (before, after)`` is called once revision, ``next_key``
-    and the
-    rest are known and before anything is copied, so that ``body`` is the complete answer, allocated once; if it returns a
-    number as a third
-    element, that many bytes at the end of the answer are in ``end`` instead. Large scans release the GIL: run them in a thread.
-    ``metadata_only`` cuts each item after its metadata; ``range_protobuf`` returns field 2 of a list message. ``size`` is the
-    length of the
-    items, already known when ``wrap`` is called; a ``wrap`` that returns None asks for the size only. Each record counts towards
-    ``max_bytes`` with the bytes returned for it: its JSON, or its message. ``body`` is None and ``size`` -1 when a record
-    lacks what the
-    form needs (the protobuf section, which states read from the history may lack, or the position where its metadata end).
+    each is ``lead``, then the JSON without its type prefix. ``wrap(result) -> (before, after)`` is called once revision,
+    ``next_key`` and the rest are known and before anything is copied, so that ``body`` is the complete answer, allocated once;
+    if it returns a number as a third element, that many bytes at the end of the answer are in ``end`` instead. Large scans
+    release the GIL: run them in a thread. ``metadata_only`` cuts each item after its metadata; ``range_protobuf`` returns
+    field 2 of a list message. ``size`` is the length of the items, already known when ``wrap`` is called; a ``wrap`` that
+    returns None asks for the size only. Each record counts towards ``max_bytes`` with the bytes returned for it: its JSON, or
+    its message. ``body`` is None and ``size`` -1 when a record lacks what the form needs (the protobuf section, which states
+    read from the history may lack, or the position where its metadata end).
 
 ``count(prefix) -> int``
 

@@ -45,7 +45,7 @@ QUEUE_BYTES = 4 << 20
 
 # Watchers notified in one turn of the loop; what each then writes takes about 10 µs, or 50 µs with conversion. The others
 # wait for later turns, so that an event with thousands of watchers does not delay other requests.
-TOLD_AT_ONCE = 32
+NOTIFIED_PER_TURN = 32
 
 # The key in ``Hub.received`` that says that events were lost unseen.
 LOST = ""
@@ -384,7 +384,7 @@ class Hub:
                     gathered.setdefault(id(watchers), (watchers, []))[1].append(event)
             for watchers, batch in gathered.values():
                 _push_all(batch, watchers, woken)
-        if len(woken) <= TOLD_AT_ONCE and not self._unnotified:
+        if len(woken) <= NOTIFIED_PER_TURN and not self._unnotified:
             for watcher in woken:
                 if not watcher.closed:
                     watcher.on_ready()
@@ -414,7 +414,7 @@ class Hub:
 
     def _notify(self) -> None:
         """Notifies the next watchers that have something to take; the rest follow in later turns of the loop."""
-        for _ in range(min(TOLD_AT_ONCE, len(self._unnotified))):
+        for _ in range(min(NOTIFIED_PER_TURN, len(self._unnotified))):
             watcher, _ = self._unnotified.popitem(last=False)
             if not watcher.closed:
                 watcher.on_ready()

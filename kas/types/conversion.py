@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kas.types import rooms
+from kas.types import kindloader
 from kas.types.scheme import builtin_kind, decode
 
 Obj = dict[str, Any]
@@ -47,7 +47,7 @@ def convert(obj: Obj, source: GVK | str, target: GVK | str, to_version: str | No
     group, version, name = target
     api_version = f"{group}/{version}" if group else version
     for g in (source[0], group):
-        rooms.load(g)
+        kindloader.load(g)
     function = _CONVERTERS.get((source, target))
     if function is not None:
         typed, _ = decode(builtin_kind(*target).type, {**function(obj), "kind": name, "apiVersion": api_version})

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kas._codecs import apply_constant_defaults
-from kas.types import rooms
+from kas.types import kindloader
 from kas.types.scheme import Kind, find_builtin_kind
 
 Obj = dict[str, Any]
@@ -41,7 +41,7 @@ def _plan(kind: Any) -> _Plan:
     from kas.types.early import EARLY
 
     key = (kind.group, kind.version, kind.kind)
-    rooms.load(kind.group)
+    kindloader.load(kind.group)
     computed = DEFAULTS.get(key)
     item = find_builtin_kind(kind.group, kind.version, kind.kind[:-4]) if computed is None and kind.kind.endswith("List") else None
     found = kind.plan = (EARLY.get(key), kind.type, computed, item)

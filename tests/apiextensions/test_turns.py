@@ -17,7 +17,7 @@ from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrate
 from kas.meta import offload, regex
 from kas.meta.compilebudget import MOST_PATTERNS
 from kas.meta.errors import ApiError
-from kas.meta.offload import LOOP_BUDGET_UNITS, TURN, BudgetSpentError
+from kas.meta.offload import LOOP_BUDGET, LOOP_BUDGET_UNITS, BudgetSpentError
 from kas.registry.strategy import Context
 from kas.types.scheme import schema_type
 
@@ -67,17 +67,17 @@ def test_a_rule_that_costs_much_is_not_evaluated_in_a_turn():
     rules = [{"rule": "self.l.all(x, self.l.all(y, x + y != ''))"}]
     type_ = schema_type("", {"type": "object", "properties": {"l": spec}, "x-kubernetes-validations": rules})
     few, many = {"l": ["a"] * 3}, {"l": ["a"] * 100}
-    assert TURN.within(celrules.errors, type_, few) == ([], [])
+    assert LOOP_BUDGET.within(celrules.errors, type_, few) == ([], [])
     with pytest.raises(BudgetSpentError):
-        TURN.within(celrules.errors, type_, many)
+        LOOP_BUDGET.within(celrules.errors, type_, many)
     assert celrules.errors(type_, many) == ([], [])
 
 
 def test_a_search_that_takes_many_steps_is_not_made_in_a_turn():
     pattern = regex.compiled("[ab]{500}c$")
-    assert TURN.within(pattern.search, "ab") is None
+    assert LOOP_BUDGET.within(pattern.search, "ab") is None
     with pytest.raises(BudgetSpentError):
-        TURN.within(pattern.search, "ab" * 20_000)
+        LOOP_BUDGET.within(pattern.search, "ab" * 20_000)
 
 
 def alternatives(n: int) -> Schema:
@@ -90,13 +90,13 @@ def test_alternatives_are_not_tried_for_long_in_a_turn():
     for value, passes in ((10, True), (5, False)):
         few, many = {"l": [value] * 2}, {"l": [value] * 2000}
         assert customtypes.check(type_).passes(many) is passes  # without a turn it takes as long as it does
-        assert TURN.within(customtypes.check(type_).passes, few) is passes
+        assert LOOP_BUDGET.within(customtypes.check(type_).passes, few) is passes
         if passes:  # else it ends with the first
             with pytest.raises(BudgetSpentError):
-                TURN.within(customtypes.check(type_).passes, many)
-        assert bool(TURN.within(customtypes.schema_errors, type_, few)) is not passes
+                LOOP_BUDGET.within(customtypes.check(type_).passes, many)
+        assert bool(LOOP_BUDGET.within(customtypes.schema_errors, type_, few)) is not passes
         with pytest.raises(BudgetSpentError):
-            TURN.within(customtypes.schema_errors, type_, many)
+            LOOP_BUDGET.within(customtypes.schema_errors, type_, many)
 
 
 def test_what_is_only_asked_in_passing_takes_no_turn():
@@ -104,20 +104,20 @@ def test_what_is_only_asked_in_passing_takes_no_turn():
     check = customtypes.check(type_)
     assert not check.soon_passes({"l": [10]})  # nobody has made the check of what stands there
     assert check.passes({"l": [10]}) and check.soon_passes({"l": [10]})
-    assert TURN.within(check.soon_passes, {"l": [10] * 2000}) is False
+    assert LOOP_BUDGET.within(check.soon_passes, {"l": [10] * 2000}) is False
 
 
 def test_a_turn_is_of_its_thread_alone():
     def spend() -> int | None:
-        TURN.spend(2 * LOOP_BUDGET_UNITS)
-        return TURN.left
+        LOOP_BUDGET.spend(2 * LOOP_BUDGET_UNITS)
+        return LOOP_BUDGET.left
 
     async def run() -> int | None:
-        TURN.left = LOOP_BUDGET_UNITS  # as while something is validated on the loop
+        LOOP_BUDGET.left = LOOP_BUDGET_UNITS  # as while something is validated on the loop
         try:
             return await offload.POOL.run(spend)
         finally:
-            TURN.left = None
+            LOOP_BUDGET.left = None
 
     assert asyncio.run(run()) is None
 
@@ -178,14 +178,14 @@ def test_what_took_more_than_a_turn_has_the_next_begin_beside_the_loop(monkeypat
     custom, ctx = CustomResourceStrategy(kept, version), Context()  # type: ignore[arg-type]
     head = {"apiVersion": "x.example.com/v1", "kind": "Kept", "metadata": {"name": "a"}}
     few, many = {**head, "l": ["a"] * 3}, {**head, "l": ["a"] * 100}
-    assert custom.validate(ctx, few) == [] and TURN.within(custom.validate, ctx, few) == []
+    assert custom.validate(ctx, few) == [] and LOOP_BUDGET.within(custom.validate, ctx, few) == []
     with pytest.raises(BudgetSpentError):
-        TURN.within(custom.validate, ctx, many)
+        LOOP_BUDGET.within(custom.validate, ctx, many)
     with pytest.raises(BudgetSpentError):
-        TURN.within(custom.validate, ctx, few)
+        LOOP_BUDGET.within(custom.validate, ctx, few)
     assert custom.validate(ctx, few) == []  # beside it
     now += strategy.LONG_S
-    assert TURN.within(custom.validate, ctx, few) == []
+    assert LOOP_BUDGET.within(custom.validate, ctx, few) == []
 
 
 class Kept:

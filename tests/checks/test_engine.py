@@ -227,7 +227,7 @@ def test_alternatives_give_others_their_turn_and_end(monkeypatch: pytest.MonkeyP
     each = checks.any_of(*[checks.integer(n, n) for n in range(1000)])
     several = checks.listing(each)
     turns: list[int] = []
-    monkeypatch.setattr(_engine, "TURN", SimpleNamespace(spend=turns.append))
+    monkeypatch.setattr(_engine, "LOOP_BUDGET", SimpleNamespace(spend=turns.append))
     assert several.passes([999] * 100) and len(turns) == 10
     assert several.soon_passes([999] * 9) and not several.soon_passes([999] * 100) and len(turns) == 10
     monkeypatch.setattr(_engine, "abandoned", lambda: True)

@@ -229,7 +229,7 @@ def test_many_peers_that_answer_at_once_have_their_turns(tmp_path, monkeypatch, 
 
     for module in ("kas.client.handshakes", "kas.client.exchange"):
         monkeypatch.setattr(f"{module}.shake", shake)
-    monkeypatch.setattr(handshakes, "_gate", SimpleNamespace(throttle=Throttle(lambda: now)))
+    monkeypatch.setattr(handshakes, "_loop_throttle", SimpleNamespace(throttle=Throttle(lambda: now)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*chain(0).write(tmp_path, "server"))
 

@@ -14,7 +14,7 @@ import pytest
 
 from kas.edge import descriptors, unusedconnections
 from kas.edge.asgi import App
-from kas.edge.descriptors import Gate, hold_little, sent, unsent, wait_for_words
+from kas.edge.descriptors import DescriptorGate, hold_little, sent, unsent, wait_for_words
 from kas.edge.front.tls import listen
 from kas.edge.listener import Listener
 from kas.edge.unusedconnections import UnusedConnections
@@ -37,7 +37,7 @@ def dial(listening: socket.socket) -> socket.socket:
 
 
 def test_the_gate_shuts_and_opens(listening: socket.socket) -> None:
-    gate = Gate([listening], MANY, pytest.fail)
+    gate = DescriptorGate([listening], MANY, pytest.fail)
     gate.look()
     dial(listening).close()
     gate._most = 1  # there are always more
@@ -56,7 +56,7 @@ def test_the_gate_shuts_and_opens(listening: socket.socket) -> None:
 def test_a_gate_that_was_closed_lets_nobody_in_and_gives_nobody_up(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
-    gate = Gate([listening], MANY, pytest.fail)
+    gate = DescriptorGate([listening], MANY, pytest.fail)
     with dial(listening), socket.socket() as late:  # the first one waits, and is not accepted
         gate.close()
         for _ in range(40):
@@ -69,9 +69,9 @@ def test_a_gate_that_was_closed_lets_nobody_in_and_gives_nobody_up(listening: so
 
 def test_it_looks_seldom_while_there_is_room(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
-    real = Gate.look
-    monkeypatch.setattr(Gate, "look", lambda gate: (looks.append(1), real(gate)))
-    gate = Gate([listening], MANY, pytest.fail)
+    real = DescriptorGate.look
+    monkeypatch.setattr(DescriptorGate, "look", lambda gate: (looks.append(1), real(gate)))
+    gate = DescriptorGate([listening], MANY, pytest.fail)
     for _ in range(2 * descriptors.SELDOM):
         gate.glance()
     assert 1 <= len(looks) <= 3
@@ -86,7 +86,7 @@ def test_it_looks_seldom_while_there_is_room(listening: socket.socket, monkeypat
 def test_who_does_not_accept_is_given_up_once(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now, ends = [0.0], []
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
-    gate = Gate([listening], MANY, lambda: ends.append(1))
+    gate = DescriptorGate([listening], MANY, lambda: ends.append(1))
     with dial(listening):
         gate.look()
         now[0] = 2.0
@@ -103,7 +103,7 @@ def test_who_accepts_though_some_always_wait_is_not(listening: socket.socket, mo
     """As they do where they come faster than a busy machine takes them."""
     now, ends = [0.0], []
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
-    gate = Gate([listening], MANY, lambda: ends.append(1))
+    gate = DescriptorGate([listening], MANY, lambda: ends.append(1))
     with dial(listening), dial(listening), dial(listening):
         for at in (0.0, 2.0):
             now[0] = at
@@ -126,7 +126,7 @@ def test_who_accepts_though_some_always_wait_is_not(listening: socket.socket, mo
 def test_where_no_descriptor_is_left_to_look_with(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now, ends = [0.0], []
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
-    gate = Gate([listening], MANY, lambda: ends.append(1))
+    gate = DescriptorGate([listening], MANY, lambda: ends.append(1))
 
     def none(*_: object) -> list[str]:
         raise OSError(24, "Too many open files")
@@ -142,7 +142,7 @@ def test_where_no_descriptor_is_left_to_look_with(listening: socket.socket, monk
 def test_who_accepts_in_the_end_is_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
-    gate = Gate([listening], MANY, pytest.fail)
+    gate = DescriptorGate([listening], MANY, pytest.fail)
     for at in (0.0, 2.0):
         with dial(listening):
             now[0] = at

@@ -72,7 +72,7 @@ class Loop:
         self.steps: list[str] = []  # what these did
         self.known = True  # whether credentials are
         self.lone = False  # whether all are of one user
-        self.turns = Dispatcher(
+        self.dispatcher = Dispatcher(
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
             self.give_way, lambda credential: self.known or b"quiet" in credential, lambda: self.lone,
             lambda credential, wanted: credential == b"Bearer proxy" and wanted != b"nobody",
@@ -86,7 +86,7 @@ class Loop:
 
     def arrive(self, *requests: Arrived, introductions: Any = None) -> None:
         for request in requests:
-            self.turns.arrive(self.begin, introductions, request)
+            self.dispatcher.arrive(self.begin, introductions, request)
 
     def give_way(self) -> None:
         self.gave_way.append(len(self.begun))
@@ -108,7 +108,7 @@ class Loop:
 
     async def give(self, name: str) -> None:
         self.steps.append(f"{name} makes it")
-        if (others := self.turns.gives()) is not None:
+        if (others := self.dispatcher.gives()) is not None:
             await others
         self.steps.append(f"{name} gives it")
         await asyncio.Event().wait()
@@ -496,7 +496,7 @@ async def answered(tmp_path: Any) -> None:
         return Response(200, [], req.path.encode())
 
     turned, path = Dispatcher(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
-    listener = Listener(App(handler), "", 0, uds=path, turns=turned)
+    listener = Listener(App(handler), "", 0, uds=path, dispatcher=turned)
     listener.start(1)
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -520,16 +520,16 @@ def test_what_comes_by_the_thousand_is_put_down_in_turns() -> None:
     async def go() -> None:
         loop = Loop()
         loop.crowd = 1
-        put_down = loop.turns._enqueue
+        put_down = loop.dispatcher._enqueue
 
         def slow(*arrived: Any) -> None:
             loop.pass_(0.001)
             put_down(*arrived)
 
-        loop.turns._enqueue = slow  # type: ignore[method-assign]
+        loop.dispatcher._enqueue = slow  # type: ignore[method-assign]
         loop.arrive(*(Arrived(f"{i}", f"t{i}") for i in range(20)))
         await loop.turn()
-        assert len(loop.turns._arrivals) == 20 - 6  # the one that took the time to its end
+        assert len(loop.dispatcher._arrivals) == 20 - 6  # the one that took the time to its end
         await until(lambda: len(loop.begun) == 20)
 
     asyncio.run(go())
@@ -563,7 +563,7 @@ def test_what_is_refused_is_answered(tmp_path: Any, monkeypatch) -> None:
 
     async def go() -> None:
         turned, path = Dispatcher(asyncio.get_running_loop(), lambda: 1), str(tmp_path / "s")
-        listener = Listener(App(lambda req: Response(200, [], b"")), "", 0, uds=path, turns=turned)
+        listener = Listener(App(lambda req: Response(200, [], b"")), "", 0, uds=path, dispatcher=turned)
         listener.start(1)
         try:
             for method in ("GET", "POST", "HEAD"):
@@ -629,7 +629,7 @@ def test_no_more_is_begun_than_is_written() -> None:
         assert await turned(loop) == [f"f{i}" for i in range(2 * BATCH, 3 * BATCH)] and len(asked(quiet)) == 1
         # One that is never told of holds nobody up for ever.
         loop.pass_(2 * LATE_S)
-        loop.turns._write_lag._caught_up()
+        loop.dispatcher._write_lag._caught_up()
         assert len(await turned(loop)) == BATCH
         loop.pass_(2 * LATE_S)
         asked(flood)[-1].set_exception(OSError())
@@ -719,7 +719,7 @@ def test_an_exchange_that_is_over_tells_whether_what_was_given_is_written(tmp_pa
 
     async def go() -> None:
         turned, path = Dispatcher(asyncio.get_running_loop(), lambda: 1, knows=lambda credential: False), str(tmp_path / "s")
-        listener = Listener(App(lambda req: Response(200, [], req.path.encode())), "", 0, uds=path, turns=turned)
+        listener = Listener(App(lambda req: Response(200, [], req.path.encode())), "", 0, uds=path, dispatcher=turned)
         listener.start(1)
         try:
             for again in range(2):

@@ -38,13 +38,13 @@ class Counting(Loop):
         super().__init__()
         self.nobodys, self.known = 0, False
         self.rests: list[float] = []
-        self.turns = Dispatcher(
+        self.dispatcher = Dispatcher(
             self, clock=lambda: self.now, give_way=self.give_way, knows=lambda credential: self.known or b"quiet" in credential,
-            strangers=lambda: self.nobodys,
+            unauthenticated=lambda: self.nobodys,
         )  # type: ignore[arg-type]  # fmt: skip
         real = asyncio.get_running_loop()
         self.call_soon, self.call_soon_threadsafe = real.call_soon, real.call_soon_threadsafe
-        self.turns._write_lag = Never()  # type: ignore[assignment]
+        self.dispatcher._write_lag = Never()  # type: ignore[assignment]
 
     def call_later(self, after: float, rested: Any) -> object:
         self.rests.append(after)
@@ -52,7 +52,7 @@ class Counting(Loop):
 
     def rest(self) -> None:
         self.now += self.rests.pop()
-        self.turns._rested()
+        self.dispatcher._rested()
 
     def begin(self, request: Any, scope: dict[str, Any] | None) -> asyncio.Future[None] | None:
         self.nobodys += isinstance(request, Nobodys)
@@ -96,7 +96,7 @@ def test_they_have_a_small_part_while_others_are_served() -> None:
         assert len(loop.begun) == before + QUEUED_PER_TURN and loop.rests == [pytest.approx(RESTS * QUEUED_PER_TURN * TAKES)]
         while loop.rests:
             loop.rest()
-        assert loop.begun[-1] == f"b{2 * QUEUED_PER_TURN - 1}" and not loop.rests and not loop.turns._heads_bytes
+        assert loop.begun[-1] == f"b{2 * QUEUED_PER_TURN - 1}" and not loop.rests and not loop.dispatcher._heads_bytes
 
     asyncio.run(go())
 

@@ -50,7 +50,7 @@ def test_nobody_is_asked_on_the_loop(tmp_path, ask):
     async def main():
         asks = Asks()
         api = Api(tmp_path, transformers=lambda key: asks)
-        api.rest.opening = DecryptAhead(lambda key: True)
+        api.rest.decrypt_ahead = DecryptAhead(lambda key: True)
         try:
             for i in range(5):
                 assert (await api("POST", MAPS, {"metadata": {"name": f"c{i}"}}))[0] == 201
@@ -62,7 +62,7 @@ def test_nobody_is_asked_on_the_loop(tmp_path, ask):
             assert asks.sealed_on_loop == 0
             assert asks.asked_in or ask[0] == "POST" or resp.status == 404
         finally:
-            api.rest.opening.close()
+            api.rest.decrypt_ahead.close()
             asks.opened.close()
             api.close()
 
@@ -73,12 +73,12 @@ def test_what_is_wrong_is_told_by_the_handler(tmp_path):
     async def main():
         asks = Asks()
         api = Api(tmp_path, transformers=lambda key: asks)
-        api.rest.opening = DecryptAhead(lambda key: True)
+        api.rest.decrypt_ahead = DecryptAhead(lambda key: True)
         try:
             for path, code in ((f"{MAPS}?continue=x", 400), (f"{MAPS}?labelSelector=a%20in", 400), ("/api/v1/nonsense", 404)):
                 assert (await api("GET", path))[0] == code
         finally:
-            api.rest.opening.close()
+            api.rest.decrypt_ahead.close()
             asks.opened.close()
             api.close()
 

@@ -656,7 +656,7 @@ def test_of_thousands_of_watches_some_are_told_in_a_turn(what):
             asyncio.get_running_loop().call_soon(count)
 
         count()
-        open_.open = {Told(turn, told) for _ in range(5 * watches.TOLD_AT_ONCE + 1)}
+        open_.open = {Told(turn, told) for _ in range(5 * watches.NOTIFIED_PER_TURN + 1)}
         if what == "bookmarks":
             await open_.send_bookmarks()
         else:
@@ -666,7 +666,7 @@ def test_of_thousands_of_watches_some_are_told_in_a_turn(what):
                 await asyncio.sleep(0)
 
     asyncio.run(run())
-    assert len(told) == len(open_.open) and max(map(told.count, told)) <= watches.TOLD_AT_ONCE
+    assert len(told) == len(open_.open) and max(map(told.count, told)) <= watches.NOTIFIED_PER_TURN
 
 
 class Drained:

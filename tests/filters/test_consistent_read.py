@@ -28,7 +28,7 @@ class Fresh:
             raise self.fails
 
 
-class Beside:
+class Fallback:
     """Answers ``found``, or raises it, and notes who asked; ``old``: lists of the past are what the replica lacks."""
 
     def __init__(self, found, told, old=False) -> None:
@@ -97,9 +97,9 @@ def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, 
     for found in (answer, None):
         req, told = request(method, path, query), []
 
-        beside = Beside(found, told)
+        fallback = Fallback(found, told)
         behind = Fresh(fails)
-        waiting = consistent_read(lambda info, behind=behind: behind, beside).before(req)
+        waiting = consistent_read(lambda info, behind=behind: behind, fallback).before(req)
         if asked and found is not None:
             assert asyncio.run(_of(waiting)) is answer
         else:
@@ -115,10 +115,10 @@ def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, 
 ])  # fmt: skip
 def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
     req, told = request("GET", PODS, query), []
-    answer = asyncio.run(_of(consistent_read(lambda info: Fresh(), Beside(found, told, old=True)).before(req)))
+    answer = asyncio.run(_of(consistent_read(lambda info: Fresh(), Fallback(found, told, old=True)).before(req)))
     assert told == [req] and answer is (found if isinstance(found, Response) else None)
     told.clear()
-    waiting = consistent_read(lambda info: Fresh(), Beside(found, told)).before(req)
+    waiting = consistent_read(lambda info: Fresh(), Fallback(found, told)).before(req)
     assert waiting is None or asyncio.run(_of(waiting)) is None
     assert told == []
 
@@ -128,7 +128,7 @@ def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
 )
 def test_lists_that_may_be_newer_are_the_replicas(query):
     told = []
-    waiting = consistent_read(lambda info: Fresh(), Beside(Response(200, []), told, old=True)).before(request("GET", PODS, query))
+    waiting = consistent_read(lambda info: Fresh(), Fallback(Response(200, []), told, old=True)).before(request("GET", PODS, query))
     assert waiting is None or asyncio.run(_of(waiting)) is None
     assert told == []
 

@@ -265,6 +265,6 @@ def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatc
         assert await asyncio.wait_for(asyncio.gather(*made), 60) == list(range(10)) and await short is None
         # Of one user what was begun goes first, however often others went before it.
         assert sorted(began[:5]) == list(range(5)) and pool._suspended == 0
-        assert [t.name for t in threading.enumerate()].count("kas-aside") >= 2 and pool._queue.free == 2
+        assert [t.name for t in threading.enumerate()].count("kas-offload") >= 2 and pool._queue.free == 2
 
     asyncio.run(go())

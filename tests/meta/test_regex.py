@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from kas.meta import regex
-from kas.meta.offload import TURN, BudgetSpentError
+from kas.meta.offload import LOOP_BUDGET, BudgetSpentError
 from kas.meta.regex import RegexError, compiled
 
 
@@ -105,7 +105,7 @@ def test_all_matches_are_those_of_go(pattern, text, want):
 def test_searches_that_go_through_the_same_text_again_and_again_end(monkeypatch):
     """Each match of ``a.*b|a`` among a's looks at all that is left: the square of the text, which no pattern's size tells."""
     with pytest.raises(BudgetSpentError):
-        TURN.within(list, compiled("a").found_in("a" * 10_000))
+        LOOP_BUDGET.within(list, compiled("a").found_in("a" * 10_000))
     assert list(islice(compiled("a").found_in("a" * 10_000), 2)) == ["a", "a"]
     monkeypatch.setattr(regex, "MOST_SECONDS", -1.0)
     with pytest.raises(RegexError, match="too long for the expression"):

@@ -10,7 +10,7 @@ import pytest
 from kas import kinds
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
-from kas.types import rooms
+from kas.types import kindloader
 from kas.types.conversion import _CONVERTERS
 from kas.types.scheme import BUILTIN, encode_protobuf, envelope
 from tests.types.kinds import kind_for
@@ -202,7 +202,7 @@ def test_no_older_version_has_fields_that_nobody_converts(values: StoredValues) 
     homes = {r.storage_kind or BUILTIN.known(r.group, r.version, r.kind) for r in resources}
     lost = {}
     for home in homes:
-        rooms.load(home.group)
+        kindloader.load(home.group)
         for kind in BUILTIN.kinds:
             if kind.kind == home.kind and kind.group in (home.group, "extensions"):
                 way = (kind.group, kind.version, kind.kind), (home.group, home.version, home.kind)

@@ -36,9 +36,9 @@ def test_objects_of_lists_are_counted_once_and_as_many_as_are_told():
     pages.range_json()
     pages.range_protobuf()
     assert counted() == [9, 9, 6]
-    pages.range_to_sift()
+    pages.range_to_filter()
     assert counted() == [12, 12, 6]
-    pages.sifted(1)
+    pages.count_selected(1)
     assert counted() == [12, 12, 7]
     metrics.forget("g", "r")
     assert counted() == [0, 0, 0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kas.store import Compacted, Op, build_record, open_store
-from kas.store.hub import TOLD_AT_ONCE
+from kas.store.hub import NOTIFIED_PER_TURN
 from kas.store.lmdb import LMDBStore
 from tests.growth.counting import CONFIRMED_S, Spent, confirmed
 
@@ -150,18 +150,18 @@ def test_many_watchers_are_told_in_turns(store: LMDBStore) -> None:
     turns: list[Any] = []
     store.hub.later = turns.append
     told: list[int] = []
-    watchers = [store.watch(PREFIX, 0, lambda i=i: told.append(i)) for i in range(2 * TOLD_AT_ONCE + 1)]
+    watchers = [store.watch(PREFIX, 0, lambda i=i: told.append(i)) for i in range(2 * NOTIFIED_PER_TURN + 1)]
     put(store)
     store.hub.catch_up()
-    assert told == list(range(TOLD_AT_ONCE)) and len(turns) == 1
+    assert told == list(range(NOTIFIED_PER_TURN)) and len(turns) == 1
     watchers[-2].close()
     put(store)  # nobody is told again of what waits, and who has taken nothing is told once
     store.hub.catch_up()
     assert len(turns) == 1
     while turns:
         turns.pop()()
-    assert told == [i for i in range(2 * TOLD_AT_ONCE + 1) if i != 2 * TOLD_AT_ONCE - 1]
-    assert all(drain(w) == [1, 2] for i, w in enumerate(watchers) if i != 2 * TOLD_AT_ONCE - 1)
+    assert told == [i for i in range(2 * NOTIFIED_PER_TURN + 1) if i != 2 * NOTIFIED_PER_TURN - 1]
+    assert all(drain(w) == [1, 2] for i, w in enumerate(watchers) if i != 2 * NOTIFIED_PER_TURN - 1)
 
 
 @pytest.mark.timeout(CONFIRMED_S)

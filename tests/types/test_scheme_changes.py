@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from kas.types import rooms
+from kas.types import kindloader
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN, Scheme, schema_type
 
@@ -88,14 +88,14 @@ def test_defaulting_is_planned_on_the_kind():
 
 
 def test_kinds_must_be_installed(monkeypatch):
-    monkeypatch.setattr(rooms, "_loaders", [])
-    monkeypatch.setattr(rooms, "_loaded", set())
+    monkeypatch.setattr(kindloader, "_loaders", [])
+    monkeypatch.setattr(kindloader, "_loaded", set())
     with pytest.raises(RuntimeError, match="no kinds are installed"):
-        rooms.load("apps")
+        kindloader.load("apps")
     seen = []
     loader = seen.append
-    rooms.install(loader)
-    rooms.load("apps")
-    rooms.install(loader)
-    rooms.load("apps")
+    kindloader.install(loader)
+    kindloader.load("apps")
+    kindloader.install(loader)
+    kindloader.load("apps")
     assert seen == ["apps"]

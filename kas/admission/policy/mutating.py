@@ -80,8 +80,8 @@ class Run:
                 if isinstance(why := await mutation.expression.ready(), str):
                     raise Failed(why)
                 wanted = await evaluator_of(found.policy, await self._variables(found), BUDGET).value(mutation.expression)
-                aside = is_large(self._objects.obj) or is_large(wanted)
-                changed |= await in_turn(aside, _changed, mutation, wanted, self._objects)
+                in_thread = is_large(self._objects.obj) or is_large(wanted)
+                changed |= await in_turn(in_thread, _changed, mutation, wanted, self._objects)
                 error = NO_ERROR
             except (Failed, MutationError) as e:
                 error = error_type(str(e))

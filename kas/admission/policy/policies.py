@@ -52,13 +52,13 @@ class _Compiled(Generic[T]):
         self._make, self._names, self._changed = make, names, changed
         self.by_name: dict[str, T] = {}
         self.named = NameIndex()
-        self.unread = LazyCompile(self._compiled, self._put, changed)
+        self.uncompiled = LazyCompile(self._compiled, self._put, changed)
 
     def replace(self, records: Sequence[Record]) -> None:
         """Start over with these objects, which are all there are."""
         self.by_name.clear()
         self.named = NameIndex()
-        self.unread.clear()
+        self.uncompiled.clear()
         for record in records:
             self._take(record.key, record)
         self._changed()
@@ -70,7 +70,7 @@ class _Compiled(Generic[T]):
         self._changed()
 
     def _take(self, key: str, record: Record | None) -> None:
-        name = self.unread.take(key, record)
+        name = self.uncompiled.take(key, record)
         if name and record is not None:
             self._put(name, self._compiled(record))
         else:
@@ -135,7 +135,7 @@ class Policies:
         """Return whether any policy may match such requests. Raises the errors of reading the store."""
         for follow in self._follow:
             follow()
-        if (self._policies.unread or self._bindings.unread) and not beyond_policies(a):
+        if (self._policies.uncompiled or self._bindings.uncompiled) and not beyond_policies(a):
             return True
         if not self._bindings.by_name and not self._static:  # as on most servers, at each write
             return False
@@ -214,10 +214,10 @@ class Policies:
 
     async def _next(self, each: Iterator[tuple[Policy, Iterable[Binding]]]) -> tuple[Policy, Sequence[Binding]] | None:
         """Return the next policy with a snapshot of its bindings, whatever changes while they are evaluated."""
-        while self._policies.unread or self._bindings.unread:  # may have arrived while other tasks ran
-            for unread in (self._policies.unread, self._bindings.unread):
-                if unread:
-                    await unread.read()
+        while self._policies.uncompiled or self._bindings.uncompiled:  # may have arrived while other tasks ran
+            for uncompiled in (self._policies.uncompiled, self._bindings.uncompiled):
+                if uncompiled:
+                    await uncompiled.read()
         found = next(each, None)
         return found and (found[0], tuple(found[1]))
 

@@ -76,14 +76,14 @@ class Hooks:
         self._named = NameIndex()  # configurations by the resources that their rules name, and all under ALL
         self._before: dict[str, int] = {}  # number of webhooks before a configuration's, by name; empty if not computed
         self.changed: Callable[[], None] = lambda: None
-        self.unread = LazyCompile(_compiled, self._put, self._arranged)
+        self.uncompiled = LazyCompile(_compiled, self._put, self._arranged)
         self._follow = informers.follow(GROUP, resource, self)
 
     def handle(self, a: Attributes) -> bool:
         """Return whether any webhook may match requests of this operation, group, resource and subresource. Raises the errors of reading
         the store."""
         self._follow()
-        if self.unread and not beyond_webhooks(a):
+        if self.uncompiled and not beyond_webhooks(a):
             return True
         if not self._by_name and not self._static:  # as on most servers, at each write
             return False
@@ -131,7 +131,7 @@ class Hooks:
         """Start over with these configurations, which are all there are."""
         self._by_name.clear()
         self._named = NameIndex()
-        self.unread.clear()
+        self.uncompiled.clear()
         for record in records:
             self._take(record.key, record)
         self._arranged()
@@ -146,7 +146,7 @@ class Hooks:
         self._arranged()
 
     def _take(self, key: str, record: Record | None) -> None:
-        name = self.unread.take(key, record)
+        name = self.uncompiled.take(key, record)
         if name and record is not None:
             self._put(name, _compiled(record))
         else:

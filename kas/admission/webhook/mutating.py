@@ -24,8 +24,8 @@ from kas.patch import jsonpatch
 
 async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
     """Call the matching webhooks and apply their patches. ``plugin`` is the key of the reinvocation state. Raises ApiError."""
-    if webhooks.hooks.unread:
-        await webhooks.hooks.unread.read()
+    if webhooks.hooks.uncompiled:
+        await webhooks.hooks.uncompiled.read()
     reinvocation = a.reinvoked()
     rounds: Rounds = reinvocation.values.setdefault(plugin, Rounds())
     objects = Versioned(a, webhooks.equivalents)
@@ -62,9 +62,9 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, invocation: Invoca
     error: Exception | None = None
     try:
         found = await webhooks.ask(hook, a, invocation, objects)
-        aside = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
-        changed = await in_turn(aside, patch, hook, objects, found)
-        if found.patch and a.bodies_recorded and (shown := await step(aside, _shown, about, found)):
+        in_thread = bool(found.patch) and (len(found.patch) >= LARGE or is_large(objects.obj))
+        changed = await in_turn(in_thread, patch, hook, objects, found)
+        if found.patch and a.bodies_recorded and (shown := await step(in_thread, _shown, about, found)):
             a.annotate(f"patch.webhook.admission.k8s.io/{place}", shown)
     except (CallError, Rejection, ApiError) as e:
         error = e

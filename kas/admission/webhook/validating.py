@@ -25,7 +25,7 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
     """Call the matching webhooks; return None if there are none, else an awaitable. Both raise the refusal of the first webhook in order
     that refuses."""
     hooks, asked = tuple(islice(webhooks.hooks.of(a), FEW + 1)), None
-    if len(hooks) > FEW or webhooks.hooks.unread:
+    if len(hooks) > FEW or webhooks.hooks.uncompiled:
         return _several(webhooks, a)
     own = Versioned(a, webhooks.equivalents)
     for hook in hooks:
@@ -42,8 +42,8 @@ def dispatch(webhooks: Webhooks, a: Attributes) -> Awaitable[None] | None:
 
 async def _several(webhooks: Webhooks, a: Attributes) -> None:
     """Call all matching webhooks concurrently, each in its version."""
-    if webhooks.hooks.unread:
-        await webhooks.hooks.unread.read()
+    if webhooks.hooks.uncompiled:
+        await webhooks.hooks.uncompiled.read()
     own = Versioned(a, webhooks.equivalents)
     versions = {own.kind: own}
 

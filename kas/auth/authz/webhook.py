@@ -18,7 +18,7 @@ from kas.auth.attributes import ALLOW, DENY, NO_OPINION, Attributes, Outcome, lo
 from kas.auth.user import UserInfo
 from kas.client.hooks import HookError, read_review
 from kas.client.webhook import Webhook, WebhookError
-from kas.meta.offload import POOL, TURN, BudgetSpentError
+from kas.meta.offload import LOOP_BUDGET, POOL, BudgetSpentError
 from kas.meta.waiting import awaited
 from kas.observe import caches
 from kas.observe.logs import Sparing
@@ -102,7 +102,7 @@ class WebhookAuthorizer:
             return self._answered(a, spec)
         began = time.perf_counter()
         try:
-            verdict = TURN.within(self._conditions.match, spec)
+            verdict = LOOP_BUDGET.within(self._conditions.match, spec)
         except BudgetSpentError:  # expressions over lists, which a client may make as long as a request
             return self._matched_aside(a, spec, self._conditions, began)
         excluded = self._excluded(verdict, began)

@@ -508,13 +508,13 @@ cdef int run_by_kind(Node* c, PyObject* v, Walk* w) except -2:
 cdef bint goes_on(Walk* w) except -1:
     """Begin another round of alternatives, after giving other threads their turn.
 
-    Returns False if there were too many rounds, or if no client waits for the result any more. Raises TurnOverError.
+    Returns False if there were too many rounds, or if no client waits for the result any more. Raises BudgetSpentError.
     """
     w.left = 0
     if w.rounds >= MAX_ROUNDS:
         return False
     w.rounds += 1
-    TURN.spend(ROUND_UNITS)
+    LOOP_BUDGET.spend(ROUND_UNITS)
     yield_gil_if_due()
     if abandoned():
         w.rounds = MAX_ROUNDS

@@ -34,7 +34,7 @@ def der_request_problem(der: bytes) -> str | None:
 
     try:
         request = x509.load_der_x509_csr(der)
-        if len(der) < LARGE:  # who looks at the names of a larger one does so beside the loop
+        if len(der) < LARGE:  # the names of a larger one are parsed where they are needed, off the event loop
             _ = request.subject
         return _signature_problem(request)
     except UnsupportedAlgorithm:

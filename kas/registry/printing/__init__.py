@@ -18,7 +18,7 @@ from kas.meta.age import ZERO_TIME
 from kas.meta.errors import bad_request
 from kas.meta.field import go_quote
 from kas.registry.printing.rows import CONDITIONS, ROWS, Row
-from kas.types import rooms
+from kas.types import kindloader
 from kas.types.scheme import TypeDesc, builtin_type
 
 if TYPE_CHECKING:  # needed only for custom resources
@@ -31,7 +31,7 @@ def _row(group: str, kind: str) -> Row:
     """Returns the row function of a kind, which registers when its group's modules are loaded."""
     found = ROWS.get((group, kind))
     if found is None:
-        rooms.load(group)
+        kindloader.load(group)
         found = ROWS[group, kind]
     return found
 

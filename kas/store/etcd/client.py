@@ -445,7 +445,7 @@ class Client:
         self._turn += 1
 
     def range(self, prefix: bytes, **more: Any) -> pb.RangeResponse:
-        """Returns all keys that begin with ``prefix`` in one answer; use ``pages`` for ranges with values."""
+        """Returns all keys that begin with ``prefix`` in one answer; use ``kas.store.etcd.pages`` for ranges with values."""
         return self.call(RANGE, pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), **more), within_s=60.0)
 
     def close(self) -> None:

@@ -104,9 +104,9 @@ class Partitioned(Store):
         """See the contract."""
         return self.part(key).bare(key, revision)
 
-    def beside(self, prefix: str, one: bool, revision: int) -> Store:
+    def at_revision(self, prefix: str, one: bool, revision: int) -> Store:
         """See ``EtcdStore.beside``."""
-        return self.part(prefix).beside(prefix, one, revision)
+        return self.part(prefix).at_revision(prefix, one, revision)
 
     # -- writes
 

@@ -113,7 +113,7 @@ class Replicator:
         self.synced_at = 0.0
         self.unreadable = 0
         self._noted: set[str] = set()  # keys that may have a note in the replica that they are unreadable
-        self._newer: set[str] = set()  # keys that may have a note that they have fields of a newer version
+        self._with_originals: set[str] = set()  # keys that may have a note with the original value
         self._ordered = False  # whether the followed server sends progress responses in the order of events
         self._asked_at = 0.0  # time of an unanswered progress request; 0: none
         self._hearing = False  # received messages are being applied
@@ -223,7 +223,7 @@ class Replicator:
         self._values = self._values_of(self.replica)
         self.replica.open_with(self._sealing.replica(self._values, writes=True))
         self._noted = self._with_notes(ROOT)
-        self._newer = self._with_notes(originals.ROOT)
+        self._with_originals = self._with_notes(originals.ROOT)
 
     def _with_notes(self, root: str) -> set[str]:
         found, start = set[str](), ""
@@ -533,8 +533,8 @@ class Replicator:
         if op.draft is not None and (unseen or not self._values.whole):
             with contextlib.suppress(KeyTooLong):
                 ops.append(Op(originals.note_key(op.key), originals.note(kv.value)))
-                self._newer.add(op.key)
-        elif op.key in self._newer:
+                self._with_originals.add(op.key)
+        elif op.key in self._with_originals:
             ops.append(Op(originals.note_key(op.key), None))
         return ops
 

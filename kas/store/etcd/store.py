@@ -148,7 +148,7 @@ class EtcdStore(LMDBStore):
         self._ask_progress, self._in_order = ask_progress, ordered_progress
         self._ordered, self._order_at = ordered_progress(), time.monotonic()
         self._client = Client(config)
-        self._beside = AtRevision(self._client, keys, self._values, self._sealing, path)
+        self._at_revision = AtRevision(self._client, keys, self._values, self._sealing, path)
         self._called: tuple[AsyncClient, Leases] | None = None  # created on first use, once the loop runs
         self._writes: set[Write] = set()
         self._waiting: list[tuple[int, int, float, Waiter]] = []  # (revision, order, deadline, waiter)
@@ -189,10 +189,10 @@ class EtcdStore(LMDBStore):
 
     def bare(self, key: str, revision: int) -> bytes | None:
         """See the contract. Raises ``TransformError``."""
-        note = self._newer(key, revision)
+        note = self._original_note(key, revision)
         return self._sealing.opened(key, originals.value_of(note)) if note is not None else None
 
-    def _newer(self, key: str, revision: int) -> Record | None:
+    def _original_note(self, key: str, revision: int) -> Record | None:
         """Returns the note on the state of ``key`` since ``revision``."""
         try:
             note = self._env.get(originals.note_key(key))
@@ -342,7 +342,7 @@ class EtcdStore(LMDBStore):
 
     def _handed_on(self, key: str, revision: int, value: bytes) -> bytes:
         """Returns the value with the fields of a newer version that the value of ``revision``, which it replaces, has."""
-        note = self._newer(key, revision)
+        note = self._original_note(key, revision)
         if note is None:
             return value
         return self._values.handed_on(key, self._sealing.opened(key, originals.value_of(note)), value)
@@ -466,9 +466,9 @@ class EtcdStore(LMDBStore):
             lambda: self._ordered,
         )  # fmt: skip
 
-    def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
+    def at_revision(self, prefix: str, one: bool, revision: int) -> LMDBStore:
         """Reads from etcd itself; see ``AtRevision.read``."""
-        return self._beside.read(prefix, one, revision)
+        return self._at_revision.read(prefix, one, revision)
 
     async def behind(self, revision: int) -> bool:
         """See the contract."""

@@ -69,13 +69,13 @@ class Committer:
 
     def __init__(
         self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
-        spare: ballast.Ballast, no_room: Callable[[], bool], ahead: Preallocation | None = None,
+        spare: ballast.Ballast, no_room: Callable[[], bool], preallocation: Preallocation | None = None,
     ) -> None:  # fmt: skip
         """``note(revision)`` is called with each durable revision; ``trim()`` frees space by dropping history, and returns
         whether there was any; ``spare`` reserves disk space for deletes; ``no_room()`` returns whether a failed write failed
-        for lack of space; ``ahead`` preallocates space after the data, where commits are synced."""
+        for lack of space; ``preallocation`` writes free space behind the data between commits, where commits are synced."""
         self._env, self._shared, self._deliver = env, shared, deliver
-        self._note, self._trim, self._spare, self._ahead = note, trim, spare, ahead
+        self._note, self._trim, self._spare, self._preallocation = note, trim, spare, preallocation
         self._no_room, self._failed, self._failed_at = no_room, "", 0.0
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
@@ -142,8 +142,8 @@ class Committer:
             if units:
                 with self._lock:
                     self._commit(units)
-                if self._ahead is not None:
-                    self._ahead.keep(self._queue.qsize() > 0)
+                if self._preallocation is not None:
+                    self._preallocation.keep(self._queue.qsize() > 0)
         # A unit that was queued between the flag and the end mark.
         while True:
             try:

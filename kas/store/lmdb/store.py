@@ -88,7 +88,7 @@ class LMDBStore(Store):
             self._committed.check(had, newest)
             self._committed.open()
             self.ballast = Ballast(path)
-            self._ahead = Preallocation(self._env, self._file) if sync else None
+            self._preallocation = Preallocation(self._env, self._file) if sync else None
         except (Corrupt, OSError) as e:
             self._env.close()
             raise e if isinstance(e, Corrupt) else StoreError(f"data directory {path}: {e.strerror}") from e
@@ -102,11 +102,11 @@ class LMDBStore(Store):
         self.hub = Hub(self.events, self._newest, self.shared.revision)
         note = self._committed.note
         self._committer = Committer(
-            self._env, self.shared, self._deliver, note, lambda: trim(self), self.ballast, self._no_room, self._ahead
+            self._env, self.shared, self._deliver, note, lambda: trim(self), self.ballast, self._no_room, self._preallocation
         )
         self._history = HistoryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._gathered: list[Unit] = []
+        self._pending: list[Unit] = []
         self._being_sealed = 0  # transactions in the sealing threads, which start on first use
         self._sealers = Threads(SEALERS, "kas-sealing")
         self._started = False
@@ -144,8 +144,8 @@ class LMDBStore(Store):
         self._env.close()
         self._committed.close()
         self.ballast.close()
-        if self._ahead is not None:
-            self._ahead.close()
+        if self._preallocation is not None:
+            self._preallocation.close()
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class LMDBStore(Store):
         loop = self._loop
         if loop is None or self._closed:
             loop = self._require_loop()  # raises with the reason
-        if len(self._gathered) + self._committer.queued >= QUEUE_UNITS:
+        if len(self._pending) + self._committer.queued >= QUEUE_UNITS:
             raise Busy(f"{QUEUE_UNITS} writes are waiting")
         if self._transformers is not None:
             if any(self._waits(op) for op in ops):
@@ -312,9 +312,9 @@ class LMDBStore(Store):
             else:
                 future.set_exception(error)
 
-        if not self._gathered:
+        if not self._pending:
             loop.call_soon(self._flush)
-        self._gathered.append(Unit(ops, done, at))
+        self._pending.append(Unit(ops, done, at))
         return future
 
     def _seal(self, ops: list[Op]) -> None:
@@ -325,7 +325,7 @@ class LMDBStore(Store):
 
     def _flush(self) -> None:
         """Hands the collected writes to the committer, in order."""
-        units, self._gathered = self._gathered, []
+        units, self._pending = self._pending, []
         for unit in units:
             try:
                 self._committer.submit(unit)

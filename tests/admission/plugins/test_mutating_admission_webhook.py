@@ -228,8 +228,8 @@ def test_a_long_selector_is_read_by_who_comes_first(hooked, hook):
     hook.answers = adds
     long = [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]
     hooked.add(webhook(hook.client("/d"), objectSelector={"matchExpressions": long}))
-    assert hooked.plugin.handles(hooked.request().attributes) and hooked.plugin._hooks.unread
-    assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and not hooked.plugin._hooks.unread
+    assert hooked.plugin.handles(hooked.request().attributes) and hooked.plugin._hooks.uncompiled
+    assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and not hooked.plugin._hooks.uncompiled
     hooked.add(webhook(hook.client("/e"), objectSelector={"matchExpressions": [*long, {"key": "k", "operator": "Exists"}]}))
     assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and len(hook.seen) == 2
 
@@ -246,7 +246,7 @@ def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(hooked, hook)
     hooked.add(webhook(hook.client("/a")), name="a")
     hooked.add(webhook(hook.client("/old")), name="b")
     hooked.request().run()
-    assert paths(hook) == ["a", "old"] and hooked.plugin._hooks.unread
+    assert paths(hook) == ["a", "old"] and hooked.plugin._hooks.uncompiled
 
 
 def test_the_place_of_a_webhook_counts_those_that_are_about_something_else(hooked, hook):

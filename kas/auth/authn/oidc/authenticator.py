@@ -18,7 +18,7 @@ from kas.auth.authn.oidc.tokens import claimed_issuer
 from kas.auth.user import UserInfo
 from kas.client.http import DIRECT, Egress
 from kas.config import features
-from kas.meta.offload import POOL, TURN, BudgetSpentError
+from kas.meta.offload import LOOP_BUDGET, POOL, BudgetSpentError
 from kas.meta.waiting import awaited, eager
 from kas.observe.metrics import Gauge, Registry
 
@@ -105,7 +105,7 @@ class JWTAuthenticator:
         if self._distributed is not None:
             claims = await awaited(self._distributed.expand(claims))
         try:
-            return TURN.within(user_of, claims, self._mapper)
+            return LOOP_BUDGET.within(user_of, claims, self._mapper)
         except BudgetSpentError:  # expressions over lists of thousands in a token
             return await awaited(POOL.run(user_of, claims, self._mapper))
 

@@ -17,7 +17,7 @@ from kas.meta import field, names
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError, go_quote
 from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
-from kas.meta.offload import LOOP_BUDGET_UNITS, TURN, BudgetSpentError
+from kas.meta.offload import LOOP_BUDGET, LOOP_BUDGET_UNITS, BudgetSpentError
 from kas.registry.gated import GatedFields
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
@@ -89,9 +89,9 @@ class CustomResourceStrategy(Strategy):
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], status: bool = False) -> list[FieldError]:
         """Return all errors; ``errs`` are those of metadata. With ``status``, only the status was written."""
         if monotonic() < self._long_until:
-            TURN.spend(LOOP_BUDGET_UNITS + 1)  # a recent object exceeded a turn of the event loop in vain
+            LOOP_BUDGET.spend(LOOP_BUDGET_UNITS + 1)  # a recent object exceeded a turn of the event loop in vain
         if "validated" not in self.type.derived:
-            TURN.spend(LOOP_BUDGET_UNITS + 1)  # what is compiled for the first object may be as large as a definition
+            LOOP_BUDGET.spend(LOOP_BUDGET_UNITS + 1)  # what is compiled for the first object may be as large as a definition
             self.type.derived["validated"] = True
         try:
             return self._found(ctx, obj, old, errs, status)

@@ -20,7 +20,7 @@ _inside = 0  # number of threads that need it
 _before = 0  # the original limit
 
 
-def roomy(work: Callable[[], T]) -> T:
+def with_deep_stack(work: Callable[[], T]) -> T:
     """Return the result of ``work``. It may run twice: again with a higher recursion limit if the current one does not suffice."""
     try:
         return work()

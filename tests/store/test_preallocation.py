@@ -126,7 +126,7 @@ def test_where_another_commit_is_about_to_come_it_syncs_both(tmp_path: Path, mon
     store = open_store(str(tmp_path))
     try:
         grow(store)
-        kept = store._ahead
+        kept = store._preallocation
         assert kept is not None
         monkeypatch.setattr(preallocation.os, "fdatasync", synced.append)
         store._committer.close()  # it is for one thread
@@ -143,8 +143,8 @@ def test_who_puts_it_ahead_knows_whether_another_commit_is_about_to_come(tmp_pat
     told: list[bool] = []
     monkeypatch.setattr(committer, "BATCH_OPS", 1)
     store = open_store(str(tmp_path))
-    assert store._ahead is not None
-    monkeypatch.setattr(store._ahead, "keep", told.append)
+    assert store._preallocation is not None
+    monkeypatch.setattr(store._preallocation, "keep", told.append)
     write(store, 0, 1)  # the thread runs
     with store._committer._lock:  # all are there before the first is done
         for i in range(3):
