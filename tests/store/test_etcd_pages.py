@@ -80,7 +80,7 @@ def test_a_replica_is_filled_by_pages_that_fit(etcd: Etcd, client: Client, tmp_p
         assert server.store.count("/registry/a.io/as/") == 42 and max(read) <= MOST
         record = server.store.get("/registry/a.io/as/ns/032")
         assert record is not None and len(record.json) > HUGE and custom(record.json, ()) is not None
-        beside = server.store.beside("/registry/a.io/as/", False, 0)
+        beside = server.store.at_revision("/registry/a.io/as/", False, 0)
         assert beside.count("/registry/a.io/as/") == 42 and max(read) <= MOST
         beside.close()
     finally:

@@ -395,20 +395,20 @@ def test_what_etcd_holds_is_read_beside_the_replica(server: Server, etcd: Etcd, 
     store = server._open()
     outside(etcd, put_of(B), (PUT, pb.PutRequest(key=b"/registry/pods/ns/c", value=b"{")), delete_of(A))
     for revision, there in ((0, [B]), (2, [A]), (3, [A, B])):
-        found = store.beside("/registry/pods/", False, revision)
+        found = store.at_revision("/registry/pods/", False, revision)
         assert (keys(found.range("/registry/pods/")), found.revision) == (there, revision or 5)
         found.close()
-    found = store.beside(B, True, 0)
+    found = store.at_revision(B, True, 0)
     assert (found.get(B).revision, found.get(A)) == (3, None)
     found.close()
     with pytest.raises(TransformError, match="unexpected end of data"):
-        store.beside("/registry/pods/ns/c", True, 0)
+        store.at_revision("/registry/pods/ns/c", True, 0)
     outside(etcd, (COMPACT, pb.CompactionRequest(revision=4)))
     with pytest.raises(Compacted):
-        store.beside("/registry/pods/", False, 3)
+        store.at_revision("/registry/pods/", False, 3)
     monkeypatch.setattr("kas.store.etcd.atrevision.MOST_BYTES", 10)
     with pytest.raises(Unavailable, match="too much"):
-        store.beside("/registry/pods/", False, 0)
+        store.at_revision("/registry/pods/", False, 0)
     assert not list(server.path.glob("beside-*"))
     store.close()
     server.again()

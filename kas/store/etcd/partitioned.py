@@ -105,7 +105,7 @@ class Partitioned(Store):
         return self.part(key).bare(key, revision)
 
     def at_revision(self, prefix: str, one: bool, revision: int) -> Store:
-        """See ``EtcdStore.beside``."""
+        """See ``EtcdStore.at_revision``."""
         return self.part(prefix).at_revision(prefix, one, revision)
 
     # -- writes
