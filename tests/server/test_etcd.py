@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -497,7 +496,7 @@ def test_the_replicator_ends_last(tmp_path: Path) -> None:
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
         # A first start has one more, which makes the key of tokens.
         until((server.data_dir / "pki" / "sa.key").exists)
-        until(lambda: [time.sleep(0.2), len(children(server.pid))][1] == 2)
+        until(lambda: len(children(server.pid)) == 2)
         (replicator,) = _replicators(server)
         (worker,) = (pid for pid in children(server.pid) if pid != replicator)
         os.kill(worker, signal.SIGSTOP)
