@@ -184,6 +184,12 @@ def test_end_port_is_refused_with_the_port():
     assert f"{PORT}.endPort: Invalid value: 90: must be greater than or equal to `port`" in str(caught.value)
 
 
+def test_a_stored_peer_without_a_block_tolerates_no_empty_exception():
+    old = POLICIES.create({"spec": {"ingress": [{"from": [{"podSelector": {}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}})
+    new = changed(old, "spec.ingress.0.from.1.ipBlock.except", [""])
+    assert POLICIES.refusals(new, old) == [("spec.ingress[0].from[1].ipBlock.except[0]", INVALID)]
+
+
 def test_exceptions_of_a_stored_mapped_block_are_still_in_it():
     old = POLICIES.create(_block("10.0.0.0/8"))
     for excepted, inside in (("::ffff:10.1.0.0/112", True), ("::ffff:11.1.0.0/112", False)):

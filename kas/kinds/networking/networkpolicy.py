@@ -62,8 +62,9 @@ def _cidrs(spec: dict[str, Any]) -> list[str]:
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for rule in spec.get(direction) or ():
             for peer in rule.get(peers) or ():
-                block = peer.get("ipBlock") or {}
-                found += [block.get("cidr") or "", *(block.get("except") or ())]
+                block = peer.get("ipBlock")
+                if block is not None:
+                    found += [block.get("cidr") or "", *(block.get("except") or ())]
     return found
 
 
