@@ -217,6 +217,12 @@ def test_slices_are_warned_of_what_is_old_but_not_to_their_controllers():
     assert slices.warnings == []
 
 
+def test_ports_of_a_slice_are_told_before_its_endpoints():
+    slices = Kind("discovery.k8s.io/v1/endpointslices")
+    got = slices.refusals(_slice("IPv4", "10.0.0") | {"ports": [{"name": "UP"}]})
+    assert got == [("ports[0].name", INVALID), ("endpoints[0].addresses[0]", INVALID)]
+
+
 def test_a_backend_resource_says_what_it_lacks():
     with pytest.raises(ApiError) as caught:
         INGRESSES.create({"spec": {"defaultBackend": {"resource": {"kind": "", "name": ""}}}})

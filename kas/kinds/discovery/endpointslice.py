@@ -105,11 +105,12 @@ class EndpointSliceStrategy(Strategy):
             errs.append(field.required("addressType"))
         elif kind not in ADDRESS_TYPES:
             errs.append(unsupported("addressType", kind, ADDRESS_TYPES))
+        errs += _ports(obj.get("ports") or [])
         endpoints = obj.get("endpoints") or []
         # stored endpoints were validated by earlier rules
         if old is None or not semantic_equal(endpoints, old.get("endpoints"), builtin_field("discovery.v1.EndpointSlice", "endpoints")):
             errs += _endpoints(endpoints, kind)
-        return errs + _ports(obj.get("ports") or [])
+        return errs
 
 
 def _drop_topology(obj: Obj, old: Obj | None) -> None:
