@@ -169,6 +169,14 @@ def test_daemon_set_counts_template_generations():
     assert refused(create, ALL[3], empty)[0][1].startswith('Invalid value: "": a valid percent string must be')
 
 
+@pytest.mark.parametrize(("text", "is_number"), [("1", True), ("-1", True), ("+2", True), ("0", False), ("1x", False), ("", False)])
+def test_a_text_of_a_number_is_no_percentage_but_counts_as_the_number(text, is_number):
+    bounds = {"maxUnavailable": text, "maxSurge": 0}
+    for path, name in ((ALL[3], "updateStrategy"), (ALL[0], "strategy")):
+        found = fields(refused(create, path, workload(**{name: {"rollingUpdate": bounds}})))
+        assert found == [f"spec.{name}.rollingUpdate.maxUnavailable"] * (1 if is_number else 2)
+
+
 def test_controller_revision_data_is_required_and_immutable():
     path = "apps/v1/controllerrevisions"
     assert fields(refused(create, path, {"metadata": {"name": "r"}, "revision": -1})) == ["revision", "data"]

@@ -26,6 +26,7 @@ SELECTOR = {"matchLabels": need(each(checks.label_value(), 1, key=checks.qualifi
 SELECTED = {"selector": need(SELECTOR), "template": ANY}
 SHARE = checks.by_kind(integer=COUNT, text=checks.matching(re.compile(r"(?:0|[1-9][0-9]?|100)%").fullmatch))
 SOME_SHARE = checks.by_kind(integer=checks.integer(1), text=checks.matching(re.compile(r"(?:[1-9][0-9]?|100)%").fullmatch))
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 NO_MATCH = "`selector` does not match template `labels`"
 
 
@@ -91,9 +92,10 @@ def always_restarted(spec: Spec, path: str, kind: str) -> list[FieldError]:
 
 
 def percent_or_int(value: Any) -> int:
-    """``getIntOrPercentValue``: return the number, a percentage without its sign, or 0 for other values."""
+    """``getIntOrPercentValue``: return the number, also of a text that is one, a percentage without its sign, or 0 for other texts."""
     if isinstance(value, str):
-        return decimal(value[:-1]) if not names.is_percent(value) else 0
+        number = value if names.is_percent(value) else value[:-1]
+        return decimal(number) if _NUMBER.fullmatch(number) else 0
     return value or 0
 
 
