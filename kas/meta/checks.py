@@ -197,10 +197,10 @@ def _condition(condition: dict[str, Any], path: str) -> list[FieldError]:
     if observed < 0:
         errs.append(field.invalid(field.child(path, "observedGeneration"), observed, "must be greater than or equal to zero"))
     if not condition.get("lastTransitionTime"):
-        errs.append(field.required(field.child(path, "lastTransitionTime")))
+        errs.append(field.required(field.child(path, "lastTransitionTime"), "must be set"))
     reason = condition.get("reason") or ""
     if not reason:
-        errs.append(field.required(field.child(path, "reason")))
+        errs.append(field.required(field.child(path, "reason"), "must be set"))
     else:
         if not _REASON.fullmatch(reason):
             errs.append(field.invalid(field.child(path, "reason"), reason, _REASON_MESSAGE))

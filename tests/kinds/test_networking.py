@@ -178,6 +178,16 @@ def test_duplicates_in_a_slice_of_ports_are_named():
     assert ("addressType", INVALID) in slices.refusals(changed(old, "addressType", "IPv6"), old)
 
 
+def test_a_condition_needs_a_time_and_a_reason():
+    budgets = Kind("policy/v1/poddisruptionbudgets")
+    old = budgets.create({"spec": {"selector": {}}})
+    new = old | {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    must = "Required value: must be set"
+    assert budgets.messages(new, old, "status") == [
+        ("status.conditions[0].lastTransitionTime", must), ("status.conditions[0].reason", must)
+    ]  # fmt: skip
+
+
 def test_end_port_is_refused_with_the_port():
     with pytest.raises(ApiError) as caught:
         POLICIES.create({"spec": {"ingress": [{"ports": [{"port": 90, "endPort": 80}]}]}})
