@@ -1,5 +1,7 @@
 """Records are what ``typing.NamedTuple`` makes of the same class."""
 
+from __future__ import annotations
+
 import copy
 import pickle
 import typing
