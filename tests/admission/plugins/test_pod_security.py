@@ -166,6 +166,18 @@ def test_versions():
     assert found("restricted", **own) == "" != found("restricted", 33, **own)
 
 
+def test_restricted_masks_proc_in_a_user_namespace_too():
+    """Baseline allows it there from 1.35 on; restricted then has its own check, in its own place."""
+    unmasked = {"hostUsers": False, "containers": with_context(**SAFE, procMount="Unmasked")}
+    text = 'procMount (container "c" must not set securityContext.procMount to "Unmasked")'
+    for version in (34, 35, LATEST):
+        assert found("restricted", version, **unmasked) == text
+        assert found("baseline", version, **unmasked) == (text if version == 34 else "")
+    bad = {"containers": with_context(procMount="Unmasked"), "volumes": [{"name": "v", "hostPath": {}}]}
+    reasons = [reason for reason, _ in evaluate(LevelVersion("restricted"), {}, bad)]
+    assert reasons[:4] == ["allowPrivilegeEscalation != false", "unrestricted capabilities", "procMount", "restricted volume types"]
+
+
 def namespace(server, **labels):
     labels = {f"pod-security.kubernetes.io/{k.replace('_', '-')}": v for k, v in labels.items()}
     server.add("", "namespaces", {"metadata": {"name": "ns1", "labels": labels}})
