@@ -278,6 +278,39 @@ def test_what_is_there_is_looked_at_for_so_many_and_so_long(server, monkeypatch)
     assert warned()[0] == "new PodSecurity enforce level only checked against the first 4 of 12 existing pods"
 
 
+def test_of_each_controller_one_pod_is_looked_at_before_its_others_and_exempt_ones_do_not_count(server, monkeypatch):
+    plugin = security(server, exemptions={"runtimeClasses": ["vm"]})
+
+    def owned(name: str, uid: str, **spec: Any) -> None:
+        obj = pod(name, **spec)
+        obj["metadata"]["ownerReferences"] = [{"uid": "else", "controller": False}, {"uid": uid, "controller": True}]
+        server.add("", "pods", obj)
+
+    for i in range(4):
+        server.add("", "pods", pod(f"a{i}", runtimeClassName="vm", hostPID=True))
+        owned(f"b{i}", "1", hostPID=True)
+        owned(f"c{i}", "2", hostIPC=True, hostNetwork=True)
+        server.add("", "pods", pod(f"d{i}", volumes=[{"name": "v", "hostPath": {}}]))
+
+    def warned() -> list[str]:
+        new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+        old = {"metadata": {"name": "ns1"}}
+        r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
+        r.run()
+        return r.warnings
+
+    both = ["b0 (and 7 other pods): host namespaces", "d0 (and 3 other pods): hostPath volumes"]
+    assert warned()[1:] == both
+    monkeypatch.setattr(pod_security, "PAGE", 3)
+    assert warned()[1:] == both
+    monkeypatch.setattr(pod_security, "MAX_PODS_TO_CHECK", 4)
+    first, _, *rest = warned()
+    assert first == "new PodSecurity enforce level only checked against the first 4 of 12 existing pods"
+    assert rest == ["b0 (and 1 other pod): host namespaces", "d0 (and 1 other pod): hostPath volumes"]
+    monkeypatch.setattr(pod_security, "MAX_PODS_TO_CHECK", 8)
+    assert warned()[2:] == ["b0 (and 3 other pods): host namespaces", "d0 (and 3 other pods): hostPath volumes"]
+
+
 @pytest.mark.parametrize("many", [1, pod_security.MANY])
 def test_crowded_pods_are_judged_beside_the_loop_and_as_others(server, many):
     plugin = security(server, {"warn": "restricted", "audit": "restricted", "enforce": "baseline"})
