@@ -38,37 +38,46 @@ def containers(spec: Obj) -> Iterator[Obj]:
 
 
 def secret_names(spec: Obj) -> Iterator[str]:
-    """Yield the name of every secret the pod refers to, including pull secrets and volumes."""
+    """Yield the name of every secret the pod refers to, including pull secrets and volumes; references without a name are skipped."""
+    return filter(None, _secrets(spec))
+
+
+def _secrets(spec: Obj) -> Iterator[str | None]:
     for ref in spec.get("imagePullSecrets") or ():
-        yield ref.get("name") or ""
+        yield ref.get("name")
     yield from _from_containers(spec, "secretRef", "secretKeyRef")
     for volume in spec.get("volumes") or ():
         if volume.get("azureFile"):
-            yield volume["azureFile"].get("secretName") or ""
+            yield volume["azureFile"].get("secretName")
         for kind, field in SECRET_REFS.items():
             ref = (volume.get(kind) or {}).get(field)
             if ref:
-                yield ref.get("name") or ""
+                yield ref.get("name")
         for source in (volume.get("projected") or {}).get("sources") or ():
             if source.get("secret"):
-                yield source["secret"].get("name") or ""
+                yield source["secret"].get("name")
         if volume.get("secret"):
-            yield volume["secret"].get("secretName") or ""
+            yield volume["secret"].get("secretName")
 
 
 def config_map_names(spec: Obj) -> Iterator[str]:
-    """Yield the ConfigMap of every reference of the pod; "" for one without a name."""
+    """Yield the name of every ConfigMap the pod refers to; references without a name are skipped."""
+    return filter(None, _config_maps(spec))
+
+
+def _config_maps(spec: Obj) -> Iterator[str | None]:
     yield from _from_containers(spec, "configMapRef", "configMapKeyRef")
     for volume in spec.get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():
             if source.get("configMap"):
-                yield source["configMap"].get("name") or ""
+                yield source["configMap"].get("name")
         if volume.get("configMap"):
-            yield volume["configMap"].get("name") or ""
+            yield volume["configMap"].get("name")
 
 
 # Volumes that refer to another object, in upstream's words.
 VOLUME_REFS = {
+    "configMap": "configmaps (via configmap volumes)", "secret": "secrets (via secret volumes)",
     "csi": "csidrivers (via CSI volumes)", "glusterfs": "endpoints (via glusterFS volumes)",
     "persistentVolumeClaim": "persistentvolumeclaims", "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
     "azureFile": "secrets (via azureFile volumes)",
@@ -95,15 +104,15 @@ def api_references(spec: Obj) -> Iterator[str]:
             yield from (what for kind, what in PROJECTED_REFS.items() if source.get(kind) is not None)
 
 
-def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str]:
+def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str | None]:
     for container in containers(spec):
         for source in container.get("envFrom") or ():
             if source.get(all_of):
-                yield source[all_of].get("name") or ""
+                yield source[all_of].get("name")
         for env in container.get("env") or ():
             ref = (env.get("valueFrom") or {}).get(key_of)
             if ref:
-                yield ref.get("name") or ""
+                yield ref.get("name")
 
 
 def amounts(items: dict[str, str] | None) -> Amounts:
