@@ -187,16 +187,21 @@ class Plugin:
         return self._warned(a, name, new.enforce)
 
     async def _warned(self, a: Attributes, name: str, enforce: LevelVersion) -> None:
-        for text in await POOL.run(self._existing, name, enforce):
+        for text in await POOL.run(self._existing, name, enforce, a.deadline):
             a.warn(text)
 
-    def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
-        """Check existing pods against the new level, the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most, and return warnings.
+    def _existing(self, namespace: str, enforce: LevelVersion, deadline: float) -> list[str]:
+        """Check existing pods against the new level and return warnings: the first ``MAX_PODS_TO_CHECK``, and for ``CHECKED_S`` or half of
+        what is left until the request's ``deadline`` at most.
+
         A controller's further pods come after all others, and while they are put off, half of the time is for reading. Exempt pods do
-        not count. The pods are not changed."""
+        not count. The pods are not changed.
+        """
         from kas.admission.plugins._podsecurity.checks import checks_of
 
-        registry, until, checks = self._registries.of("", "pods"), monotonic() + CHECKED_S, checks_of(enforce)
+        now, registry, checks = monotonic(), self._registries.of("", "pods"), checks_of(enforce)
+        allowed = min(CHECKED_S, (deadline - now) / 2)
+        until = now + allowed
         pods: dict[str, list[str]] = {}
         controllers: set[str] = set()
         put_off: list[Any] = []
@@ -222,7 +227,7 @@ class Plugin:
                 if late:
                     break
             start, more = page.next_key, page.more
-            late = late or (more and monotonic() >= (until - CHECKED_S / 2 if put_off else until))
+            late = late or (more and monotonic() >= (until - allowed / 2 if put_off else until))
         for rec in put_off[: MAX_PODS_TO_CHECK - checked]:
             if monotonic() >= until:
                 break

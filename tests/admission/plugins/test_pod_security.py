@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -257,10 +258,11 @@ def test_what_is_there_is_looked_at_for_so_many_and_so_long(server, monkeypatch)
         server.add("", "pods", pod(f"p{i:02}", hostPID=True))
     monkeypatch.setattr(pod_security, "PAGE", 5)
 
-    def warned() -> list[str]:
+    def warned(deadline: float = math.inf) -> list[str]:
         new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
         old = {"metadata": {"name": "ns1"}}
         r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
+        r.attributes.deadline = deadline
         r.run()
         return r.warnings
 
@@ -276,6 +278,9 @@ def test_what_is_there_is_looked_at_for_so_many_and_so_long(server, monkeypatch)
 
     monkeypatch.setattr(pod_security, "monotonic", later)
     assert warned()[0] == "new PodSecurity enforce level only checked against the first 4 of 12 existing pods"
+    # Half of what is left of the request's time.
+    assert warned(now[0] + 1.6)[0] == "new PodSecurity enforce level only checked against the first 3 of 12 existing pods"
+    assert warned(now[0])[0] == "new PodSecurity enforce level only checked against the first 1 of 12 existing pods"
 
 
 def test_of_each_controller_one_pod_is_looked_at_before_its_others_and_exempt_ones_do_not_count(server, monkeypatch):
