@@ -17,7 +17,8 @@ Amounts = dict[str, Quantity]
 
 NOTHING = Quantity(0)
 MIRROR = "kubernetes.io/config.mirror"
-EXISTS = "Exists"
+EQUAL, EXISTS = "Equal", "Exists"
+_COVERING = ("", EQUAL, EXISTS)
 # Volume sources with a secret reference, and its field.
 SECRET_REFS = {
     "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef",
@@ -37,37 +38,46 @@ def containers(spec: Obj) -> Iterator[Obj]:
 
 
 def secret_names(spec: Obj) -> Iterator[str]:
-    """Yield the name of every secret the pod refers to, including pull secrets and volumes."""
+    """Yield the name of every secret the pod refers to, including pull secrets and volumes; references without a name are skipped."""
+    return filter(None, _secrets(spec))
+
+
+def _secrets(spec: Obj) -> Iterator[str | None]:
     for ref in spec.get("imagePullSecrets") or ():
-        yield ref.get("name") or ""
+        yield ref.get("name")
     yield from _from_containers(spec, "secretRef", "secretKeyRef")
     for volume in spec.get("volumes") or ():
         if volume.get("azureFile"):
-            yield volume["azureFile"].get("secretName") or ""
+            yield volume["azureFile"].get("secretName")
         for kind, field in SECRET_REFS.items():
             ref = (volume.get(kind) or {}).get(field)
             if ref:
-                yield ref.get("name") or ""
+                yield ref.get("name")
         for source in (volume.get("projected") or {}).get("sources") or ():
             if source.get("secret"):
-                yield source["secret"].get("name") or ""
+                yield source["secret"].get("name")
         if volume.get("secret"):
-            yield volume["secret"].get("secretName") or ""
+            yield volume["secret"].get("secretName")
 
 
 def config_map_names(spec: Obj) -> Iterator[str]:
-    """Yield the ConfigMap of every reference of the pod; "" for one without a name."""
+    """Yield the name of every ConfigMap the pod refers to; references without a name are skipped."""
+    return filter(None, _config_maps(spec))
+
+
+def _config_maps(spec: Obj) -> Iterator[str | None]:
     yield from _from_containers(spec, "configMapRef", "configMapKeyRef")
     for volume in spec.get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():
             if source.get("configMap"):
-                yield source["configMap"].get("name") or ""
+                yield source["configMap"].get("name")
         if volume.get("configMap"):
-            yield volume["configMap"].get("name") or ""
+            yield volume["configMap"].get("name")
 
 
 # Volumes that refer to another object, in upstream's words.
 VOLUME_REFS = {
+    "configMap": "configmaps (via configmap volumes)", "secret": "secrets (via secret volumes)",
     "csi": "csidrivers (via CSI volumes)", "glusterfs": "endpoints (via glusterFS volumes)",
     "persistentVolumeClaim": "persistentvolumeclaims", "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
     "azureFile": "secrets (via azureFile volumes)",
@@ -94,15 +104,15 @@ def api_references(spec: Obj) -> Iterator[str]:
             yield from (what for kind, what in PROJECTED_REFS.items() if source.get(kind) is not None)
 
 
-def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str]:
+def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str | None]:
     for container in containers(spec):
         for source in container.get("envFrom") or ():
             if source.get(all_of):
-                yield source[all_of].get("name") or ""
+                yield source[all_of].get("name")
         for env in container.get("env") or ():
             ref = (env.get("valueFrom") or {}).get(key_of)
             if ref:
-                yield ref.get("name") or ""
+                yield ref.get("name")
 
 
 def amounts(items: dict[str, str] | None) -> Amounts:
@@ -225,47 +235,63 @@ class Broadest:
     def __init__(self, tolerations: Iterable[Obj] = ()) -> None:
         # By group, the broadest toleration, and the broadest of those not equal to it.
         self._best: dict[tuple[str, ...], tuple[Obj, Obj | None]] = {}
+        self._added: set[tuple[Any, ...]] = set()
         for one in tolerations:
             self.add(one)
 
     def add(self, one: Obj) -> None:
         """Add ``one`` to the index."""
-        key, effect, operator = one.get("key") or "", one.get("effect") or "", one.get("operator") or "Equal"
-        rest = (operator, one.get("value") or "") if operator == "Equal" else (EXISTS if operator == EXISTS else "",)
-        sort = (key, effect, *rest)
+        self._added.add(fields := _fields(one))
+        key, operator, value, effect, _ = fields
+        if operator not in _COVERING:
+            return  # it covers its equals only
+        sort = (key, effect, operator, "" if operator == EXISTS else value)
         best, second = self._best.get(sort, (None, None))
         if best is None:
             self._best[sort] = one, None
-        elif not tolerates_all_of(best, one):
+        elif not _as_long(best, one):
             self._best[sort] = one, best
-        elif one != best and (second is None or not tolerates_all_of(second, one)):
+        elif fields != _fields(best) and (second is None or not _as_long(second, one)):
             self._best[sort] = best, one
 
     def covers(self, one: Obj, but_itself: bool = False) -> bool:
         """Return whether a toleration in the index covers ``one``; with ``but_itself``, one that is not equal to it."""
-        key, value = one.get("key") or "", one.get("value") or ""
-        for effect in {one.get("effect") or "", ""}:
-            # Any other operator is treated as Exists, except that it needs the key.
-            for sort in ((key, effect, "Equal", value), (key, effect, EXISTS), ("", effect, EXISTS), (key, effect, "")):
+        fields = _fields(one)
+        if not but_itself and fields in self._added:
+            return True
+        key, operator, value, effect, _ = fields
+        for wider in {effect, ""}:
+            sorts = [(key, wider, EXISTS, ""), ("", wider, EXISTS, "")]
+            if operator == EQUAL:
+                sorts += [(key, wider, EQUAL, value), (key, wider, "", value)]
+            for sort in sorts:
                 best, second = self._best.get(sort, (None, None))
-                found = second if but_itself and best == one else best
+                found = second if but_itself and best is not None and _fields(best) == fields else best
                 if found is not None and tolerates_all_of(found, one):
                     return True
         return False
 
 
-def tolerates_all_of(a: Obj, b: Obj) -> bool:
-    """Return whether ``a`` tolerates everything ``b`` does (``isSuperset``)."""
-    if a == b:
+def _fields(one: Obj) -> tuple[Any, ...]:
+    return *(one.get(name) or "" for name in ("key", "operator", "value", "effect")), one.get("tolerationSeconds")
+
+
+def _as_long(a: Obj, b: Obj) -> bool:
+    """Return whether ``a`` tolerates a taint for as long as ``b`` does; seconds count for NoExecute only."""
+    if a.get("effect") != "NoExecute" or a.get("tolerationSeconds") is None:
         return True
-    operator = a.get("operator") or "Equal"
-    if a.get("key", "") != b.get("key", "") and not (not a.get("key") and operator == "Exists"):
+    return b.get("tolerationSeconds") is not None and a["tolerationSeconds"] >= b["tolerationSeconds"]
+
+
+def tolerates_all_of(a: Obj, b: Obj) -> bool:
+    """Return whether ``a`` tolerates everything ``b`` does (``isSuperset``).
+
+    As upstream, an omitted operator means Equal in ``a`` but not in ``b``, and one of the comparison operators covers nothing else.
+    """
+    mine, its = _fields(a), _fields(b)
+    if mine == its:
+        return True
+    key, operator, value, effect, _ = mine
+    if (key != its[0] and (key or operator != EXISTS)) or effect not in ("", its[3]) or not _as_long(a, b):
         return False
-    if a.get("effect") and a["effect"] != b.get("effect", ""):
-        return False
-    if a.get("effect") == "NoExecute" and a.get("tolerationSeconds") is not None:
-        if b.get("tolerationSeconds") is None or a["tolerationSeconds"] < b["tolerationSeconds"]:
-            return False
-    if operator == "Equal":
-        return (b.get("operator") or "Equal") == "Equal" and a.get("value", "") == b.get("value", "")
-    return True
+    return operator == EXISTS or (operator in _COVERING and its[1] == EQUAL and value == its[2])

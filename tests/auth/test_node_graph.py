@@ -1,5 +1,6 @@
 """The node graph: what the pods of a node refer to."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +49,35 @@ def test_what_is_not_kept_gives_nothing_any_more():
     assert graph.reaches("a", "volumeattachments", "", "a")
     graph.keep_only("volumeattachments", set())
     assert not graph.reaches("a", "volumeattachments", "", "a")
+
+
+SOURCES = ("cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos")
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("said", ["", "other"])
+def test_the_namespace_of_the_secret_of_a_volume(kind, said):
+    """``VisitPVSecretNames``: all but two kinds of volumes mean the claim's namespace if they name none."""
+    graph = NodeGraph()
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "pvc"}}]
+    graph.put("pods", {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": "n", "volumes": volumes}})
+    source = {"secretRef": {"name": "s", **({"namespace": said} if said else {})}}
+    spec = {"claimRef": {"namespace": "ns", "name": "pvc"}, kind: source}
+    graph.put("persistentvolumes", {"metadata": {"name": "pv"}, "spec": spec})
+    assert graph.reaches("n", "secrets", "other", "s") is bool(said)
+    assert graph.reaches("n", "secrets", "ns", "s") is (not said and kind not in ("cinder", "storageos"))
+
+
+@pytest.mark.parametrize("said", [None, "", "other"])
+def test_the_secret_of_an_azure_file_and_those_of_csi(said):
+    graph = NodeGraph()
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "pvc"}}]
+    graph.put("pods", {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": "n", "volumes": volumes}})
+    azure = {"secretName": "s", **({} if said is None else {"secretNamespace": said})}
+    claim = {"claimRef": {"namespace": "ns", "name": "pvc"}}
+    graph.put("persistentvolumes", {"metadata": {"name": "pv"}, "spec": {**claim, "azureFile": azure}})
+    assert graph.reaches("n", "secrets", said or "ns", "s")
+    refs = ("controllerExpandSecretRef", "controllerPublishSecretRef", "nodeExpandSecretRef", "nodePublishSecretRef", "nodeStageSecretRef")
+    csi = {ref: {"namespace": "x", "name": ref} for ref in refs}
+    graph.put("persistentvolumes", {"metadata": {"name": "pv"}, "spec": {**claim, "csi": csi}})
+    assert [ref for ref in refs if graph.reaches("n", "secrets", "x", ref)] == list(refs[2:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zoneinfo
+
 import pytest
 
 from kas.config import features
@@ -167,6 +169,21 @@ def test_a_zone_in_a_stored_schedule_is_warned_of():
     stored["spec"]["schedule"] = "TZ=UTC 0 0 * * *"
     _, warnings = update("batch/v1/cronjobs", stored, lambda o: o["metadata"].update(labels={"a": "b"}))
     assert [w.startswith("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead") for w in warnings] == [True]
+
+
+@pytest.fixture
+def no_zones_of_the_system():
+    zoneinfo.reset_tzpath(to=[])
+    zoneinfo.ZoneInfo.clear_cache()
+    yield
+    zoneinfo.reset_tzpath()
+    zoneinfo.ZoneInfo.clear_cache()
+
+
+def test_time_zones_are_known_where_the_system_has_no_database_of_them(no_zones_of_the_system):
+    """kube-apiserver has its own, too. These are the first, the last, and some with other letters, of those of upstream's test."""
+    for zone in ("Africa/Abidjan", "America/Argentina/ComodRivadavia", "America/Port-au-Prince", "Etc/GMT+10", "GMT-0", "NZ-CHAT", "Zulu"):
+        create("batch/v1/cronjobs", cron_job(timeZone=zone))
 
 
 @pytest.mark.parametrize(

@@ -187,26 +187,52 @@ class Plugin:
         return self._warned(a, name, new.enforce)
 
     async def _warned(self, a: Attributes, name: str, enforce: LevelVersion) -> None:
-        for text in await POOL.run(self._existing, name, enforce):
+        for text in await POOL.run(self._existing, name, enforce, a.deadline):
             a.warn(text)
 
-    def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
-        """Check existing pods against the new level, the first ``MAX_PODS_TO_CHECK`` and for ``CHECKED_S`` at most, and return warnings.
-        The pods are not changed."""
+    def _existing(self, namespace: str, enforce: LevelVersion, deadline: float) -> list[str]:
+        """Check existing pods against the new level and return warnings: the first ``MAX_PODS_TO_CHECK``, and for ``CHECKED_S`` or half of
+        what is left until the request's ``deadline`` at most.
+
+        A controller's further pods come after all others, and while they are put off, half of the time is for reading. Exempt pods do
+        not count. The pods are not changed.
+        """
         from kas.admission.plugins._podsecurity.checks import checks_of
 
-        registry, until, checks = self._registries.of("", "pods"), monotonic() + CHECKED_S, checks_of(enforce)
+        now, registry, checks = monotonic(), self._registries.of("", "pods"), checks_of(enforce)
+        allowed = min(CHECKED_S, (deadline - now) / 2)
+        until = now + allowed
         pods: dict[str, list[str]] = {}
-        start, more, checked, total = "", True, 0, 0
-        while more and checked < MAX_PODS_TO_CHECK and (not checked or monotonic() < until):
-            page = registry.store.range(registry.prefix(namespace), start, limit=PAGE, count=not checked)
+        controllers: set[str] = set()
+        put_off: list[Any] = []
+        start, more, checked, total, late = "", True, 0, 0, False
+        while more and checked < MAX_PODS_TO_CHECK and not late:
+            page = registry.store.range(registry.prefix(namespace), start, limit=PAGE, count=not start)
             total = total or len(page.records) + max(page.remaining, 0)
             for rec in page.records:
+                pod = object_of(rec)
+                if (pod.get("spec") or {}).get("runtimeClassName") in self._settings.runtime_classes:
+                    total -= 1
+                    continue
+                owner = _controller(pod)
+                if owner in controllers:
+                    if len(put_off) < MAX_PODS_TO_CHECK:
+                        put_off.append(rec)
+                    continue
+                if owner is not None:
+                    controllers.add(owner)
                 checked += 1
-                self._look(object_of(rec), checks, pods)
-                if monotonic() >= until:
+                self._look(pod, checks, pods)
+                late = checked == MAX_PODS_TO_CHECK or monotonic() >= until
+                if late:
                     break
             start, more = page.next_key, page.more
+            late = late or (more and monotonic() >= (until - allowed / 2 if put_off else until))
+        for rec in put_off[: MAX_PODS_TO_CHECK - checked]:
+            if monotonic() >= until:
+                break
+            checked += 1
+            self._look(object_of(rec), checks, pods)
         out = []
         if checked < total:
             out.append(f"new PodSecurity enforce level only checked against the first {checked} of {total} existing pods")
@@ -218,12 +244,13 @@ class Plugin:
         """Add the pod's name to the entry of its violations."""
         from kas.admission.plugins._podsecurity.checks import found_by
 
-        spec = pod.get("spec") or {}
-        if spec.get("runtimeClassName") in self._settings.runtime_classes:
-            return
-        reasons = [reason for reason, _ in found_by(checks, pod["metadata"], spec)]
+        reasons = [reason for reason, _ in found_by(checks, pod["metadata"], pod.get("spec") or {})]
         if reasons:
             pods.setdefault(", ".join(reasons), []).append(pod["metadata"]["name"])
+
+
+def _controller(pod: Obj) -> str | None:
+    return next((ref.get("uid") for ref in pod["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
 def _crowded(spec: Obj) -> bool:

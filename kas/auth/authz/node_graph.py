@@ -214,6 +214,8 @@ def _container_references(container: Obj) -> Iterator[tuple[str, str]]:
 
 # Volume sources that reference their secret in the pod's namespace.
 _SECRET_REF_SOURCES = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
+# Those that, in a PersistentVolume, reference no secret without its namespace; the others then mean the claim's.
+_SAYS_NAMESPACE = ("cinder", "storageos")
 
 
 def _volume_references(volume: Obj, pod: str) -> Iterator[tuple[str, str]]:
@@ -248,7 +250,7 @@ def _volume_secrets(spec: Obj, claim_namespace: str) -> Iterator[Key]:
     for kind in _SECRET_REF_SOURCES:
         ref = (spec.get(kind) or {}).get("secretRef")
         if ref:
-            yield "secrets", ref.get("namespace") or claim_namespace, ref.get("name") or ""
+            yield "secrets", ref.get("namespace") or ("" if kind in _SAYS_NAMESPACE else claim_namespace), ref.get("name") or ""
     csi = spec.get("csi") or {}
     for field in ("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"):
         if csi.get(field):

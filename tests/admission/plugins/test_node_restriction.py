@@ -51,8 +51,13 @@ def test_nodes_make_mirror_pods_of_themselves(restriction):
         ({"volumes": [{"name": "v", "ephemeral": {}}]}, "reference persistentvolumeclaims (via ephemeral volumes)"),
         ({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}]}}]}, "reference serviceaccounts (via p"),
         ({"volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": {}}]}}]}, "reference podcertificates"),
+        ({"volumes": [{"name": "v", "secret": {}}]}, "reference secrets (via secret volumes)"),
+        ({"volumes": [{"name": "v", "configMap": {}}]}, "reference configmaps (via configmap volumes)"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"secret": {}}]}}]}, "reference secrets (via projected volumes)"),
     ):
-        assert f'node "n" can not create pods that {why}' in refused(Request(restriction, obj=mirror(**spec), user=NODE)).message
+        message = refused(Request(restriction, obj=mirror(**spec), user=NODE)).message
+        assert f'node "n" can not create pods that {why}' in message and ("(via" in why) is ("(via" in message)
+    Request(restriction, obj=mirror(imagePullSecrets=[{"name": ""}]), user=NODE).run()  # it refers to nothing
 
 
 def test_nodes_delete_their_own_pods(restriction):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -166,6 +167,18 @@ def test_versions():
     assert found("restricted", **own) == "" != found("restricted", 33, **own)
 
 
+def test_restricted_masks_proc_in_a_user_namespace_too():
+    """Baseline allows it there from 1.35 on; restricted then has its own check, in its own place."""
+    unmasked = {"hostUsers": False, "containers": with_context(**SAFE, procMount="Unmasked")}
+    text = 'procMount (container "c" must not set securityContext.procMount to "Unmasked")'
+    for version in (34, 35, LATEST):
+        assert found("restricted", version, **unmasked) == text
+        assert found("baseline", version, **unmasked) == (text if version == 34 else "")
+    bad = {"containers": with_context(procMount="Unmasked"), "volumes": [{"name": "v", "hostPath": {}}]}
+    reasons = [reason for reason, _ in evaluate(LevelVersion("restricted"), {}, bad)]
+    assert reasons[:4] == ["allowPrivilegeEscalation != false", "unrestricted capabilities", "procMount", "restricted volume types"]
+
+
 def namespace(server, **labels):
     labels = {f"pod-security.kubernetes.io/{k.replace('_', '-')}": v for k, v in labels.items()}
     server.add("", "namespaces", {"metadata": {"name": "ns1", "labels": labels}})
@@ -245,10 +258,11 @@ def test_what_is_there_is_looked_at_for_so_many_and_so_long(server, monkeypatch)
         server.add("", "pods", pod(f"p{i:02}", hostPID=True))
     monkeypatch.setattr(pod_security, "PAGE", 5)
 
-    def warned() -> list[str]:
+    def warned(deadline: float = math.inf) -> list[str]:
         new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
         old = {"metadata": {"name": "ns1"}}
         r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
+        r.attributes.deadline = deadline
         r.run()
         return r.warnings
 
@@ -264,6 +278,42 @@ def test_what_is_there_is_looked_at_for_so_many_and_so_long(server, monkeypatch)
 
     monkeypatch.setattr(pod_security, "monotonic", later)
     assert warned()[0] == "new PodSecurity enforce level only checked against the first 4 of 12 existing pods"
+    # Half of what is left of the request's time.
+    assert warned(now[0] + 1.6)[0] == "new PodSecurity enforce level only checked against the first 3 of 12 existing pods"
+    assert warned(now[0])[0] == "new PodSecurity enforce level only checked against the first 1 of 12 existing pods"
+
+
+def test_of_each_controller_one_pod_is_looked_at_before_its_others_and_exempt_ones_do_not_count(server, monkeypatch):
+    plugin = security(server, exemptions={"runtimeClasses": ["vm"]})
+
+    def owned(name: str, uid: str, **spec: Any) -> None:
+        obj = pod(name, **spec)
+        obj["metadata"]["ownerReferences"] = [{"uid": "else", "controller": False}, {"uid": uid, "controller": True}]
+        server.add("", "pods", obj)
+
+    for i in range(4):
+        server.add("", "pods", pod(f"a{i}", runtimeClassName="vm", hostPID=True))
+        owned(f"b{i}", "1", hostPID=True)
+        owned(f"c{i}", "2", hostIPC=True, hostNetwork=True)
+        server.add("", "pods", pod(f"d{i}", volumes=[{"name": "v", "hostPath": {}}]))
+
+    def warned() -> list[str]:
+        new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+        old = {"metadata": {"name": "ns1"}}
+        r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
+        r.run()
+        return r.warnings
+
+    both = ["b0 (and 7 other pods): host namespaces", "d0 (and 3 other pods): hostPath volumes"]
+    assert warned()[1:] == both
+    monkeypatch.setattr(pod_security, "PAGE", 3)
+    assert warned()[1:] == both
+    monkeypatch.setattr(pod_security, "MAX_PODS_TO_CHECK", 4)
+    first, _, *rest = warned()
+    assert first == "new PodSecurity enforce level only checked against the first 4 of 12 existing pods"
+    assert rest == ["b0 (and 1 other pod): host namespaces", "d0 (and 1 other pod): hostPath volumes"]
+    monkeypatch.setattr(pod_security, "MAX_PODS_TO_CHECK", 8)
+    assert warned()[2:] == ["b0 (and 3 other pods): host namespaces", "d0 (and 3 other pods): hostPath volumes"]
 
 
 @pytest.mark.parametrize("many", [1, pod_security.MANY])

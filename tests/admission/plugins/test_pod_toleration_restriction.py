@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from typing import Any
 
@@ -89,11 +90,43 @@ CHOICES = {
 ALL = [{k: v for k, v in zip(CHOICES, values, strict=True) if v is not None} for values in itertools.product(*CHOICES.values())]
 
 
+EQUAL, BARE = {"key": "a", "operator": "Equal", "value": "1"}, {"key": "a", "value": "1"}
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "covered"),
+    [
+        (EQUAL, EQUAL, True), (BARE, BARE, True), (BARE, EQUAL, True), (EQUAL, BARE, False),
+        (BARE, {**BARE, "tolerationSeconds": 1}, False), (BARE, {**BARE, "effect": ""}, True),
+        (A, BARE, True), ({"operator": "Exists"}, {"key": "a", "operator": "Lt", "value": "1"}, True),
+        ({"key": "a", "operator": "Lt", "value": "1"}, {"key": "a", "operator": "Lt", "value": "1"}, True),
+        ({"key": "a", "operator": "Lt", "value": "1"}, EQUAL, False),
+        ({"key": "a", "operator": "Lt", "value": "1"}, {"key": "a", "operator": "Lt", "value": "1", "effect": "NoSchedule"}, False),
+        ({**A, "effect": "NoExecute", "tolerationSeconds": 10}, {**A, "effect": "NoExecute"}, False),
+        ({**A, "effect": "NoExecute"}, {**A, "effect": "NoExecute", "tolerationSeconds": 0}, True),
+    ],
+)  # fmt: skip
+def test_what_a_toleration_covers(server, wide, narrow, covered):
+    """As upstream's ``isSuperset``: without an operator, a toleration is covered by its equals and Exists only."""
+    assert pod_objects.tolerates_all_of(wide, narrow) is covered
+    listed = {pod_toleration_restriction.WHITELIST: json.dumps([wide])}
+    request = Request(tolerations(server, listed), obj=pod(tolerations=[narrow]))
+    if covered:
+        request.run()
+    else:
+        assert refused(request).code == 500
+
+
+def whole(one: dict[str, Any]) -> list[Any]:
+    """The fields in Go, where an empty text is one that was omitted."""
+    return [one.get(key) or (None if key == "tolerationSeconds" else "") for key in CHOICES]
+
+
 def merged(everything: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """``MergeTolerations`` word by word."""
     covers, out = pod_objects.tolerates_all_of, list[dict[str, Any]]()
     for i, one in enumerate(everything):
-        later = any(one != other and covers(other, one) for other in everything[i + 1 :])
+        later = any(whole(one) != whole(other) and covers(other, one) for other in everything[i + 1 :])
         if not later and not any(covers(t, one) for t in out):
             out.append(one)
     return out

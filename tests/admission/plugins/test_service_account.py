@@ -80,3 +80,10 @@ def test_service_account_mirror_pods(server, spec, why):
     obj = pod(**spec)
     obj["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     assert refused(Request(server.plugin(service_account), obj=obj)).message.endswith(why)
+
+
+def test_a_mirror_pod_may_have_references_without_a_name(server):
+    """They refer to nothing; a pull secret is the one that validation lets pass."""
+    obj = pod(imagePullSecrets=[{"name": ""}, {}], volumes=[{"name": "v", "projected": {"sources": [{"configMap": {}}]}}])
+    obj["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    Request(server.plugin(service_account), obj=obj).run()

@@ -193,7 +193,7 @@ def privileged(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def proc_mount(meta: Obj, spec: Obj) -> Finding | None:
-    """Baseline: only the default masking of /proc."""
+    """Baseline and, from the version on that relaxes it there, restricted: only the default masking of /proc."""
     bad, values = [], set()
     for name, _, context in containers(spec):
         value = context.get("procMount")
@@ -391,13 +391,14 @@ BASELINE_CHECKS: tuple[tuple[tuple[int, Check], ...], ...] = (
 RESTRICTED_CHECKS: tuple[tuple[tuple[int, Check], ...], ...] = (
     ((8, allow_privilege_escalation), (25, unless_windows(allow_privilege_escalation))),
     ((22, capabilities_restricted), (25, unless_windows(capabilities_restricted))),
+    ((35, proc_mount),),
     ((0, restricted_volumes),),
     ((0, run_as_non_root), (35, relaxed(run_as_non_root))),
     ((23, run_as_user), (35, relaxed(run_as_user))),
     ((19, seccomp_restricted), (25, unless_windows(seccomp_restricted))),
 )
 # From these versions on, a restricted check covers its baseline counterpart, which is skipped at that level.
-OVERRIDES = {0: (2, 3), 19: (5, 9), 22: (1, 1)}
+OVERRIDES = {0: (3, 3), 19: (6, 9), 22: (1, 1), 35: (2, 7)}
 
 
 def _at(versions: tuple[tuple[int, Check], ...], minor: int) -> Check | None:
