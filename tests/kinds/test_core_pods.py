@@ -229,6 +229,24 @@ def test_warnings_of_doubtful_pods():
     assert "spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]" in warnings
 
 
+@pytest.mark.parametrize(
+    "label,told",
+    [
+        ("beta.kubernetes.io/arch", 'deprecated since v1.14; use "kubernetes.io/arch" instead'),
+        ("failure-domain.beta.kubernetes.io/zone", 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead'),
+        ("app.kubernetes.io/created-by", "deprecated since v1.9"),
+        ("scheduler.alpha.kubernetes.io/preferAvoidPods", "deprecated since v1.22; use Taints and Tolerations instead"),
+        ("node-role.kubernetes.io/master", 'use "node-role.kubernetes.io/control-plane" instead'),
+    ],
+)
+def test_warnings_of_deprecated_node_labels(label, told):
+    term = {"weight": 1, "preference": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    _, warnings = create(PODS, pod(affinity=affinity, nodeSelector={label: ""}))
+    at = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].key"
+    assert warnings == [f"spec.nodeSelector[{label}]: {told}", f"{at}: {label} is {told}"]
+
+
 def test_a_negative_grace_period_is_told_of_in_templates_alone():
     stored, warnings = create(PODS, pod(terminationGracePeriodSeconds=-7))
     assert stored["spec"]["terminationGracePeriodSeconds"] == 1 and warnings == []

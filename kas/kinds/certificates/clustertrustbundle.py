@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kas.kinds.certificates.pem import trust_bundle
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
-from kas.kinds.core.signers import signer_name
-from kas.meta import names
+from kas.kinds.core.signers import bundle_name_check, signer_name
 from kas.meta.checks import immutable
 from kas.meta.field import FieldError
 from kas.registry.printing.cells import NONE, part
@@ -36,28 +34,12 @@ class ClusterTrustBundleStrategy(Strategy):
     def _validate(self, obj: Obj, parse: bool) -> list[FieldError]:
         spec = obj.get("spec") or {}
         signer = spec.get("signerName") or ""
-        errs = object_meta(obj["metadata"], False, name_check(signer))
+        errs = object_meta(obj["metadata"], False, bundle_name_check(signer))
         if signer:
             errs += signer_name(signer, "spec.signerName")
         if parse:
             errs += trust_bundle(spec.get("trustBundle") or "", "spec.trustBundle")
         return errs
-
-
-def name_check(signer: str) -> Callable[[str, bool], list[str]]:
-    """Return the check of a bundle's name: it begins with its signer's name, ``:`` in place of ``/``; without a signer it has no colon."""
-
-    def check(name: str, prefix: bool) -> list[str]:
-        if not signer:
-            if ":" in name:
-                return ['ClusterTrustBundle without signer name must not have ":" in its name']
-            return names.dns_subdomain(name, prefix)
-        required = signer.replace("/", ":") + ":"
-        if not name.startswith(required):
-            return [f"ClusterTrustBundle for signerName {signer} must be named with prefix {required}"]
-        return names.dns_subdomain(name.removeprefix(required), prefix)
-
-    return check
 
 
 @printer("certificates.k8s.io", "ClusterTrustBundle")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kas.meta import field, names
 from kas.meta.field import FieldError
@@ -57,12 +57,22 @@ def is_kubernetes_signer(name: str) -> bool:
     return domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
 
 
-def bundle_name(name: str) -> list[str]:
-    """``ValidateClusterTrustBundleName`` with the signer in the name: the part after the last colon, or the whole name, is a DNS subdomain.
+def bundle_name_check(signer: str) -> Callable[[str, bool], list[str]]:
+    """``ValidateClusterTrustBundleName``: a bundle's name begins with its signer's, ``:`` in place of ``/``; else it has no colon."""
 
-    The part before the colon may be anything.
-    """
-    signer, colon, last = name.rpartition(":")
-    if colon and not signer:
-        return ['ClusterTrustBundle without signer name must not have ":" in its name']
-    return names.is_dns1123_subdomain(last)
+    def check(name: str, prefix: bool) -> list[str]:
+        if not signer:
+            if ":" in name:
+                return ['ClusterTrustBundle without signer name must not have ":" in its name']
+            return names.dns_subdomain(name, prefix)
+        required = signer.replace("/", ":") + ":"
+        if not name.startswith(required):
+            return [f"ClusterTrustBundle for signerName {signer} must be named with prefix {required}"]
+        return names.dns_subdomain(name.removeprefix(required), prefix)
+
+    return check
+
+
+def bundle_name(name: str) -> list[str]:
+    """Check a bundle's name without its signer, which is taken from what is before the last colon."""
+    return bundle_name_check(name.rpartition(":")[0].replace(":", "/"))(name, False)

@@ -52,7 +52,7 @@ class CSIStorageCapacityStrategy(Strategy):
 
 
 def _warnings(obj: Obj) -> list[str]:
-    """Return warnings about renamed node labels in the topology's expressions and labels."""
+    """Return warnings about deprecated node labels in the topology's expressions and labels."""
     topology = obj.get("nodeTopology") or {}
     found = []
     for i, expression in enumerate(topology.get("matchExpressions") or ()):

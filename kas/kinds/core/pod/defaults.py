@@ -118,9 +118,9 @@ def default_pod(obj: Obj) -> None:
     spec = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
-    pod_spec(spec, pod=True)
     if spec.get("resources") is not None:
-        _pod_level_resources(spec)
+        _pod_level_resources(spec)  # from amounts that are not rounded yet
+    pod_spec(spec, pod=True)
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
     grace = spec.get("terminationGracePeriodSeconds")
@@ -142,6 +142,13 @@ def default_pod(obj: Obj) -> None:
                 round_up_requirements(item.get("resources"))
 
 
+def _asking_for_limits(container: Obj) -> Obj:
+    """Return a copy of ``container`` whose requests default to its limits."""
+    resources = container.get("resources") or {}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}}
+
+
 def _pod_level_resources(spec: Obj) -> None:
     resources = spec["resources"]
     limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
@@ -153,7 +160,8 @@ def _pod_level_resources(spec: Obj) -> None:
             resources["limits"] = limits
     if not limits:
         return
-    for name, need in aggregate(spec, "requests").items():
+    asked = {kind: [_asking_for_limits(c) for c in spec.get(kind) or ()] for kind in ("containers", "initContainers")}
+    for name, need in aggregate(asked, "requests").items():
         if name in ("cpu", "memory"):
             requests.setdefault(name, str(need))
     for name, limit in limits.items():
