@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,24 @@ def test_other_format_version(tmp_path: Path) -> None:
     env.close()
     with pytest.raises(Corrupt, match="data format 99"):
         open_store(str(tmp_path), max_size=64 << 20)
+
+
+@pytest.mark.lmdb  # etcd's replica has one writer
+@pytest.mark.parametrize("name", ["lock.mdb", "data.mdb"])
+def test_no_worker_opens_other_files_than_the_rest(name: str, kas_server, connect) -> None:
+    """With a lock file of its own a worker would write at the same time as another, and each over what the other wrote."""
+    server = kas_server("--controllers=none", workers=2)
+    client, config_maps = connect(server), "/api/v1/namespaces/default/configmaps"
+    assert client("POST", config_maps, {"metadata": {"name": "kept"}})[0] == 201
+    file = server.data_dir / "store" / name
+    file.rename(file.with_suffix(".moved"))
+    reason = f"internal server error: {file} is not the file that was opened\n"
+    assert client("GET", "/readyz/etcd-readiness") == (500, reason) and client("GET", "/livez") == (200, "ok")
+    os.kill(server.worker_pids()[0], signal.SIGKILL)
+    assert server.process.wait(60) == 1
+    server.stop()  # all of its output is there
+    where = file.parent
+    assert f"kas: a file of the store in {where} was removed or replaced while workers use it: start the server again\n" in server.output
+    file.with_suffix(".moved").rename(file)
+    server.start()
+    assert client("GET", f"{config_maps}/kept")[0] == 200

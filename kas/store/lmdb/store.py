@@ -81,7 +81,7 @@ class LMDBStore(Store):
         had = self._committed.check_present()
         self._env = _engine.Env(path, max_size, sync=sync)
         self._file = os.path.join(path, "data.mdb")
-        self._opened = _identity(self._file)
+        self._opened = {file: _identity(file) for file in files_of(path)}
         self.open_with(transformers)
         newest = self._env.revisions()[0]
         try:
@@ -559,9 +559,11 @@ class LMDBStore(Store):
         return OUT_OF_SPACE if kept + _engine.margin(s["limit"]) > s["limit"] else ""
 
     def lost(self) -> str:
-        """See the contract: writes to a deleted or replaced file succeed until it is closed."""
-        if _identity(self._file) != self._opened:
-            return f"{self._file} is not the file that was opened"
+        """See the contract: writes to a deleted or replaced file succeed until it is closed. With another lock file the next
+        process that opens the store would write at the same time as this one."""
+        for file, opened in self._opened.items():
+            if _identity(file) != opened:
+                return f"{file} is not the file that was opened"
         return self._committer.failed_lately()
 
     def _no_room(self) -> bool:
@@ -591,10 +593,23 @@ class LMDBStore(Store):
         }
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Returns what distinguishes a file from others of its name; None if there is no file."""
+def files_of(path: str) -> tuple[str, str]:
+    """Returns the data file and the lock file of the store in a directory."""
+    return os.path.join(path, "data.mdb"), os.path.join(path, "lock.mdb")
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Returns what distinguishes a file from others of its name; zeros if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
-        return None
+        return 0, 0
     return found.st_dev, found.st_ino
+
+
+def check_shared(path: str, shared: Shared) -> tuple[int, ...]:
+    """Returns the identities of a store's files. Raises StoreError if they are not those that the other workers have open."""
+    found = tuple(number for file in files_of(path) for number in _identity(file))
+    if any(shared.files) and shared.files != found:
+        raise StoreError(f"a file of the store in {path} was removed or replaced while workers use it: start the server again")
+    return found
