@@ -313,16 +313,10 @@ def _open(options: Completed, shared: Shared, others: Sequence[Shared], ask: int
         from kas.replicator import open_etcd_store
 
         return open_etcd_store(options, [shared, *others], ask, encryption.transformer if encryption is not None else None)
-    from kas.store.lmdb.store import check_shared
-
-    path = str(options.data_dir / "store")
-    check_shared(path, shared)  # before it is opened: with another lock file two processes would write at once
-    store = open_store(
-        path, max_size=size, sync=not raw.unsafe_no_fsync, shared=shared,
+    return open_store(
+        str(options.data_dir / "store"), max_size=size, sync=not raw.unsafe_no_fsync, shared=shared,
         transformers=encryption.transformer if encryption is not None else None,
     )  # fmt: skip
-    shared.files = check_shared(path, shared)
-    return store
 
 
 def _encryption(options: Completed, index: int) -> EncryptionAtRest:

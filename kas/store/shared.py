@@ -22,6 +22,7 @@ from kas.store._engine import SharedMemory, shared_size
 _REFUSED_AT = Struct("d")  # its offset: after the counters
 _MISSED = Struct("Q")  # its offset: after _REFUSED_AT
 _FILES = Struct("4Q")  # its offset: after _MISSED
+NO_FILES = (0, 0, 0, 0)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -121,7 +122,8 @@ class Shared:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """The device and inode of the store's data file and of its lock file, as the first worker opened them; zeros before."""
+        """The device and inode of the store's data file and of its lock file, as the last process that opened them found them;
+        zeros before."""
         return _FILES.unpack_from(self._map, self._end + _REFUSED_AT.size + _MISSED.size)
 
     @files.setter
