@@ -40,7 +40,7 @@ from kas.store.etcd.replica import discard, disown, read_note
 from kas.store.etcd.replicator import Lost, Replicator, tells_progress_in_order
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
-from kas.store.shared import Shared
+from kas.store.shared import NO_FILES, Shared
 from kas.store.transform import Transformers
 from kas.types.scheme import Scheme
 
@@ -216,10 +216,13 @@ class Cluster:
             encryption.transformer if encryption is not None else None, o.raw.storage_initialization_timeout,
         )  # fmt: skip
         self._config, self._path, self._compact_s = config, path, o.raw.etcd_compaction_interval
+        self._shared = shared
         self.replica: LMDBStore | None = None
 
     def begin(self, alone: bool, patient: bool) -> None:
         """Makes the replica complete, or checks that it can be continued. Raises ``StoreError``, which includes ``Lost``."""
+        if alone:
+            self._shared.files = NO_FILES  # those of a replicator that died are nobody's
         self.replica = _begin(self.replicator, patient) if alone else self.replicator.resume()
 
     def run(self) -> int:

@@ -22,6 +22,21 @@ DESCRIPTIONS = {
     ),
 }
 
+# What the roles of the facts, which are those of the default gates, lack where one of these gates is off (upstream's ``policy.go`` and
+# ``controller_policy.go``): a rule, a URL of a rule, or without either the role itself with its binding.
+CLAIMS = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["create", "delete"]}
+BINDING = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/binding"], "verbs": ["patch", "update"]}
+ACCOUNTS = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get"]}
+GATED_BY_DEFAULT: list[dict[str, Any]] = [
+    {"gate": "ComponentFlagz", "clusterRole": "system:monitoring", "url": "/flagz"},
+    {"gate": "ComponentStatusz", "clusterRole": "system:monitoring", "url": "/statusz"},
+    {"gate": "DRADeviceTaints", "clusterRole": "system:controller:device-taint-eviction-controller"},
+    {"gate": "DRAExtendedResource", "clusterRole": "system:kube-scheduler", "rule": CLAIMS},
+    {"gate": "DRAResourceClaimGranularStatusAuthorization", "clusterRole": "system:kube-scheduler", "rule": BINDING},
+    {"gate": "DRAResourceClaimGranularStatusAuthorization", "clusterRole": "system:controller:resource-claim-controller", "rule": BINDING},
+    {"gate": "KubeletServiceAccountTokenForCredentialProviders", "clusterRole": "system:node", "rule": ACCOUNTS},
+]
+
 
 def fields_v1(value: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
     out: dict[str, Any] = {}
@@ -148,6 +163,7 @@ def generate(facts: Path) -> dict[str, Any]:
     return {
         "objects": objects,
         "gated": gated,
+        "gatedByDefault": [{**row, "rule": rule(row["rule"])} if "rule" in row else row for row in GATED_BY_DEFAULT],
         "apiPriorities": priorities,
         "apiServices": served,
         "mandatoryFlowControl": sorted(set(mandatory)),

@@ -81,7 +81,7 @@ def _objects(now: str) -> dict[str, Any]:
     """Returns the table with its times filled in; a new copy with each call, so the objects may be changed."""
     found: dict[str, Any] = orjson.loads(TABLE.read_bytes().replace(b'"@now"', json.dumps(now).encode()))
     if not _kept:
-        _kept.update({k: v for k, v in found.items() if k not in ("objects", "gated")})
+        _kept.update({k: v for k, v in found.items() if k not in ("objects", "gated", "gatedByDefault")})
     return found
 
 
@@ -95,7 +95,9 @@ def system_objects(now: str, features: Iterable[str] = ()) -> list[Entry]:
     """Returns the namespaces, priority classes, RBAC and flow-control objects; ``features`` are the enabled gates."""
     table = _objects(now)
     on = frozenset(features)
-    rows = table["objects"]
+    lacking = [item for item in table["gatedByDefault"] if item["gate"] not in on]
+    gone = {item["clusterRole"] for item in lacking if len(item) == 2}
+    rows = [row for row in table["objects"] if row[2]["metadata"]["name"] not in gone]
     extra: dict[str, list[Obj]] = {}
     for item in table["gated"]:
         if item["gate"] not in on:
@@ -110,8 +112,20 @@ def system_objects(now: str, features: Iterable[str] = ()) -> list[Entry]:
         meta["uid"] = new_uid()
         if resource == "clusterroles" and meta["name"] in extra:
             obj["rules"] = [*(obj["rules"] or ()), *extra[meta["name"]]]
+        for item in lacking:
+            if resource == "clusterroles" and meta["name"] == item["clusterRole"]:
+                _take_away(obj, item)
         out.append(Entry(group, resource, obj))
     return out
+
+
+def _take_away(role: Obj, item: Mapping[str, Any]) -> None:
+    """Removes from a ClusterRole what a gate that is off does not add."""
+    if "rule" in item:
+        role["rules"].remove(item["rule"])
+    for rule in role["rules"] if "url" in item else ():
+        if item["url"] in rule.get("nonResourceURLs", ()):
+            rule["nonResourceURLs"].remove(item["url"])
 
 
 def role_rules(name: str, features: Iterable[str] = ()) -> list[Obj]:

@@ -21,6 +21,8 @@ from kas.store._engine import SharedMemory, shared_size
 
 _REFUSED_AT = Struct("d")  # its offset: after the counters
 _MISSED = Struct("Q")  # its offset: after _REFUSED_AT
+_FILES = Struct("4Q")  # its offset: after _MISSED
+NO_FILES = (0, 0, 0, 0)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -31,7 +33,7 @@ def _uptime() -> float:
 
 
 def _size(workers: int) -> int:
-    return shared_size(workers) + _REFUSED_AT.size + _MISSED.size
+    return shared_size(workers) + _REFUSED_AT.size + _MISSED.size + _FILES.size
 
 
 class Shared:
@@ -117,6 +119,17 @@ class Shared:
     def missed(self, revision: int) -> None:
         """Sets it for all workers."""
         _MISSED.pack_into(self._map, self._end + _REFUSED_AT.size, revision)
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The device and inode of the store's data file and of its lock file, as the last process that opened them found them;
+        zeros before."""
+        return _FILES.unpack_from(self._map, self._end + _REFUSED_AT.size + _MISSED.size)
+
+    @files.setter
+    def files(self, files: tuple[int, ...]) -> None:
+        """Sets them for all workers."""
+        _FILES.pack_into(self._map, self._end + _REFUSED_AT.size + _MISSED.size, *files)
 
     @property
     def revision(self) -> int:

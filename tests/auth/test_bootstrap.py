@@ -9,6 +9,7 @@ import pytest
 from kas.auth.attributes import ALLOW, Attributes
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
+from kas.config import features
 from kas.registry import bootstrap
 from kas.registry.bootstrap_rbac import AUTOUPDATE, aggregate
 from kas.store import TransformError
@@ -178,6 +179,46 @@ def test_a_gate_brings_rules_or_roles(gate):
         return {(e.resource, e.name, json.dumps(rule)) for e in entries for rule in e.obj.get("rules") or [e.obj.get("roleRef")]}
 
     assert policy() < policy(gate)
+
+
+@pytest.mark.parametrize("gate, lost", [
+    ("DRADeviceTaints", {
+        ("clusterroles", "system:controller:device-taint-eviction-controller"),
+        ("clusterrolebindings", "system:controller:device-taint-eviction-controller"),
+    }),
+    ("DRAExtendedResource", {("system:kube-scheduler", "resourceclaims", "create,delete")}),
+    ("DRAResourceClaimGranularStatusAuthorization", {
+        ("system:kube-scheduler", "resourceclaims/binding", "patch,update"),
+        ("system:controller:resource-claim-controller", "resourceclaims/binding", "patch,update"),
+    }),
+    ("KubeletServiceAccountTokenForCredentialProviders", {("system:node", "serviceaccounts", "get")}),
+    ("ComponentFlagz", {("system:monitoring", "/flagz", "get")}),
+    ("ComponentStatusz", {("system:monitoring", "/statusz", "get")}),
+])  # fmt: skip
+def test_a_gate_that_is_off_takes_its_rules_and_roles(gate, lost):
+    """``policy.go`` and ``controller_policy.go``: each of these is added where the gate is on, which is the default."""
+
+    def policy(on):
+        kept, roles = set(), set()
+        for e in bootstrap.system_objects(NOW, on):
+            if e.group == "rbac.authorization.k8s.io":
+                roles.add((e.resource, e.name))
+            for rule in (e.obj.get("rules") or ()) if e.resource == "clusterroles" else ():
+                names = rule.get("nonResourceURLs") or rule["resources"]
+                kept |= {(e.name, name, ",".join(rule["verbs"])) for name in names}
+        return roles, kept
+
+    default = features.enabled({})
+    (roles, kept), (fewer_roles, fewer_kept) = policy(default), policy(default - {gate})
+    gone = (roles - fewer_roles) or (kept - fewer_kept)
+    assert gone == lost and fewer_roles <= roles and fewer_kept <= kept
+
+
+def test_the_node_authorizer_goes_by_the_gates_as_well():
+    default = features.enabled({})
+    for on in (default, default - {"KubeletServiceAccountTokenForCredentialProviders"}):
+        (own,) = (e.obj["rules"] for e in bootstrap.system_objects(NOW, on) if (e.resource, e.name) == ("clusterroles", "system:node"))
+        assert bootstrap.role_rules("system:node", on) == own
 
 
 def test_aggregation(entries):

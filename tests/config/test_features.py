@@ -89,8 +89,8 @@ def test_only_gates_that_were_changed_can_lack_an_effect():
 def test_what_is_said_to_be_governed_is_asked_for_somewhere():
     root = Path(__file__).parents[2]
     resources = json.loads((root / "kas/types/tables/resources.json").read_text())["resources"]
-    bootstrap = json.loads((root / "kas/auth/tables/bootstrap.json").read_text())["gated"]
-    by_table = {r.get("featureGate") for r in resources} | {row["gate"] for row in bootstrap}
+    bootstrap = json.loads((root / "kas/auth/tables/bootstrap.json").read_text())
+    by_table = {r.get("featureGate") for r in resources} | {row["gate"] for key in ("gated", "gatedByDefault") for row in bootstrap[key]}
     source = "".join(p.read_text() for p in (root / "kas").rglob("*.py") if p.name != "features.py")
     for name in features.GOVERNED:
         assert name in features.known() and not features.known()[name].locked

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import requests
 
 from kas.store import Corrupt, Op, build_record, open_store
+from kas.store.etcd.replica import NOTE
+from tests.etcd import Etcd
+from tests.processes import children
+from tests.server.test_flag_effects import until
 
 READER = Path(__file__).with_name("store_damage.py")
 CASES = int(os.environ.get("KAS_DAMAGE_CASES", "40"))
@@ -79,3 +86,50 @@ def test_other_format_version(tmp_path: Path) -> None:
     env.close()
     with pytest.raises(Corrupt, match="data format 99"):
         open_store(str(tmp_path), max_size=64 << 20)
+
+
+@pytest.mark.lmdb  # etcd's replica has one writer
+@pytest.mark.parametrize("name", ["lock.mdb", "data.mdb"])
+def test_no_worker_opens_other_files_than_the_rest(name: str, kas_server, connect) -> None:
+    """With a lock file of its own a worker would write at the same time as another, and each over what the other wrote."""
+    server = kas_server("--controllers=none", workers=2)
+    client, config_maps = connect(server), "/api/v1/namespaces/default/configmaps"
+    assert client("POST", config_maps, {"metadata": {"name": "kept"}})[0] == 201
+    file = server.data_dir / "store" / name
+    file.rename(file.with_suffix(".moved"))
+    reason = f"internal server error: {file} is not the file that was opened\n"
+    assert client("GET", "/readyz/etcd-readiness") == (500, reason) and client("GET", "/livez") == (200, "ok")
+    os.kill(server.worker_pids()[0], signal.SIGKILL)
+    assert server.process.wait(60) == 1
+    server.stop()  # all of its output is there
+    where = file.parent
+    assert f"kas: a file of the store in {where} was removed or replaced while the server used it\n" in server.output
+    file.with_suffix(".moved").rename(file)
+    server.start()
+    assert client("GET", f"{config_maps}/kept")[0] == 200
+
+
+@pytest.mark.parametrize("name", ["lock.mdb", NOTE])
+def test_a_replica_whose_files_are_gone_is_made_anew_with_all_its_readers(name: str, kas_server, connect, tmp_path: Path) -> None:
+    """When the process that fills it is replaced: with a lock file of its own it would write over what workers read."""
+    with Etcd(tmp_path) as etcd:
+        server = kas_server("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none")
+        client, config_maps = connect(server), "/api/v1/namespaces/default/configmaps"
+        assert client("POST", config_maps, {"metadata": {"name": "kept"}})[0] == 201
+        (file,) = server.data_dir.rglob(name)
+        file.unlink()
+        if name == "lock.mdb":
+            assert client("GET", "/readyz/etcd-readiness") == (500, f"internal server error: {file} is not the file that was opened\n")
+        (replicator,) = (pid for pid, called in children(server.pid).items() if called == "kas-replicator")
+        before = server.worker_pids()
+        os.kill(replicator, signal.SIGKILL)
+        until(lambda: "the replica of etcd cannot be continued; the workers are restarted" in server.output)
+        until(lambda: not set(before) & set(server.worker_pids()))
+
+        def ready() -> bool:
+            with contextlib.suppress(requests.ConnectionError):
+                return client("GET", "/readyz")[0] == 200
+            return False
+
+        until(ready)
+        assert client("GET", f"{config_maps}/kept")[0] == 200 and client("POST", config_maps, {"metadata": {"name": "new"}})[0] == 201

@@ -17,7 +17,7 @@ from kas.config.options import Options, complete
 from kas.store import Full, Op, StoreError, build_record, open_store
 from kas.store.lmdb import LMDBStore
 from kas.store.lmdb.ballast import Ballast
-from kas.store.shared import Shared
+from kas.store.shared import NO_FILES, Shared
 from kas.worker import failure
 from tests import need
 
@@ -93,7 +93,8 @@ def test_what_one_worker_was_refused_all_know(tmp_path: Path) -> None:
     """Whichever is asked whether there is room, and whichever finds some."""
     shared = Shared.create(2)
     one = open_store(str(tmp_path / "one"), max_size=2 << 20, sync=False, shared=shared)
-    other = open_store(str(tmp_path / "other"), sync=False, shared=Shared.attach(shared.spec, 1))  # a process opens a path once
+    shared.files = NO_FILES  # a process opens a path once, so here the workers have different ones
+    other = open_store(str(tmp_path / "other"), sync=False, shared=Shared.attach(shared.spec, 1))
     try:
         assert other.full() == ""
         with pytest.raises(Full):

@@ -10,7 +10,7 @@ API_ENABLEMENT = (
 )
 EGRESS_SELECTOR = (
     Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration file: direct connections, or HTTPConnect and "
-         "GRPC (konnectivity) proxies, for controlplane and cluster. Proxies for etcd and traces are refused."),
+         "GRPC (konnectivity) proxies, for controlplane and cluster. A proxy that etcd's or traces' connections would need is refused."),
 )  # fmt: skip
 
 MISC = (

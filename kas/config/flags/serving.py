@@ -7,7 +7,8 @@ from kas.config.flags.row import Flag, no_effect, one_value
 _ONE_VERSION = one_value("kas behaves as one version of Kubernetes, the one it prints")
 
 GENERIC = (
-    Flag("advertise-address", "ip", "", "Address published in the endpoints of the kubernetes Service.",
+    Flag("advertise-address", "ip", "", "Address published in the endpoints of the kubernetes Service, which take this host's instead of "
+         "a loopback address.",
          shown="the bind address, or that of the default route's interface"),
     Flag("cors-allowed-origins", "strings", (),
          "Regular expressions for origins that CORS allows; each must match both ends of the host."),

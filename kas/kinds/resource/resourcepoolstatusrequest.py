@@ -1,8 +1,8 @@
 """Strategy of ResourcePoolStatusRequest (upstream ``pkg/registry/resource/resourcepoolstatusrequest``).
 
 It is served if its version is enabled, whatever the gate DRAResourcePoolStatus says. KEP-5677 has that gate govern the API, too, but the
-recorded facts of 1.36.2, which name the gate of each gated resource (``featureGate``), name none here, nor a separate role for the
-controller that answers. So the gate only governs the controller.
+recorded facts of 1.36.2, which name the gate of each gated resource (``featureGate``), name none here. So the gate only governs the
+controller and its role.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from kas.store.etcd.rpc.status import RpcError
 from kas.store.etcd.sealing import SealedOp, Sealing
 from kas.store.etcd.unreadable import ROOT, UnreadableOp, note, note_key
 from kas.store.lmdb import LMDBStore
+from kas.store.shared import NO_FILES
 from kas.store.transform import Transformers
 
 NOTES = 1000  # read at once
@@ -144,16 +145,21 @@ class Replicator:
                 self._load(self.replica)
                 break
             except Compacted:
-                self.replica.close()
+                self._close_unread()
                 discard(self._path, "etcd has forgotten the revision it was being filled from")
                 if attempt == LOADS - 1:
                     raise
             except StoreError:
-                self.replica.close()  # the next attempt opens it again
+                self._close_unread()  # the next attempt opens it again
                 raise
         self._take_note(now)
         self.synced_at = time.monotonic()
         return self.replica
+
+    def _close_unread(self) -> None:
+        """Closes a replica that no worker has opened yet, so that the next one may be in other files."""
+        self.replica.close()
+        self.replica.shared.files = NO_FILES
 
     def _first_answer(self) -> pb.RangeResponse:
         """Returns an answer that identifies the cluster and its revision. Logs while it waits; raises ``StoreError`` in the end."""

@@ -8,6 +8,7 @@ the event loop given to ``start``. ``kas/store/_engine.pxd`` describes the layou
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -78,10 +79,12 @@ class LMDBStore(Store):
             raise StoreError(f"data directory {path}: {e.strerror}") from e
         self.shared = shared or Shared.private()
         self._committed = Committed(path)
+        _check_files(path, self.shared)
         had = self._committed.check_present()
         self._env = _engine.Env(path, max_size, sync=sync)
-        self._file = os.path.join(path, "data.mdb")
-        self._opened = _identity(self._file)
+        self._file, _ = _files(path)
+        self._opened = {file: _identity(file) for file in _files(path)}
+        self.shared.files = tuple(itertools.chain(*self._opened.values()))
         self.open_with(transformers)
         newest = self._env.revisions()[0]
         try:
@@ -559,10 +562,12 @@ class LMDBStore(Store):
         return OUT_OF_SPACE if kept + _engine.margin(s["limit"]) > s["limit"] else ""
 
     def lost(self) -> str:
-        """See the contract: writes to a deleted or replaced file succeed until it is closed."""
-        if _identity(self._file) != self._opened:
-            return f"{self._file} is not the file that was opened"
-        return self._committer.failed_lately()
+        """See the contract: writes to a deleted or replaced file succeed until it is closed. With another lock file the next
+        process that opens the store would write at the same time as this one."""
+        return self._replaced() or self._committer.failed_lately()
+
+    def _replaced(self) -> str:
+        return next((f"{file} is not the file that was opened" for file, had in self._opened.items() if _identity(file) != had), "")
 
     def _no_room(self) -> bool:
         return no_room(self._env, self._file)
@@ -591,10 +596,22 @@ class LMDBStore(Store):
         }
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Returns what distinguishes a file from others of its name; None if there is no file."""
+def _files(path: str) -> tuple[str, str]:
+    """Returns the data file and the lock file of the store in a directory."""
+    return os.path.join(path, "data.mdb"), os.path.join(path, "lock.mdb")
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Returns what distinguishes a file from others of its name; zeros if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
-        return None
+        return 0, 0
     return found.st_dev, found.st_ino
+
+
+def _check_files(path: str, shared: Shared) -> None:
+    """Raises Corrupt if the files in a directory are not those that other workers have open. With a lock file of its own, this process
+    would write at the same time as another, or over what others read."""
+    if any(shared.files) and shared.files != tuple(itertools.chain(*map(_identity, _files(path)))):
+        raise Corrupt(f"a file of the store in {path} was removed or replaced while the server used it")
