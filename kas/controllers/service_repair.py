@@ -1,13 +1,12 @@
 """Compares Services with the records of their addresses and ports: creates missing records and deletes orphaned ones.
 
 Upstream: ``pkg/registry/core/service/{ipallocator,portallocator}/controller``. Differences result from imported data, or from objects
-that users created or deleted by hand. Runs once when this worker becomes the leader, then every few minutes. Each difference is reported
-by an event on the Service or the IPAddress.
+that users created or deleted by hand. Runs once when this worker becomes the leader, then every few minutes; the addresses of a Service
+are compared after each write to it, too. Each difference is reported by an event on the Service or the IPAddress.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import socket
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.core.service.allocation import (
     CONTROLLER,
     FAMILY_LABEL,
@@ -38,11 +38,12 @@ from kas.meta.waiting import TimeSlice
 from kas.observe import counted
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
-from kas.store import Conflict, Op, Record, StoreError, TransformError
+from kas.store import Conflict, Event, Op, Record, StoreError, TransformError
 
 log = logging.getLogger("kas.controllers")
 
 EVERY_S = 180.0
+ALL = ""  # the item for a pass over everything; others are the keys of Services
 # The Service of a new address may still follow; upstream's allocator writes the address first.
 ORPHAN_S, STRAY_S = 60, 5
 # A persistent fault is reported again after this time.
@@ -85,15 +86,50 @@ class ServiceRepair:
         return cast("ServiceAllocator", self.services.allocator)
 
     async def run(self) -> None:
-        """Repair every ``EVERY_S`` seconds until cancelled."""
-        while True:
-            try:
-                await self.repair()
-            except Exception:  # counted, then handled like any controller's failure
-                counted.UNREPAIRED_ADDRESSES.inc()
-                counted.UNREPAIRED_PORTS.inc()
-                raise
-            await asyncio.sleep(EVERY_S)
+        """Repair every ``EVERY_S`` seconds, and the addresses of each Service that is written, until cancelled."""
+        queue = WorkQueue(self._sync, self.name)
+        queue.add(ALL)
+
+        def written(events: Sequence[Event]) -> None:
+            for e in events:
+                if e.record is not None:
+                    queue.add(e.key)
+
+        await follow(queue, [self.client.reflector(self.services.root, written)])
+
+    async def _sync(self, key: str) -> float | None:
+        if key != ALL:
+            await self.repair_addresses(key)
+            return None
+        try:
+            await self.repair()
+        except Exception:  # counted, then handled like any controller's failure
+            counted.UNREPAIRED_ADDRESSES.inc()
+            counted.UNREPAIRED_PORTS.inc()
+            raise
+        return EVERY_S
+
+    async def repair_addresses(self, key: str) -> None:
+        """Compare the addresses of one Service with their records. Those that kas wrote have none that differ."""
+        try:
+            rec = self.client.store.get(key)
+            service = await step(len(rec.json) >= LARGE, _kept, rec) if rec is not None else None
+            differ = [ip for ip in sorted(held_addresses(service)) if service is not None and not self._is_recorded(service, ip)]
+        except TransformError:  # a pass leaves it alone, too
+            return
+        if rec is None or service is None or not differ:
+            return
+        await self.client.rest_fresh(self.services.root, (self.addresses.root, self.cidrs.root))
+        known = addresses.given_out([r async for found in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(found))])
+        for ip in differ:
+            address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
+            named = _named(address) if address is not None else ("", "")
+            other = self.client.get("", "services", *named)
+            await self._service_address(_Seen(key, rec.revision), service, ip, {named: other} if other is not None else {}, known)
+
+    def _is_recorded(self, service: Obj, ip: str) -> bool:
+        address, meta = self.client.get("networking.k8s.io", "ipaddresses", "", ip), service["metadata"]
+        return address is not None and _named(address) == (meta.get("namespace"), meta["name"]) and _is_labelled(address, ip)
 
     async def repair(self) -> None:
         """Run one pass. Before a repair, each difference is checked again, to exclude those caused by a concurrent write."""
@@ -264,10 +300,12 @@ def service_fault(
     if named != (meta["namespace"], meta["name"]) and ip in held_addresses(other):
         message = f"Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
         return "ClusterIPAlreadyAllocated", message, LEAVE
+    return None if _is_labelled(address, ip) else ("", "", RECREATE)
+
+
+def _is_labelled(address: Obj, ip: str) -> bool:
     labels = address["metadata"].get("labels") or {}
-    if (labels.get(FAMILY_LABEL), labels.get(MANAGED_BY)) != (family, CONTROLLER):
-        return "", "", RECREATE
-    return None
+    return (labels.get(FAMILY_LABEL), labels.get(MANAGED_BY)) == (family_of(ip), CONTROLLER)
 
 
 def _kept(rec: Record) -> Obj:

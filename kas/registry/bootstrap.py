@@ -353,7 +353,7 @@ def plan(wanted: Iterable[Entry], get: Get, starting: bool = True) -> list[Chang
                 log.error("%s %s cannot be read and is left as it is: %s", entry.resource, _called(entry), e.why)
             continue
         if old is None:
-            out.append(Change("create", entry))
+            out.append(Change("create", _split_off(entry, get)))
             continue
         try:
             action, obj = _reconcile(entry, old)
@@ -366,6 +366,21 @@ def plan(wanted: Iterable[Entry], get: Get, starting: bool = True) -> list[Chang
         if action and (starting or entry.resource != "services"):
             out.append(Change(action, Entry(entry.group, entry.resource, obj)))
     return out
+
+
+def _split_off(entry: Entry, get: Get) -> Entry:
+    name = bootstrap_rbac.SPLIT_OFF.get((entry.resource, entry.name)) if entry.group == RBAC else None
+    if name is None:
+        return entry
+    try:
+        source = get(entry.group, entry.resource, "", name)
+    except TransformError as e:
+        if not e.revision:
+            raise
+        return entry  # plan reports it
+    if source is None or mistake(source):
+        return entry
+    return Entry(entry.group, entry.resource, bootstrap_rbac.split_off(entry.resource, entry.obj, source))
 
 
 def _called(entry: Entry) -> str:

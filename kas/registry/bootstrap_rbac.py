@@ -18,6 +18,26 @@ from kas.meta.selectors import LabelSelector
 Obj = dict[str, Any]
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+# Objects that upstream split off from others: each starts as a copy of the other, so that what an administrator changed there
+# keeps its effect.
+SPLIT_OFF = {("clusterrolebindings", "system:public-info-viewer"): "system:discovery"} | {
+    ("clusterroles", f"system:aggregate-to-{name}"): name for name in ("admin", "edit", "view")
+}
+
+
+def split_off(resource: str, wanted: Obj, source: Obj) -> Obj:
+    """Returns what to create for an object of ``SPLIT_OFF`` if its source is in the store.
+
+    Upstream: ``primeAggregatedClusterRoles`` and ``primeSplitClusterRoleBindings`` (``pkg/registry/rbac/rest``), whose results
+    are then reconciled like any other object.
+    """
+    if source.get("aggregationRule") is not None:
+        return wanted  # its own rules have moved already
+    part = "rules" if resource == "clusterroles" else "subjects"
+    copied = {key: source["metadata"].get(key) for key in ("labels", "annotations")}
+    made = {**wanted, "metadata": {**wanted["metadata"], **copied}, part: source.get(part)}
+    made["metadata"] = {key: value for key, value in made["metadata"].items() if value is not None}
+    return reconcile(resource, wanted, {key: value for key, value in made.items() if value is not None})[1]
 
 
 def reconcile(resource: str, wanted: Obj, old: Obj) -> tuple[str, Obj]:

@@ -8,6 +8,7 @@ import pytest
 
 from kas.auth.attributes import ALLOW, Attributes
 from kas.auth.authz.rbac import RbacIndex
+from kas.auth.authz.rules import covers
 from kas.auth.user import UserInfo
 from kas.config import features
 from kas.registry import bootstrap
@@ -88,6 +89,32 @@ def test_protected_objects_and_changed_role_refs(entries):
     binding["roleRef"] = {**binding["roleRef"], "name": "other"}
     changes = bootstrap.plan(entries, get)
     assert [(c.action, c.entry.name) for c in changes] == [("recreate", "system:basic-user")]
+
+
+def test_what_was_split_off_starts_as_a_copy(entries):
+    """Who closed the one to strangers does not find the other open to them."""
+    rbac = "rbac.authorization.k8s.io"
+    objects, get = store(entries)
+    source = objects[rbac, "clusterrolebindings", "", "system:discovery"]
+    source["subjects"] = [{"kind": "Group", "apiGroup": rbac, "name": "system:authenticated"}]
+    source["metadata"]["annotations"] = {AUTOUPDATE: "false", "mine": "yes"}
+    wanted = objects.pop((rbac, "clusterrolebindings", "", "system:public-info-viewer"))
+    role = objects[rbac, "clusterroles", "", "edit"]
+    del role["aggregationRule"], role["metadata"]["labels"]
+    role["rules"] = [{"verbs": ["get"], "apiGroups": ["mine"], "resources": ["things"]}]
+    parts = objects.pop((rbac, "clusterroles", "", "system:aggregate-to-edit"))
+    del objects[rbac, "clusterroles", "", "system:aggregate-to-view"]  # view is aggregated
+    made = {c.entry.name: c.entry.obj for c in bootstrap.plan(entries, get) if c.action == "create"}
+    assert set(made) == {"system:public-info-viewer", "system:aggregate-to-edit", "system:aggregate-to-view"}
+    binding = made["system:public-info-viewer"]
+    assert binding["subjects"] == source["subjects"] and binding["roleRef"] == wanted["roleRef"]
+    meta = binding["metadata"]
+    assert meta["annotations"] == {AUTOUPDATE: "false", "mine": "yes"} and meta["uid"] == wanted["metadata"]["uid"]
+    edit = made["system:aggregate-to-edit"]  # with all that is wanted, as it is not protected
+    assert edit["rules"][0] == role["rules"][0] and covers(edit["rules"], parts["rules"]) == []
+    assert edit["metadata"]["labels"] == parts["metadata"]["labels"]
+    source["subjects"] = "everybody"
+    assert bootstrap.plan([e for e in entries if e.name == "system:public-info-viewer"], get)[0].entry.obj["subjects"] == wanted["subjects"]
 
 
 def test_flow_control_is_restored_only_while_it_is_ours(entries):

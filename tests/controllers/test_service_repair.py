@@ -142,6 +142,46 @@ def test_a_pass_goes_through_what_was_told_once(tmp_path):
     asyncio.run(story())
 
 
+def test_a_service_that_another_server_wrote_has_its_address_at_once(tmp_path):
+    """The servers of old releases kept no records of addresses; nor does who writes into etcd."""
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            client, group = Client(registries, "test"), "networking.k8s.io"
+            families = registries.of(group, "ipaddresses"), registries.of(group, "servicecidrs")
+            registries.of("", "services").allocator = ServiceAllocator(["IPv4"], (30000, 32767), *families)
+            cidr = {"kind": "ServiceCIDR", "apiVersion": f"{group}/v1", "metadata": {"name": "kubernetes"}}
+            assert await client.create(group, "servicecidrs", cidr | {"spec": {"cidrs": ["10.0.0.0/24"]}})
+            repair, done = ServiceRepair(registries), asyncio.Queue[str]()
+            sync = repair._sync
+
+            async def synced(key: str) -> float | None:
+                again = await sync(key)
+                done.put_nowait(key)
+                return again
+
+            repair._sync = synced  # type: ignore[method-assign]
+            running = asyncio.create_task(repair.run())
+            assert await done.get() == service_repair.ALL
+            services, addressed = registries.of("", "services"), list[tuple[str, str]]()
+            for name, ip in (("one", "10.0.0.11"), ("two", "10.0.0.12"), ("three", "10.0.0.11")):
+                meta = {"name": name, "namespace": "a", "uid": name}
+                spec = {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80, "protocol": "TCP"}]}
+                draft = services.draft({"kind": "Service", "apiVersion": "v1", "metadata": meta, "spec": spec})
+                await client.store.commit(Op(services.key("a", name), draft, 0))
+                assert await done.get() == services.key("a", name)
+                held = client.get(group, "ipaddresses", "", ip)
+                assert held is not None and held["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"] == "ipallocator.k8s.io"
+                addressed.append((ip, held["spec"]["parentRef"]["name"]))
+            assert addressed == [("10.0.0.11", "one"), ("10.0.0.12", "two"), ("10.0.0.11", "one")]
+            told = [e["reason"] for e in client.list("", "events")]
+            assert sorted(told) == ["ClusterIPAlreadyAllocated", "ClusterIPNotAllocated", "ClusterIPNotAllocated"]
+            running.cancel()
+            await asyncio.wait([running])
+
+    asyncio.run(story())
+
+
 def test_a_service_of_a_range_that_was_made_during_the_pass_has_no_fault(tmp_path):
     async def story() -> None:
         async with stored(tmp_path) as registries, asyncio.timeout(60):
