@@ -93,10 +93,10 @@ def _copy(args: list[str]) -> int:
     command.begin()
     with command.progress() as shown, closing(command.source_of(a)) as source:
         done = command.copy_all(source, a, shown)
-    return max(told(each, a.own["to"]) for each in done)
+    return max(report(each, a.own["to"]) for each in done)
 
 
-def told(done, target: str) -> int:
+def report(done, target: str) -> int:
     """Reports the result of a copy to the user; returns the exit code."""
     for key, why in sorted(done.unreadable.items()):
         print(f"kas: {key} is left out: {why}", file=sys.stderr)

@@ -82,7 +82,7 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
             services.put(name, remote(name, name[3]))
         found.touch(names)
         idle = asyncio.ensure_future(found.idle())
-        for _ in range(100):  # turns of the loop: nobody waits for anything but the gate
+        for _ in range(100):  # loop iterations: nobody waits for anything but the gate
             await asyncio.sleep(0)
         assert len(slow.asked) == slow.most == 2 and not idle.done()
         assert [v.freshness for v in found.versions()] == ["Stale"] * 6

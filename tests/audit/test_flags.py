@@ -126,7 +126,7 @@ def test_batches_are_throttled(enabled, qps, burst, held, run):
         for n in range(burst):
             await log.process(n)
             await log.has(*range(n + 1))
-        # The next one fills the buffer for as long as it is held back; otherwise it has left it after a few turns of the loop.
+        # The next one fills the buffer for as long as it is held back; otherwise it has left it after a few loop iterations.
         await log.process(burst)
         for _ in range(20):
             await asyncio.sleep(0)

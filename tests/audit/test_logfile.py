@@ -18,7 +18,7 @@ import pytest
 
 from kas.audit import logfile
 from kas.audit.backend import AuditError
-from kas.audit.logfile import Beside, LogFile, _stamp, json_line, legacy_line
+from kas.audit.logfile import LogFile, ThreadedLogFile, _stamp, json_line, legacy_line
 from tests.audit.entries import entry
 
 
@@ -264,7 +264,7 @@ def test_batches_are_written_beside_the_loop_in_order(tmp_path):
     held = Held(tmp_path / "audit.log")
 
     async def run() -> None:
-        backend = Beside(held)
+        backend = ThreadedLogFile(held)
         waiting = [backend.process([entry(2 * n), entry(2 * n + 1)]) for n in range(5)]
         closed = asyncio.ensure_future(backend.close())  # behind all of them
         await asyncio.sleep(0)
@@ -281,7 +281,7 @@ def test_batches_are_written_beside_the_loop_in_order(tmp_path):
 
 def test_what_could_not_be_written_beside_the_loop_is_told(tmp_path):
     async def run() -> None:
-        backend = Beside(log(tmp_path))
+        backend = ThreadedLogFile(log(tmp_path))
         (tmp_path / "logs").write_text("a file")
         with pytest.raises(AuditError, match=r"file exists|not a directory"):
             await backend.process([entry()])
@@ -297,7 +297,7 @@ def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path):
     held = Held(tmp_path / "audit.log")
 
     async def run() -> None:
-        backend = Beside(held)
+        backend = ThreadedLogFile(held)
         waiting = backend.process([entry()])
         closed = asyncio.ensure_future(backend.close())
         await asyncio.sleep(0)
@@ -336,12 +336,12 @@ def test_standard_output_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch
         log = LogFile("-", tmp_path / "lock", json_line)
         with pytest.raises(AuditError, match=r"^-: logging blocked$"):
             log.process([entry(7)])
-        thread = threading.Thread(target=Beside(log)._log.process, args=([entry(8)],))
+        thread = threading.Thread(target=ThreadedLogFile(log)._log.process, args=([entry(8)],))
         thread.start()
         lines = (line for line in heard if line != b"\n")
         assert orjson.loads(next(lines))["auditID"] == "id-8"
         thread.join()
-        log.beside = False
+        log.may_block = False
         log.process([entry(9)])
         assert orjson.loads(next(lines))["auditID"] == "id-9"
 

@@ -34,7 +34,7 @@ def test_modes():
 
 
 class Decides:
-    """An authorizer that answers at once, or a turn of the loop later when it ``waits``."""
+    """An authorizer that answers at once, or a loop iteration later when it ``waits``."""
 
     def __init__(self, outcome, waits: bool, asked: list) -> None:
         self.outcome, self.waits, self.asked = outcome, waits, asked

@@ -28,7 +28,7 @@ JANE = UserInfo("jane")
 
 
 class Says:
-    """Answers at once, or a turn of the loop later when it ``waits``."""
+    """Answers at once, or a loop iteration later when it ``waits``."""
 
     def __init__(self, answer, waits: bool) -> None:
         self.answer, self.waits = answer, waits

@@ -200,7 +200,7 @@ def test_dialling_elsewhere():
 
 @pytest.fixture
 def one_a_turn(monkeypatch):
-    """Whatever passes takes all of its turn of the loop; gives the turns in which questions were put."""
+    """Whatever passes takes all of its loop iteration; gives the turns in which questions were put."""
     now, turns = count(), []
     monkeypatch.setattr(pools, "sending", SimpleNamespace(throttle=Throttle(lambda: next(now))))
 

@@ -197,7 +197,7 @@ def test_so_many_deletes_of_a_collection_are_under_way(workers, most, tmp_path):
         seen.append(len(under_way))
         if len(under_way) >= most:
             all_there.set()
-        await all_there.wait()  # beginning them all may take several turns of the loop
+        await all_there.wait()  # beginning them all may take several loop iterations
         await asyncio.sleep(0)
         under_way.discard(rec)
 

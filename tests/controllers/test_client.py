@@ -126,7 +126,7 @@ def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on
 
 
 def test_what_each_record_is_looked_at_for_begins_in_turns(tmp_path, monkeypatch):
-    """30,000 policies were looked at in one turn of the loop, 80 ms, when the controller of their status began."""
+    """30,000 policies were looked at in one loop iteration, 80 ms, when the controller of their status began."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:

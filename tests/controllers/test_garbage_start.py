@@ -115,7 +115,7 @@ def test_made_up_owners_cost_one_look_for_all_of_them(play, monkeypatch):
 
         async def counted(owners: Any, by_uid: dict[str, Any]) -> Any:
             looks.append(owners.root)
-            if len(looks) == 1:  # all come while it is under way, in however many turns of the loop
+            if len(looks) == 1:  # all come while it is under way, in however many loop iterations
                 await until(lambda: len(by_uid) + collector._elsewhere._waiting == len(refs))
             return await look(owners, by_uid)
 

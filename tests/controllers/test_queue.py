@@ -37,7 +37,7 @@ def _run(work, body, workers: int = 2) -> None:
 
 @pytest.mark.parametrize("workers", [1, 16])
 def test_work_that_waits_for_nothing_lets_others_have_their_turns(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What had owners was looked at in one turn of the loop when a worker began to lead: 4,000 objects held it for 120 ms, and so on."""
+    """What had owners was looked at in one loop iteration when a worker began to lead: 4,000 objects held it for 120 ms, and so on."""
     now = 0.0
     monkeypatch.setattr("kas.meta.waiting.perf_counter", lambda: now)
     in_turn: list[int] = [0]

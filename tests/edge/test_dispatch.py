@@ -1,4 +1,4 @@
-"""Who is begun when: at once, or a few a turn of the loop, by credential."""
+"""Who is begun when: at once, or a few a loop iteration, by credential."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Loop:
         self.now += seconds
 
     async def turn(self) -> list[str]:
-        """What is begun in the next turn of the loop."""
+        """What is begun in the next loop iteration."""
         before = len(self.begun)
         await asyncio.sleep(0)
         return self.begun[before:]

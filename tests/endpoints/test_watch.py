@@ -317,7 +317,7 @@ async def watching(world, query):
 
 
 def configmap(world, name, n=None, **labels):
-    """Writes it, or deletes it where ``n`` is None; in this turn of the loop, which no task of a watch gets."""
+    """Writes it, or deletes it where ``n`` is None; in this loop iteration, which no task of a watch gets."""
     key = f"/registry/configmaps/default/{name}"
     meta, data = {"name": name, "namespace": "default", "uid": "u", "labels": labels}, orjson.dumps({"n": n})
     head = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{'
@@ -345,7 +345,7 @@ def in_process(tmp_path):
 
 
 def test_an_event_leaves_when_it_comes(in_process):
-    """Without a turn of the loop; those of a selector, a name and everything alike, each once and in order."""
+    """Without a loop iteration; those of a selector, a name and everything alike, each once and in order."""
 
     async def work(world):
         async with watching(world, "") as (all_, _), watching(world, "labelSelector=l%3D1") as (some, _), watching(
@@ -381,7 +381,7 @@ def test_a_connection_that_takes_no_more_gets_the_rest_in_order(in_process):
 
 
 def test_several_events_of_one_turn_leave_in_one_piece(in_process):
-    """Without another turn of the loop, in order; a piece is put together once for those who have the same. What is large is the task's."""
+    """Without another loop iteration, in order; a piece is put together once for those who have the same. What is large is the task's."""
 
     def write(world, pad=""):
         heads = {n: b'{"metadata":{"name":"%s","pad":"%s",' % (n.encode(), pad.encode()) for n in "abc"}
@@ -629,7 +629,7 @@ def test_who_waits_for_the_room_of_others_goes_on_when_they_give_it_back():
 
 
 class Told:
-    """An open watch that says in which turn of the loop it was told of something."""
+    """An open watch that says in which loop iteration it was told of something."""
 
     served = "foos"
 

@@ -41,7 +41,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 class Plugin:
-    """``admits(attributes)`` in the mutating step, ``validates`` in the other; with ``waits`` both happen after a turn of the loop."""
+    """``admits(attributes)`` in the mutating step, ``validates`` in the other; with ``waits`` both happen after a loop iteration."""
 
     def __init__(self, name: str, admits=None, validates=None, waits: bool = False) -> None:
         self.name, self._waits = name, waits

@@ -113,10 +113,10 @@ def test_durations_do_not_tell_statuses_apart_and_add_up():
 
 def test_time_of_others_is_told_apart():
     counted = Counted()
-    for query, aside in (("", 0.0), ("", 15.0), ("dryRun=All", 0.0)):  # far below the bounds of buckets
+    for query, waited_s in (("", 0.0), ("", 15.0), ("dryRun=All", 0.0)):  # far below the bounds of buckets
         req = request("POST", "/api/v1/namespaces/a/pods", query)
         req.started -= 31
-        req.aside = aside
+        req.waited_s = waited_s
         counted(req, Response(201, []))
     bounds = BUCKETS[2:]
     (labels, row), = counted.rows("apiserver_request_sli_duration_seconds").items()

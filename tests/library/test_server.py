@@ -20,7 +20,7 @@ from kas.auth.user import UserInfo
 from kas.config.flagtypes import AUTO_PORT
 from kas.config.runtime import chosen
 from kas.endpoints.custom.virtual import VirtualServed, load
-from kas.extensions import Loopback, Outspoken
+from kas.extensions import CheckedAuthorizer, Loopback
 from kas.meta import errors
 from kas.registry.rest import Event, ObjectList, event_of, listing_of
 from kas.request.http import Response
@@ -238,15 +238,15 @@ def test_what_an_authorizer_says_may_lack_the_error(outcome):
         return outcome
 
     wanted = (*outcome, "")[:3]
-    assert Outspoken(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get")) == wanted
-    assert asyncio.run(Outspoken(Says(later())).authorize(Attributes(UserInfo("ada"), "get"))) == wanted
-    assert not hasattr(Outspoken(Says(outcome)), "rules_for")
+    assert CheckedAuthorizer(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get")) == wanted
+    assert asyncio.run(CheckedAuthorizer(Says(later())).authorize(Attributes(UserInfo("ada"), "get"))) == wanted
+    assert not hasattr(CheckedAuthorizer(Says(outcome)), "rules_for")
 
 
 @pytest.mark.parametrize("outcome", [True, None, ALLOW, (True, "why"), ("allow", "why"), (3, ""), (ALLOW,), [ALLOW, ""]])
 def test_what_is_no_decision_allows_nothing(outcome):
     with pytest.raises(TypeError, match=r"Says.authorize gave .*, not ALLOW, DENY or NO_OPINION with a reason"):
-        Outspoken(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get"))
+        CheckedAuthorizer(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get"))
 
 
 @pytest.mark.parametrize("code", [404, 409])

@@ -117,6 +117,6 @@ def test_of_two_deadlines_each_knows_its_own():
         start = now()
         both, own = await asyncio.gather(request(start + 60, start + 0.01), request(start + 0.01, start + 60))
         assert (both, own) == (["inner", "outer"], ["outer"])
-        assert await request(start, start) == ["outer"], "where both have passed in one turn of the loop the request ends"
+        assert await request(start, start) == ["outer"], "where both have passed in one loop iteration the request ends"
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Who goes on in a turn of the loop where many come at once."""
+"""Who goes on in a loop iteration where many come at once."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from kas.auth.attributes import ALLOW
 from kas.auth.authn.union import Authenticators
 from kas.auth.authz.modes import Union
 from kas.auth.user import MASTERS, UserInfo
-from kas.edge.body import Departures
+from kas.edge.body import Disconnects
 from kas.endpoints import respond, translate
 from kas.filters.chain import handler_chain
 from kas.filters.deadline import timed_out
@@ -142,7 +142,7 @@ def test_a_body_arrives_whenever_it_is_sent(sent, tmp_path):
                 reader, writer = await connect()
                 writer.write(request_head + body[: halves[0]])
                 await until(lambda: w.waits.now == 1)
-                await asyncio.sleep(3 * Departures.LOOK_S)  # by then it is being looked at
+                await asyncio.sleep(3 * Disconnects.LOOK_S)  # by then it is being looked at
                 if sent == "after the wait":
                     w.waits.gate.set()
                     await until(lambda: w.waits.now == 0)

@@ -452,7 +452,7 @@ def test_who_does_not_wait_any_more_lets_go_of_the_call() -> None:
 
 
 def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
-    """It leaves at the end of the loop's turn, in which the connection may be told to be no more."""
+    """It leaves at the end of the loop iteration, in which the connection may be told to be no more."""
     complaints: list[dict[str, Any]] = []
 
     async def check(config: Config) -> None:

@@ -129,7 +129,7 @@ def test_what_is_no_answer_tells_no_revision() -> None:
     whole = answer.SerializeToString()
     assert question.revision(over(whole)) == 300
     assert question.revision(over(pb.RangeResponse(count=1).SerializeToString())) == 0
-    assert question.revision(over(whole, error=RpcError(Code.UNAVAILABLE, "no leader", told=True))) == -1
+    assert question.revision(over(whole, error=RpcError(Code.UNAVAILABLE, "no leader", from_server=True))) == -1
     assert question.revision(over()) == question.revision(over(whole, whole)) == -1
     header = answer.header.ByteSize() + 2
     assert {question.revision(over(whole[:n])) for n in range(1, header)} == {-1}

@@ -685,20 +685,20 @@ def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
     ("failed", "error"),
     [
         (RpcError(Code.INTERNAL, "the server ended the stream with error 2"), Unknown),
-        (RpcError(Code.ABORTED, "", told=True), Unknown),
+        (RpcError(Code.ABORTED, "", from_server=True), Unknown),
         (RpcError(Code.UNAVAILABLE, "the server closed the connection"), Unknown),
-        (RpcError(Code.UNAVAILABLE, "etcdserver: leader changed", told=True), Unknown),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: leader changed", from_server=True), Unknown),
         (RpcError(Code.UNAVAILABLE, "etcdserver: no leader"), Unknown),  # nobody says whose words these are
-        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader", told=True), Unavailable),
-        (RpcError(Code.UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", told=True), Unknown),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader", from_server=True), Unavailable),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", from_server=True), Unknown),
         (RpcError(Code.RESOURCE_EXHAUSTED, "a message of 3000000000 bytes"), Unknown),  # the answer's
         (RpcError(Code.PERMISSION_DENIED, "an answer without a status; HTTP 403"), Unknown),
         (RpcError(Code.UNAVAILABLE, "failed to connect", unsent=True), Unavailable),
         (RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", unsent=True), Unavailable),
-        (RpcError(Code.NOT_FOUND, "etcdserver: requested lease not found", told=True), LeaseGone),
-        (RpcError(Code.INVALID_ARGUMENT, "etcdserver: request is too large", told=True), StoreError),
-        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", told=True), Full),
-        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests", told=True), Unavailable),
+        (RpcError(Code.NOT_FOUND, "etcdserver: requested lease not found", from_server=True), LeaseGone),
+        (RpcError(Code.INVALID_ARGUMENT, "etcdserver: request is too large", from_server=True), StoreError),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", from_server=True), Full),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests", from_server=True), Unavailable),
     ],
 )
 def test_what_may_have_happened_is_not_told_as_undone(failed: RpcError, error: type) -> None:

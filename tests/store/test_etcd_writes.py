@@ -40,10 +40,10 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
     one whose replica does not follow is told so, whatever its writer does meanwhile."""
     fate: list[RpcError] = []
 
-    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, told: Any) -> bool:
+    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, on_end: Any) -> bool:
         stream = Stream(b"", b"", True, True, None)
         stream.error = fate[-1]
-        asyncio.get_running_loop().call_soon(told, Begun(call, 0, stream, ()))
+        asyncio.get_running_loop().call_soon(on_end, Begun(call, 0, stream, ()))
         return True
 
     async def write() -> None:
@@ -56,7 +56,7 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
             fate.append(RpcError(Code.UNAVAILABLE, "the connection broke off"))
             with pytest.raises(Unknown):
                 await store.commit(Op(B, draft(), 0))
-            fate.append(RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", told=True))
+            fate.append(RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", from_server=True))
             with pytest.raises(Full):
                 await store.commit(Op(B, draft(), 0))
         left = store.commit(Op(B, draft(), 0))
@@ -83,10 +83,10 @@ def test_a_write_that_a_slow_etcd_does_not_take_has_one_time_for_all_attempts(se
     given: list[float] = []
     real = AsyncClient.call
 
-    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, told: Any) -> bool:
+    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, on_end: Any) -> bool:
         stream = Stream(b"", b"", True, True, None)
         stream.error = RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", unsent=True)
-        asyncio.get_running_loop().call_later(0.3, told, Begun(call, 0, stream, ()))
+        asyncio.get_running_loop().call_later(0.3, on_end, Begun(call, 0, stream, ()))
         return True
 
     async def call(self: AsyncClient, call: Call, request: Any, within_s: float = 10.0) -> Any:

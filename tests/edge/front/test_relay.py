@@ -565,7 +565,7 @@ def test_a_front_that_has_just_come_is_heard_before_its_first_connection_is_look
             front.connect(str(tmp_path / "introductions"))
             other.connect(str(tmp_path / "introductions"))
             other.send(hello("relay", "192.0.2.1:4711", ()))
-            who = introductions.of("relay")  # in the same turn of the loop
+            who = introductions.of("relay")  # in the same loop iteration
             assert who is not None and who.client == "192.0.2.1:4711"
             assert introductions.of("nobody") is None
         assert introductions.of("relay") is None
