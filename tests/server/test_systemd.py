@@ -12,7 +12,7 @@ from kas.observe.process import notify_ready
 from kas.testing.server import KasServer
 
 
-def test_systemd_is_notified_once_when_the_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manager_is_notified_once_when_the_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
