@@ -140,7 +140,7 @@ def test_a_cancelled_count_is_done_by_the_next_request(world: World) -> None:
     assert objects(world) == before | {CONFIG_MAPS: before[CONFIG_MAPS] + 1, ("", "namespaces"): before["", "namespaces"] - 1}
 
 
-def test_few_large_objects_are_looked_at_for_what_all_take(world: World) -> None:
+def test_few_large_objects_are_read_for_the_average_size(world: World) -> None:
     """Sixteen of 2.4 MB were read before, 20 to 40 ms of the loop."""
     looked: list[int] = []
     large = b'},"x":"%b"}' % (b"x" * (1 << 20))
