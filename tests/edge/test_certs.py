@@ -66,7 +66,7 @@ class Ahead(datetime.datetime):
         return cls(2040, 1, 1, tzinfo=tz)
 
 
-def test_certificates_made_while_the_clock_was_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_certificates_made_with_a_clock_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The certificate is renewed; a CA that clients trust is not, but is reported."""
     paths = made(tmp_path / "a")
     with monkeypatch.context() as m:
