@@ -289,7 +289,7 @@ class Hub:
             self._failing[listener] = None
             why = f"{type(e).__name__}: {e}"
             if why != listener.why:  # log an error once, not with each attempt
-                _log().error("what is derived from %s could not be built anew: %s", listener.prefix, why)
+                _log().error("the state derived from %s could not be rebuilt: %s", listener.prefix, why)
         listener.why = why
         if self.put_off is not None:
             now = monotonic()
@@ -363,7 +363,7 @@ class Hub:
                     try:
                         listener.callback(batches[listener])
                     except Exception:  # a bug in the callback
-                        _log().exception("what is derived from %s is built anew", listener.prefix)
+                        _log().exception("the state derived from %s is rebuilt", listener.prefix)
                         self._failing[listener] = None
             if self._failing:
                 self._reset_due()

@@ -67,4 +67,4 @@ def test_a_start_reports_an_unwritable_key_in_one_line(tmp_path: Path) -> None:
     said: list[str] = []
     with no_room():
         prepare_later(Options(), said.append)  # type: ignore[arg-type]
-    assert said == [f"the key of service-account tokens is made when the first is asked for: {tmp_path}/pki/sa.key: File too large"]
+    assert said == [f"the key of service account tokens will be created with the first token: {tmp_path}/pki/sa.key: File too large"]

@@ -40,7 +40,7 @@ def test_a_system_without_a_process_left_is_told_of_in_a_line(tmp_path, monkeypa
     gc.collect()  # what others left is closed now
     held = len(os.listdir("/proc/self/fd"))
     (why,) = preflight(Options({"audit-log-path": str(tmp_path)}))
-    assert why.startswith("no process can be made: Resource temporarily unavailable: ulimit -u")
+    assert why.startswith("no process can be created: Resource temporarily unavailable: ulimit -u")
     assert len(os.listdir("/proc/self/fd")) <= held
 
 

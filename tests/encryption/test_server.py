@@ -232,7 +232,7 @@ def test_a_plugin_seals_for_all_workers_and_may_change_its_key(start, tmp_path):
         plugin.stop()
         dies, stays = client.server.worker_pids()
         os.kill(dies, signal.SIGKILL)
-        eventually(lambda: "once the plug-in that seals them answers" in client.server.output)
+        eventually(lambda: "once the KMS plug-in that encrypts them answers" in client.server.output)
         eventually(lambda: _status(client, "/api/v1/namespaces/default"), 200)
         plugin.start()
         os.kill(stays, signal.SIGKILL)
@@ -316,7 +316,7 @@ def test_migration_seals_what_was_plain_and_opens_what_is_to_be_plain(start, tmp
     data_dir, path = client.server.data_dir, tmp_path / "e.yaml"
     sealed = write(path, (["secrets", "events"], [box(key("key1"))]))
     asked = ("storage", "migrate", f"--data-dir={data_dir}")
-    assert "is held by another kas" in kas(*asked, sealed).stderr
+    assert "is in use by another kas" in kas(*asked, sealed).stderr
     client.server.stop()
     done = kas(*asked, sealed)
     assert (done.returncode, done.stderr) == (0, "") and "objects written again, 0 could not be read" in done.stdout

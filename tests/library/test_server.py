@@ -361,7 +361,7 @@ def test_a_system_without_a_process_left_is_told_of(tmp_path, monkeypatch):
 
     server = kas.Server(options(tmp_path))
     held = opened()
-    with monkeypatch.context() as patch, pytest.raises(kas.StartError, match="no process can be made: Resource temporarily unavailable"):
+    with monkeypatch.context() as patch, pytest.raises(kas.StartError, match="no process can be created: Resource temporarily unavailable"):
         patch.setattr(os, "fork", none)
         server.start()
     assert server.stop() == 0 and opened() <= held

@@ -57,7 +57,7 @@ def test_every_process_logs_what_the_flags_ask_for(monkeypatch, process):
 
 
 @pytest.mark.parametrize(("path", "why"), [
-    ("gone/x.sock", "No such file or directory"), ("file", "is there, and no socket"), ("x" * 200, "AF_UNIX path too long"),
+    ("gone/x.sock", "No such file or directory"), ("file", "exists and is not a socket"), ("x" * 200, "AF_UNIX path too long"),
 ])  # fmt: skip
 def test_a_debug_socket_that_cannot_be_created_is_reported_in_one_line(tmp_path, path, why):
     (tmp_path / "file").touch()

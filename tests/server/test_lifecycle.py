@@ -234,7 +234,7 @@ def test_too_few_open_files_are_refused(tmp_path: Path):
     command = f"ulimit -n 64; exec {sys.executable} -m kas.cli serve --secure-port auto --workers 2 --data-dir {tmp_path / 'd'}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr == "kas: 64 files may be open, 2 workers want 144 at least: ulimit -n, LimitNOFILE of systemd\n"
+    assert done.stderr == "kas: the limit of 64 open files is too low, 2 workers need at least 144: ulimit -n, LimitNOFILE of systemd\n"
     assert not (tmp_path / "d").exists()
 
 
@@ -253,7 +253,7 @@ def test_a_too_small_address_space_is_refused(tmp_path: Path):
     command = f"ulimit -v 2000000; exec {sys.executable} -m kas.cli serve --secure-port auto --data-dir {tmp_path / 'd'}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("kas: processes may have 1953 MiB of addresses, threads and the store's file want 2048 at least: ")
+    assert done.stderr.startswith("kas: the limit of 1953 MiB of address space is too low, threads and the store need at least 2048: ")
     assert done.stderr.count("\n") == 1 and not (tmp_path / "d").exists()
 
 
@@ -272,7 +272,7 @@ def test_a_missing_proc_file_system_is_reported(tmp_path: Path):
     if "kas: " not in done.stderr:
         pytest.skip(f"nothing can be mounted here: {done.stderr}")
     assert (done.returncode, done.stderr) == (
-        1, "kas: /proc is not mounted, which tells what processes and their descriptors do: mount -t proc proc /proc\n"
+        1, "kas: /proc is not mounted, which kas needs to inspect its processes: mount -t proc proc /proc\n"
     )  # fmt: skip
 
 
@@ -362,7 +362,7 @@ def test_port_in_use_by_a_kas_that_does_not_listen_yet(tmp_path: Path, before: t
 def test_a_data_directory_in_use_is_refused(kas):
     done = serve("--data-dir", str(kas.data_dir), "--secure-port", "auto")
     assert done.returncode == 1
-    assert "is held by another kas" in done.stderr
+    assert "is in use by another kas" in done.stderr
 
 
 def test_a_data_directory_of_another_format_is_refused(tmp_path: Path):
@@ -403,7 +403,7 @@ def test_a_damaged_ca_is_not_replaced_without_a_request(tmp_path: Path, kas_serv
     whole = authority.read_bytes()
     authority.write_bytes(whole[:100])
     done = serve("--data-dir", str(server.data_dir), "--secure-port", "auto")
-    why = "it is damaged: restore it, or remove ca.crt and ca.key to have another authority made"
+    why = "it is damaged: restore it, or remove ca.crt and ca.key to have another CA created"
     assert (done.returncode, done.stderr) == (1, f"kas: --data-dir: {authority}: {why}\n")
     authority.write_bytes(whole)
     (server.data_dir / "pki" / "apiserver.crt").write_bytes(b"")  # a certificate that the CA can issue again is replaced
@@ -426,7 +426,7 @@ def test_a_server_does_not_start_with_an_incomplete_copy(tmp_path: Path, left: s
     claim_data_dir(tmp_path)
     (tmp_path / left).mkdir()
     done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
-    assert done.returncode == 1 and f"{left} is half a store" in done.stderr and not (tmp_path / "store").exists()
+    assert done.returncode == 1 and f"{left} is an incomplete store" in done.stderr and not (tmp_path / "store").exists()
 
 
 def test_secrets_are_private(kas):
@@ -459,7 +459,7 @@ def test_the_supervisors_log_is_json_too(tmp_path: Path, kas_server):
     assert all(line["level"] == "warning" and line["pid"] == server.pid and line["ts"] > 1e12 for line in told)
     done = serve("--data-dir", str(server.data_dir), "--secure-port", "auto", "--logging-format=json")
     refused = json.loads(done.stderr)
-    assert done.returncode == 1 and refused["level"] == "error" and "is held by another kas" in refused["msg"]
+    assert done.returncode == 1 and refused["level"] == "error" and "is in use by another kas" in refused["msg"]
 
 
 def test_the_ready_line_differs_for_first_and_later_starts(kas_server):

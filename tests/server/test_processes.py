@@ -143,7 +143,7 @@ def test_a_worker_that_cannot_be_forked_is_tried_again(monkeypatch, capfd):
     held = opened()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fork", none)
-        why = "no process can be made: Resource temporarily unavailable: ulimit -u, TasksMax of systemd, --pids-limit of containers"
+        why = "no process can be created: Resource temporarily unavailable: ulimit -u, TasksMax of systemd, --pids-limit of containers"
         with pytest.raises(NoProcess, match=why):
             supervisor._spawn(0)
         supervisor.deaths[0] = [time.monotonic()]
@@ -168,7 +168,7 @@ def test_a_replicator_that_cannot_be_forked_does_not_end_the_server(monkeypatch,
     monkeypatch.setattr(os, "fork", none)
     supervisor._renew()
     assert supervisor.owed == {REPLICATOR} and supervisor.waiting_for_replica and signalled == [signal.SIGKILL]
-    assert capfd.readouterr().err.count("no process can be made") == 1
+    assert capfd.readouterr().err.count("no process can be created") == 1
 
 
 def test_the_grace_period_of_workers_includes_all_flags():

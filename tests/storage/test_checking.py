@@ -72,8 +72,8 @@ def test_a_history_and_leases_that_do_not_fit(data_dir: Path, capsys) -> None:
         assert cursor.last() and cursor.prev() and cursor.delete()
         txn.drop(env.open_db(b"expiry", txn, create=False), delete=False)
     assert findings(capsys, f"lmdb:{data_dir}") == [
-        f"{MAPS}c0004: is of revision 7, and the history tells of no write",
-        "/registry/events/ns/e: has a lease, and does not stand in the table of what expires",
+        f"{MAPS}c0004: has revision 7, and the history has no write",
+        "/registry/events/ns/e: has a lease, and is not in the table of expiring keys",
     ]
 
 

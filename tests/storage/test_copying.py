@@ -319,7 +319,7 @@ def test_what_the_target_lost_is_found(etcd: Etcd, prefix: str, tmp_path: Path, 
     monkeypatch.setattr(LMDBTarget, "put", lambda self, entries, note: honest(self, [e for e in entries if e.key != WIDGET], note))
     assert copy(make_etcd(etcd, prefix, 3), f"lmdb:{tmp_path / 'a'}", prefix) == 1
     told = capsys.readouterr().err
-    assert f"{WIDGET} is not the same on both sides" in told and "is not to be used" in told
+    assert f"{WIDGET} is not the same on both sides" in told and "must not be used" in told
     assert not (tmp_path / "a" / "store").exists()
 
 
@@ -501,7 +501,7 @@ def test_an_interrupt_is_told_and_the_rest_is_copied_then(
     with monkeypatch.context() as patch:
         patch.setattr(EtcdPlace, "_write", interrupted)
         assert copy(source, f"etcd:{etcd.url}", prefix) == 130
-    assert capsys.readouterr().err == "kas: interrupted; a copy goes on where it was when it is asked for again\n"
+    assert capsys.readouterr().err == "kas: interrupted; run the command again to continue the copy\n"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert copy(source, f"etcd:{etcd.url}", prefix) == 0
     told = capsys.readouterr()

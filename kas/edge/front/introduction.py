@@ -202,7 +202,7 @@ class Introductions:
             except BlockingIOError:
                 return
             except OSError as e:
-                log.warning("a front is lost: %s", e)
+                log.warning("the connection to a TLS front failed: %s", e)
                 data = b""
             if not data:
                 self._drop(front)
