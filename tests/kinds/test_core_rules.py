@@ -221,7 +221,8 @@ def test_a_service_without_lists_of_addresses_is_upgraded(spec: dict, shown: tup
 def test_an_empty_class_annotation_is_unset():
     stored, _ = create("v1/persistentvolumeclaims", claim())
     key = {"volume.beta.kubernetes.io/storage-class": ""}
-    update("v1/persistentvolumeclaims", stored, lambda o: o["metadata"].update(annotations=key))
+    got, _ = update("v1/persistentvolumeclaims", stored, lambda o: o["metadata"].update(annotations=key))
+    assert got["metadata"]["annotations"] == key and "storageClassName" not in got["spec"]
 
 
 # --- namespaces

@@ -77,7 +77,7 @@ def test_autoscaler_v2_is_kept_in_annotations_of_v1():
     )
 
 
-def test_an_average_of_an_object_metric_has_no_value_after_conversion():
+def test_an_object_metric_with_an_average_survives_v1():
     source = {"describedObject": {"kind": "Ingress", "name": "i"}, "metric": {"name": "o"}}
     metric = {"type": "Object", "object": {**source, "target": {"type": "AverageValue", "averageValue": "5"}}}
     obj = typed("autoscaling", "v2", "HorizontalPodAutoscaler", spec={**SPEC, "metrics": [metric]})
