@@ -5,7 +5,7 @@
 A RoleBinding among 1,000 in the namespace allows each identity; tokens and certificates are known from an earlier request. ``403`` has a
 token and no binding. Four servers are compared, in slices by turns: the default; one with ``--enable-priority-and-fairness=false``
 (max-in-flight); and two with an audit log of level Metadata, one in batches of 400 and one in mode blocking, with a write for each line.
-The figures are CPU of this process in µs a request, with one turn of the event loop for each: the minimum of all slices and their median.
+The figures are CPU of this process in µs a request, with one loop iteration for each: the minimum of all slices and their median.
 """
 
 from __future__ import annotations

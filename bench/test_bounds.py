@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from kas.edge.body import Bounds, Departures, Inlet
+from kas.edge.body import Bounds, Disconnects, Inlet
 from kas.edge.dispatch import Dispatcher
 from kas.meta.fairqueue import works_for
 
@@ -67,7 +67,7 @@ def read(bounds: Bounds | None) -> Callable[[], object]:
 def test_what_bounds_cost_a_get_and_a_small_create() -> None:
     async def run() -> list[float]:
         turns, nobody = Dispatcher(_Loop()), lambda request, scope: None  # type: ignore[arg-type]
-        departures, task, source = Departures(), asyncio.current_task(), Inlet(_received)
+        departures, task, source = Disconnects(), asyncio.current_task(), Inlet(_received)
         assert task is not None
 
         def departs() -> None:

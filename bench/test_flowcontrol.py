@@ -1,6 +1,6 @@
 """Measures what flow control adds to a request that need not wait, compared with max-in-flight.
 
-It times the three calls of the filter and a turn of the event loop.
+It times the three calls of the filter and a loop iteration.
 """
 
 from __future__ import annotations

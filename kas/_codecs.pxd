@@ -93,7 +93,7 @@ cdef class Field:
     cdef readonly tuple list_map_keys, gates, rules
     # For types made from schemas: the element of a list or map, the schema of the value, and its rules for values of any type.
     cdef readonly Field element
-    cdef Field aside  # what the schema says about values of a type other than its own
+    cdef Field alternative  # what the schema says about values of a type other than its own
     cdef readonly dict schema
     cdef readonly bint accepts_null, preserve
     cdef readonly bint defaults_below

@@ -66,7 +66,7 @@ cdef class Request:
     cdef public object audit            # kas.request.http.AuditEvent if the request is audited, else None
     cdef public double started          # time.monotonic()
     cdef public double deadline         # likewise
-    cdef public double aside            # seconds spent waiting in flow control's queues and for admission webhooks
+    cdef public double waited_s         # seconds spent waiting in flow control's queues and for admission webhooks
     cdef public double authenticating   # seconds that authentication took
     cdef public bint long_running
     cdef public bint known              # the resource is served
@@ -152,7 +152,7 @@ cdef class RequestMetricsRow:
     cdef readonly tuple labels
     cdef readonly long count
     cdef readonly double seconds
-    cdef readonly double own_seconds    # without the time spent waiting (Request.aside), and without dry runs
+    cdef readonly double own_seconds    # without the time spent waiting (Request.waited_s), and without dry runs
     cdef readonly double bytes_sent
     cdef readonly long sized
     cdef long *durations
@@ -167,7 +167,7 @@ cdef class RequestMetrics:
     cdef array _bounds                  # doubles
     cdef array _sizes
 
-    cdef void _measure(self, RequestMetricsRow row, double started, double aside, Py_ssize_t size)
+    cdef void _measure(self, RequestMetricsRow row, double started, double waited_s, Py_ssize_t size)
 
 
 cdef class FilterChain:
@@ -218,7 +218,7 @@ cdef class PartOf:
 cdef class FreshRead:
     cdef readonly Request req
     cdef readonly object part
-    cdef readonly object beside
+    cdef readonly object fallback
     cdef object _passing
     cdef readonly FilterChain chain
     cdef readonly Py_ssize_t at
@@ -226,7 +226,7 @@ cdef class FreshRead:
 
 cdef class ConsistentRead:
     cdef object _part_of
-    cdef object _beside
+    cdef object _fallback
     cdef object _passing
     cdef object _rest
 
@@ -252,7 +252,7 @@ cdef class RoundBase:
     cdef public list readers
     cdef public list until              # the deadline of each reader
     cdef public object timer            # timer of the reader that has waited longest
-    cdef public bint told               # etcd has answered
+    cdef public bint answered           # etcd has answered
     cdef public long long had           # the replica's revision before the call
     cdef public double asked            # when the call started
     cdef public double since            # when the first request was parked

@@ -61,7 +61,7 @@ class Request:
     audit: AuditEvent | None
     started: float
     deadline: float
-    aside: float
+    waited_s: float
     authenticating: float
     long_running: bool
     known: bool
@@ -296,10 +296,10 @@ Passing = Callable[[FreshRead, Awaitable[None]], Coroutine[Any, Any, Response | 
 class FreshRead:
     req: Request
     part: Any
-    beside: Any
+    fallback: Any
     chain: FilterChain | None
     at: int
-    def __init__(self, req: Request, part: Any, beside: Any, passing: Passing) -> None: ...
+    def __init__(self, req: Request, part: Any, fallback: Any, passing: Passing) -> None: ...
     def park(self, parked: Parked) -> None: ...
     def go_on(self) -> Result: ...
     def after(self, passed: Awaitable[None]) -> Awaitable[Any]: ...
@@ -309,7 +309,7 @@ class ConsistentRead:
     def __init__(
         self,
         part_of: Callable[[RequestInfo], Any],
-        beside: Any,
+        fallback: Any,
         passing: Passing,
         rest: Callable[[Request], Awaitable[Response | None] | None],
     ) -> None: ...
@@ -333,7 +333,7 @@ class RoundBase:
     readers: list[asyncio.Future[None]]
     until: list[float]
     timer: asyncio.TimerHandle | None
-    told: bool
+    answered: bool
     had: int
     asked: float
     since: float
@@ -365,5 +365,5 @@ class FreshnessBase:
     def park(self, parked: Parked) -> None: ...
     def _will_ask(self) -> None: ...
     def _ask(self) -> None: ...
-    def _told(self, asking: Any, revision: int) -> None: ...
+    def _on_answer(self, asking: Any, revision: int) -> None: ...
     def _over(self) -> None: ...

@@ -75,7 +75,7 @@ class LoopbackToken:
         return self._user if secrets.compare_digest(token.encode(), self._token) else None
 
 
-class Outspoken:
+class CheckedAuthorizer:
     """Checks the results of a program's authorizer: a decision and a reason, optionally with an error text. Anything
     else raises a TypeError that says what is expected, and counts as no decision."""
 

@@ -74,7 +74,7 @@ def prepare_later(o: Completed, told: Callable[[str], object]) -> None:
     try:
         ensure_signing_key(path)
     except OSError as e:
-        told(f"the key of service-account tokens is made when the first is asked for: {path}: {e.strerror}")
+        told(f"the key of service account tokens will be created with the first token: {path}: {e.strerror}")
 
 
 def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:

@@ -73,7 +73,7 @@ from kas.endpoints.subresources import install as install_subresources
 from kas.endpoints.watch import Watches
 from kas.endpoints.write import Writer
 from kas.endpoints.zpages import ZPages
-from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, Outspoken, hook_name, virtual_resources
+from kas.extensions import NONE, CheckedAuthorizer, Extensions, Loopback, LoopbackToken, hook_name, virtual_resources
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.goaway import send_away
@@ -265,7 +265,7 @@ class Server:
         node = NodeAuthorizer(graph, lambda: bootstrap.role_rules("system:node", self.features))
         self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, self.counts_as, self.egress.controlplane)
         if self.extensions.authorizers:
-            self.authorizer = Union([*map(Outspoken, self.extensions.authorizers), self.authorizer], (MASTERS,))
+            self.authorizer = Union([*map(CheckedAuthorizer, self.extensions.authorizers), self.authorizer], (MASTERS,))
         self._loopback = secrets.token_urlsafe(32)
         hooked = [LoopbackToken(self._loopback)] if self.extensions.post_start or self.extensions.pre_shutdown else []
         self.keys = ServiceAccountKeys(

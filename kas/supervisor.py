@@ -197,7 +197,8 @@ class _Supervisor:
                 self.lock.seek(0)
                 holder = self.lock.read().strip()
                 if time.monotonic() >= until or not holder.isdigit() or lives(int(holder)):
-                    raise StartError(f"--data-dir: {path} is held by another kas{' (process ' + holder + ')' if holder else ''}") from None
+                    by = f" (process {holder})" if holder else ""
+                    raise StartError(f"--data-dir: {path} is in use by another kas{by}") from None
                 time.sleep(0.02)
         self.lock.truncate(0)
         self.lock.write(str(self.pid))

@@ -268,7 +268,7 @@ async def _bootstrap(server: Server, stop: asyncio.Event, sealed: EncryptionAtRe
             before, away = away, sealed is not None and any(check() for check in sealed.checks().values())
             if sealed is None or not (before or away) or stop.is_set():  # a plug-in that has just come back is tried once more
                 raise
-            log.warning("the bootstrap objects are checked once the plug-in that seals them answers: %s", e)
+            log.warning("the bootstrap objects are checked once the KMS plug-in that encrypts them answers: %s", e)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await stop.wait()
@@ -415,7 +415,7 @@ def _free_path(path: str) -> str:
     try:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
-                raise FileExistsError(errno.EEXIST, "is there, and no socket")
+                raise FileExistsError(errno.EEXIST, "exists and is not a socket")
             os.unlink(path)
         with socket.socket(socket.AF_UNIX) as probe:  # the listener's error would not name the reason in one line
             probe.bind(path)

@@ -480,10 +480,10 @@ def main() -> int:
         soak.wrong.append(f"the server ended with {code}")
     if panic := re.search(r"Traceback|panic", server.output):
         soak.wrong.append("the server panicked:\n" + server.output[max(0, panic.start() - 500) : panic.start() + 3000])
-    held = [line for line in server.output.splitlines() if "the loop was held" in line]
+    held = [line for line in server.output.splitlines() if "the event loop was blocked" in line]
     print(", ".join(f"{n} {what}" for what, n in sorted(soak.counts.items())))
-    working = [line for line in held if (said := re.search(r"([0-9.]+) of them at work", line)) and float(said[1]) >= 1]
-    print(f"the loop was held for a second and more {len(held)} times, {len(working)} of them by work")
+    working = [line for line in held if (said := re.search(r"([0-9.]+) s were processor time", line)) and float(said[1]) >= 1]
+    print(f"the event loop was blocked for a second and more {len(held)} times, {len(working)} of them with a second of processor time")
     for text in [*working[:5], *soak.wrong[:20]]:
         print(text)
     print("FAIL" if soak.wrong else "PASS")

@@ -1,4 +1,5 @@
-"""What every test may rely on. No process outlives its test, and a panic in a server fails the run: both are the work of kas.testing."""
+"""Fixtures and settings for all tests. kas.testing ensures that no process outlives its test, and that a panic in a server fails the run.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from tests.etcd import Etcd
 
 kinds.install()
 
-# What is collected stays for the whole run. Looking for cycles in it, again and again while there is ever more of it, took a third of the
+# Collected tests stay for the whole run. The garbage collector, which scanned ever more of them, took a third of the
 # time of collecting, in each process of a run.
 gc.disable()
 
-# No test depends on how fast the machine is, nor on how many of the examples that chance brought were of use.
+# No test depends on how fast the machine is, nor on how many generated examples were usable.
 LUCK = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 settings.register_profile("kas", deadline=None, suppress_health_check=LUCK)
 settings.load_profile("kas")
@@ -30,7 +31,7 @@ settings.load_profile("kas")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """From here on cycles are looked for among what tests make, not among the tests."""
+    """From here on, the garbage collector scans what tests create, not the tests."""
     gc.freeze()
     gc.enable()
 
@@ -41,7 +42,7 @@ class Client:
     def __init__(self, server: KasServer) -> None:
         self.server = server
         self.session = requests.Session()
-        self.session.trust_env = False  # an environment's CA bundle would win over the line below
+        self.session.trust_env = False  # an environment's CA bundle would override the line below
         self.session.verify = server.ca
         self.session.headers["Authorization"] = f"Bearer {server.token}"
 
@@ -63,7 +64,7 @@ class Client:
 
 @pytest.fixture(scope="session", autouse=True)
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """With KAS_BACKEND=etcd every server of the run that does not name another stands on an etcd, below a prefix of its own."""
+    """With KAS_BACKEND=etcd, every server of the run that does not name another backend uses an etcd, with a prefix of its own."""
     if os.environ.get("KAS_BACKEND", "lmdb") != "etcd":
         yield
         return
@@ -87,13 +88,13 @@ def client(kas) -> Client:
 
 @pytest.fixture
 def connect():
-    """``connect(server)`` gives a client of any server."""
+    """``connect(server)`` returns a client of any server."""
     return Client
 
 
 @pytest.fixture
 def namespace(client: Client, request: pytest.FixtureRequest):
-    """A namespace of the test's own, with its default service account."""
+    """A namespace for this test, with its default service account."""
     name = "t" + hashlib.sha1(request.node.nodeid.encode()).hexdigest()[:10]
     status, body = client("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     assert status in (201, 409), body
@@ -102,9 +103,9 @@ def namespace(client: Client, request: pytest.FixtureRequest):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With another backend there are no tests of what only LMDB promises. Modules whose tests take long come first in a run of several
-    processes, then the attacks: at its end the others would wait for them, and what measures how others are served is disturbed by another
-    that does. They are one process's so."""
+    """With another backend, tests of what only LMDB promises are left out. In a run of several processes, slow modules come first, so that
+    the others need not wait for them at the end, then the attacks: these measure how others are served, would disturb one another, and
+    therefore share one process."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (item.get_closest_marker("long") is None, not item.nodeid.startswith("tests/hostile/")))
     if os.environ.get("KAS_BACKEND", "lmdb") != "lmdb":
@@ -113,7 +114,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that stands for tests that cannot be made: see need.py."""
+    """Fails or skips a test that stands for tests that cannot be generated: see need.py."""
     if mark := item.get_closest_marker("missing"):
         need.give_up(*mark.args)
 
@@ -130,7 +131,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """How many tests of each area passed."""
+    """Prints how many tests of each area passed."""
     if not _areas:
         return
     terminalreporter.section("areas")

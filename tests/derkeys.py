@@ -1,6 +1,6 @@
 """Keys as attackers make them, in DER.
 
-The primes are Mersenne's, 2^4423-1 and 2^9689-1. To find that they are primes takes a library minutes.
+The primes are Mersenne primes, 2^4423-1 and 2^9689-1. A library takes minutes to find that they are prime.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ DH, DSA = bytes.fromhex("2a864886f70d010301"), bytes.fromhex("2a8648ce380401")
 
 
 def integer(n: int) -> bytes:
-    """An INTEGER."""
+    """Returns an INTEGER."""
     return element(2, n.to_bytes(n.bit_length() // 8 + 1, "big"))
 
 
 def pem(der: bytes, label: str = "PRIVATE KEY") -> bytes:
-    """Such a block."""
+    """Returns a PEM block."""
     return f"-----BEGIN {label}-----\n{base64.encodebytes(der).decode()}-----END {label}-----\n".encode()
 
 
 def algorithm(oid: bytes, *numbers: int) -> bytes:
-    """An AlgorithmIdentifier with numbers as parameters."""
+    """Returns an AlgorithmIdentifier with numbers as parameters."""
     return element(0x30, element(6, oid) + element(0x30, b"".join(map(integer, numbers))))
 
 
 def spki(oid: bytes, *numbers: int) -> bytes:
-    """A SubjectPublicKeyInfo."""
+    """Returns a SubjectPublicKeyInfo."""
     return element(0x30, algorithm(oid, *numbers) + element(3, b"\0" + integer(2**900 + 12345)))
 
 
 def pkcs1(p: int, q: int, d: int, e: int = 65537) -> bytes:
-    """A private key of RSA."""
+    """Returns an RSA private key."""
     numbers = (0, p * q, e, d, p, q, d % (p - 1), d % (q - 1), pow(q, -1, p))
     return element(0x30, b"".join(map(integer, numbers)))
 

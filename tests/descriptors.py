@@ -1,6 +1,7 @@
-"""Which descriptors this process has open: what leaves one behind leaves one more than there were.
+"""Lists the open descriptors of this process, to find what leaves one open.
 
-Not how many: what a test before has left is given back whenever cycles are looked for, in the middle of this one, too."""
+Their number alone would not do: descriptors of an earlier test may be closed by the garbage collector in the middle of this one.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ import os
 
 
 def opened() -> set[int]:
-    """Their numbers."""
+    """Returns their numbers."""
     found = set()
     for fd in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # what they were looked for with
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
             os.fstat(fd)
             found.add(fd)
     return found

@@ -1,4 +1,4 @@
-"""An etcd of a test's own, on loopback."""
+"""Starts an etcd for a test, on loopback."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ START_S = 60.0
 
 
 def snapshots() -> str:
-    """The program that restores snapshots and tells of them: etcdutl, as etcdctl does no more from 3.6 on; etcdctl where it is old."""
+    """Returns the program that restores and describes snapshots: etcdutl, because etcdctl no longer does from 3.6 on; etcdctl for an old
+    version."""
     return shutil.which("etcdutl") or need.program("etcdctl", "Debian's etcd-client")
 
 
 class Etcd:
     """One member, of a cluster of its own or of ``peers`` (name to peer URL); a context manager. ``url`` stays the same over restarts.
-    ``files`` are a CA, a certificate and its key: it shows them, and wants clients that do."""
+    ``files`` are a CA, a certificate and its key: the member uses them, and requires client certificates."""
 
     def __init__(
         self, directory: Path, name: str = "default", peers: dict[str, str] | None = None, files: tuple[str, str, str] | None = None,
@@ -37,13 +38,13 @@ class Etcd:
         self.data, self.log, self.name = Path(directory) / "etcd", Path(directory) / f"etcd-{name}.log", name
         self.url, self.files = f"http{'s' if files else ''}://127.0.0.1:{ports.reserve()}", files
         self.peers = peers or {name: f"http://127.0.0.1:{ports.reserve()}"}
-        self.listens = self.peers[name]  # where it hears the others; elsewhere than ``peers`` says when something is between
+        self.listens = self.peers[name]  # where it listens for the others; differs from ``peers`` when a proxy is in between
         self._prefix: tuple[str, ...] = ()
         self.disk: SlowDisk | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def live_at(self, address: str, prefix: tuple[str, ...]) -> None:
-        """It listens there, not on loopback, and is run by the command ``prefix``."""
+        """Makes it listen at this address, not on loopback, started through the command ``prefix``."""
         self._prefix = prefix
         self.url, self.listens = (url.replace("127.0.0.1", address) for url in (self.url, self.listens))
         self.peers[self.name] = self.listens
@@ -59,7 +60,7 @@ class Etcd:
         return Config((self.url,), *self.files or ())
 
     def start(self, *flags: str) -> Etcd:
-        """Returns when it answers."""
+        """Starts it; returns when it answers."""
         self.spawn(*flags)
         client = Client(self.config)
         until = time.monotonic() + START_S
@@ -93,7 +94,7 @@ class Etcd:
             self.disk.watch()
 
     def signal(self, s: signal.Signals) -> None:
-        """Returns when it has taken effect."""
+        """Sends a signal; returns when it has taken effect."""
         assert self._process is not None
         self._process.send_signal(s)
         state = Path(f"/proc/{self._process.pid}/stat")
@@ -101,14 +102,14 @@ class Etcd:
             time.sleep(0.001)
 
     def kill(self) -> None:
-        """As a power cut would end it. Idempotent."""
+        """Ends it as a power failure would. Idempotent."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def version(self) -> str:
-        """Of the program."""
+        """Returns the program's version."""
         client = Client(self.config)
         try:
             return client.call(STATUS, pb.StatusRequest()).version
@@ -116,7 +117,7 @@ class Etcd:
             client.close()
 
     def value(self, key: str) -> bytes | None:
-        """What stands at a key."""
+        """Returns the value of a key."""
         client = Client(self.config)
         try:
             kvs = client.call(RANGE, pb.RangeRequest(key=key.encode())).kvs
@@ -125,7 +126,8 @@ class Etcd:
             client.close()
 
     def end_lease(self, key: str, within_s: int) -> None:
-        """Does at once what etcd does ``within_s`` seconds after the last renewal: the key goes, with all others of its lease."""
+        """Expires a lease at once, which etcd does ``within_s`` seconds after the last renewal: the key is deleted, with all others of its
+        lease."""
         client = Client(self.config)
         try:
             lease = client.call(RANGE, pb.RangeRequest(key=key.encode())).kvs[0].lease
@@ -162,7 +164,7 @@ class Cluster:
             member.kill()
 
     def answers(self) -> None:
-        """Waits until each member does."""
+        """Waits until each member answers."""
         for member in self.members:
             client, until = Client(member.config), time.monotonic() + START_S
             try:
@@ -184,7 +186,7 @@ class Cluster:
         return Config(self.urls)
 
     def leader(self) -> Etcd:
-        """The member that leads."""
+        """Returns the leader."""
         for member in self.members:
             client = Client(member.config)
             try:

@@ -1,4 +1,4 @@
-"""Counts what Python runs: costs that say the same on every machine."""
+"""Counts executed lines of Python: a measure of cost that is the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lines_of(work: Callable[[], object], room: str) -> int:
-    """How many lines of the modules whose paths have ``room`` in them are run for ``work``."""
+    """Returns how many lines of the modules whose paths contain ``room`` are executed by ``work``."""
     lines = 0
 
     def entered(frame: FrameType, what: str, arg: object) -> Any:

@@ -1,7 +1,7 @@
-"""What a test needs and may not find: a program, a library, recorded answers.
+"""Prerequisites of tests that may be missing: a program, a library, recorded answers.
 
-A run in CI (``CI`` is set) that tests nothing must not look like one that passed, so there the test fails; elsewhere it is skipped,
-and the reason is told.
+A missing prerequisite skips the test with the reason. In CI (``CI`` is set) it fails the test, because a run that tests nothing must not
+look like one that passed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def give_up(reason: str) -> NoReturn:
-    """End the running test, or the module being collected, for want of something."""
+    """End the running test, or the module being collected, because something is missing."""
     if IN_CI:
         pytest.fail(f"{reason}: nothing may be missing in CI", pytrace=False)
     pytest.skip(reason, allow_module_level=True)
 
 
 def missing(reason: str) -> pytest.MarkDecorator:
-    """A mark for a parameter set that stands for tests that cannot be made."""
+    """A mark for a parameter set that stands for tests that cannot be generated."""
     return pytest.mark.missing(reason)
 
 
 def program(name: str, package: str) -> str:
-    """The path of a program on PATH; ``package`` is where it comes from."""
+    """Returns the path of a program on PATH; ``package`` is where it comes from."""
     return shutil.which(name) or give_up(f"no {name} on PATH ({package})")
 
 
 def module(name: str) -> ModuleType:
-    """An importable module of the ``test`` extra."""
+    """Returns an importable module of the ``test`` extra."""
     try:
         return importlib.import_module(name)
     except ImportError as e:
@@ -45,7 +45,7 @@ def module(name: str) -> ModuleType:
 
 
 def global_address() -> str:
-    """An address of this host that is not loopback."""
+    """Returns an address of this host that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
             s.connect(("192.0.2.1", 9))  # sends nothing

@@ -1,4 +1,4 @@
-"""Certificates for tests, made when they are wanted."""
+"""Creates certificates for tests on demand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Issued:
         return self.key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
     def write(self, directory: Path, name: str) -> tuple[str, str]:
-        """``name.crt`` and ``name.key`` in a directory, each at once whole; their paths."""
+        """Writes ``name.crt`` and ``name.key`` into a directory, each atomically; returns their paths."""
         out = []
         for suffix, data in (("key", self.key_pem), ("crt", self.pem)):
             path = directory / f"{name}.{suffix}"
@@ -63,7 +63,7 @@ def issue(
     emails: Sequence[str] = (), permitted: Sequence[x509.GeneralName] = (), excluded: Sequence[x509.GeneralName] = (), key=None,
     chain: Sequence[Issued] = (), extra: Sequence[tuple[x509.ExtensionType, bool]] = (),
 ) -> Issued:  # fmt: skip
-    """A certificate ``by`` somebody, or self-signed. An authority with ``ca=True``; ``usages`` () leaves the extension out. Times are
+    """Issues a certificate signed ``by`` a CA, or self-signed. ``ca=True`` makes a CA; ``usages`` () omits the extension. Times are
     seconds from now."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(OIDS[k], v) for k, v in subject])
@@ -81,7 +81,7 @@ def issue(
     if permitted or excluded:
         b = b.add_extension(x509.NameConstraints(list(permitted) or None, list(excluded) or None), True)
     b = b.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-    if by is not None:  # as Go's authorities and openssl's do; clients with Python 3.13 want it
+    if by is not None:  # as Go's and openssl's CAs do; clients with Python 3.13 require it
         b = b.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.key.public_key()), False)
     names = [*map(x509.DNSName, dns), *map(x509.UniformResourceIdentifier, uris), *map(x509.RFC822Name, emails)]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
@@ -94,7 +94,7 @@ def issue(
 
 
 def unreadable(by: Issued | None = None, key=None) -> dict[str, bytes]:
-    """Certificates (DER) of a key that ``cryptography`` refuses to read with other errors than ValueError, by what is odd of them."""
+    """Returns certificates (DER) with a key that ``cryptography`` refuses with other errors than ValueError, by what is wrong with them."""
     def number(last: int) -> x509.ObjectIdentifier:
         return x509.ObjectIdentifier(f"1.2.3.4.{last}")
 
@@ -108,24 +108,24 @@ def unreadable(by: Issued | None = None, key=None) -> dict[str, bytes]:
 
 
 def weakly_signed(by: Issued, dns: str) -> Issued:
-    """A server's certificate that says it is signed with SHA-1, as nobody looks at the signature then; ``by`` has an RSA key."""
+    """Returns a server's certificate that claims a SHA-1 signature, which is not verified; ``by`` has an RSA key."""
     made = issue([("CN", dns)], by, dns=[dns], usages=("server",))
     sha256, sha1 = (bytes.fromhex("2a864886f70d0101") + bytes([last]) for last in (11, 5))
     return Issued(x509.load_der_x509_certificate(made.der.replace(sha256, sha1)), made.key)
 
 
 def authority(name: str, by: Issued | None = None, **more) -> Issued:
-    """A certificate authority."""
+    """Returns a CA."""
     return issue([("CN", name)], by, ca=True, **more)
 
 
 def generate_key() -> bytes:
-    """A new private key as PEM. ECDSA P-256: some 100 µs to make, where RSA takes tenths of seconds."""
+    """Returns a new private key as PEM. ECDSA P-256 takes some 100 µs, RSA tenths of seconds."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 def rsa_key(exponent: int) -> rsa.RSAPrivateKey:
-    """A key of 2,048 bits with that exponent, a prime; libraries make none but 3 and 65537."""
+    """Returns a key of 2,048 bits with that exponent, a prime; libraries only make 3 and 65537."""
     made = rsa.generate_private_key(65537, 2048).private_numbers()
     p, q = made.p, made.q
     d = pow(exponent, -1, (p - 1) * (q - 1))
@@ -134,7 +134,7 @@ def rsa_key(exponent: int) -> rsa.RSAPrivateKey:
 
 
 def short_rsa_key(bits: int) -> rsa.RSAPrivateKey:
-    """A key of so many bits; libraries make none below 1,024."""
+    """Returns a key of this many bits; libraries make none below 1,024."""
     digits = random.Random(bits)
 
     def prime(size: int) -> int:

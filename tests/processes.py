@@ -1,4 +1,4 @@
-"""Processes of a test's server, as /proc shows them: a fresh machine has no ``ps``."""
+"""Reads the processes of a test's server from /proc, because a fresh machine has no ``ps``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def children(pid: int) -> dict[int, str]:
-    """The children of a process with their names, those that its other threads have started included. Empty when it is gone."""
+    """Returns the children of a process with their names, including those started by its other threads. Empty if it has ended."""
     found: dict[int, str] = {}
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         pids: list[str] = []

@@ -1,10 +1,10 @@
-"""Servers whose own intervals and patience are shorter, where a test would do nothing but wait for them to pass."""
+"""Starts servers with shorter intervals and timeouts, where a test would only wait for them to pass."""
 
 from __future__ import annotations
 
 import sys
 
-# Everything of a server's is forked by the process this is, and so has them too.
+# All processes of a server are forked by this one, so they have the values, too.
 _SET = (
     "import importlib, runpy, sys\n"
     "for given in sys.argv[1].split(','):\n"
@@ -18,5 +18,5 @@ _SET = (
 
 
 def sooner(*given: str) -> tuple[str, ...]:
-    """A ``prefix`` of KasServer: ``sooner("kas.supervisor.LOOK_EVERY_S=0.1")``. A name that the module lacks ends the server."""
+    """Returns a ``prefix`` of KasServer: ``sooner("kas.supervisor.LOOK_EVERY_S=0.1")``. A name that the module lacks ends the server."""
     return sys.executable, "-c", _SET, ",".join(given)

@@ -1,4 +1,4 @@
-"""What controller-runtime's envtest does with the programs of ``KUBEBUILDER_ASSETS`` (its ``pkg/internal/testing``), done here."""
+"""Does what controller-runtime's envtest (its ``pkg/internal/testing``) does with the programs in ``KUBEBUILDER_ASSETS``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def new_key() -> rsa.RSAPrivateKey:
 
 
 def has_flag(program: Path, flag: str) -> bool:
-    """Whether the help text knows a flag: envtest asks so before it gives some."""
+    """Whether the help text has a flag: envtest checks this before it passes some flags."""
     shown = subprocess.run([program, "--help"], capture_output=True, text=True, check=True, timeout=60)
     return bool(re.search(rf"(?m)^\s*--{flag}\b", shown.stdout + shown.stderr))
 
 
 class ControlPlane:
-    """envtest's: certificates, both programs with its command lines, their health."""
+    """The same as envtest's: certificates, both programs with its command lines, their health checks."""
 
     def __init__(self, assets: Path, directory: Path) -> None:
         self.assets, self.certs, self.etcd_data = assets, directory / "certs", directory / "etcd"
@@ -92,7 +92,7 @@ class ControlPlane:
             time.sleep(0.1)
 
     def stop(self) -> list[str]:
-        """What both said; they end, or the test fails."""
+        """Stops both programs; returns their output. Fails the test if they do not end."""
         said = []
         while self.running:
             process = self.running.pop()
@@ -111,7 +111,7 @@ class ControlPlane:
 
 @pytest.fixture(scope="module")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("a s") / "it's"  # a path that a shell takes apart
+    directory = tmp_path_factory.mktemp("a s") / "it's"  # a path that a shell would split
     envtest.write_programs(directory)
     return directory
 
@@ -145,7 +145,7 @@ def test_a_control_plane_is_started_used_and_stopped(plane) -> None:
         running.stop()
 
 
-def test_without_controllers_unless_they_are_asked_for(plane) -> None:
+def test_controllers_are_off_by_default(plane) -> None:
     running = plane()
     orphan = {"metadata": {"name": "o", "ownerReferences": [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "00000000-0000-4000-8000-000000000000"}]}}  # fmt: skip
@@ -161,7 +161,7 @@ def test_without_controllers_unless_they_are_asked_for(plane) -> None:
     running.stop()
 
 
-def test_data_outlive_the_programs(plane) -> None:
+def test_data_survive_a_restart_of_the_programs(plane) -> None:
     running = plane()
     assert running.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "kept"}}).status_code == 201
     running.stop()
@@ -170,7 +170,7 @@ def test_data_outlive_the_programs(plane) -> None:
     running.stop()
 
 
-def test_a_real_etcd_is_served(assets: Path, tmp_path: Path) -> None:
+def test_a_real_etcd_is_used(assets: Path, tmp_path: Path) -> None:
     with etcd.Etcd(tmp_path / "real") as cluster:
         running = ControlPlane(assets, tmp_path)
         try:
@@ -206,7 +206,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr().err == f"kas: {tmp_path / 'file'}: Not a directory\n"
 
 
-def test_programs_of_others_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_programs_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A directory that setup-envtest has filled, or links to one."""
     (tmp_path / "etcd").write_bytes(b"\x7fELF\xff")
     assert envtest.main([str(tmp_path)], cli.serve) == 1
@@ -217,14 +217,14 @@ def test_programs_of_others_are_left_alone(tmp_path: Path, capsys: pytest.Captur
     assert envtest.main([str(tmp_path / "links")], cli.serve) == 1 and not (tmp_path / "nowhere").exists()
 
 
-def test_a_kubectl_that_is_gone_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_kubectl_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envtest.shutil, "which", lambda name: sys.executable)
     (tmp_path / "kubectl").symlink_to(tmp_path / "nowhere")
     envtest.write_programs(tmp_path)
     assert (tmp_path / "kubectl").exists()
 
 
-def test_what_etcd_cannot_do_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_flags_of_etcd_are_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -238,6 +238,6 @@ def test_what_etcd_cannot_do_is_told_in_one_line(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == f"etcd: a stand-in, of kas {kas.__version__}\n{envtest.ETCD_USAGE}"
 
 
-def test_only_plain_http_is_stood_in_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_plain_http_is_supported_by_the_replacement(capsys: pytest.CaptureFixture[str]) -> None:
     assert envtest.etcd(["--listen-client-urls", "https://127.0.0.1:1"]) == 2
     assert "http only" in capsys.readouterr().err

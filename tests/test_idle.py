@@ -1,5 +1,5 @@
-"""What a server that nobody uses holds and does: what only some servers need is not loaded, pages of lists are not mapped one by one, and
-numbers are told to other workers when there are new ones."""
+"""What an idle server holds and does: modules that only some servers need are not loaded, pages of lists are not mapped one by one, and
+metrics are shared with other workers only when they changed."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ missing = (
 print(*(m for m in missing if m in sys.modules))
 """
 
-# A worker as it is when it says that it is ready, but for its listeners.
+# A ready worker, except for its listeners.
 STARTS = """
 import asyncio, dataclasses, importlib, sys
 from pathlib import Path
@@ -78,7 +78,7 @@ made = [
 print(*(f"{value.__module__}.{value.__name__}" for value in made))
 """
 
-# Of a supervisor's memory its single worker soon has a copy of its own: each object that a worker uses counts twice.
+# A single worker soon copies the supervisor's memory: each object that a worker uses counts twice.
 SUPERVISES = """
 import sys
 import kas.cli, kas.supervisor
@@ -95,7 +95,7 @@ unused = (
 print(*(m for m in unused if m in sys.modules), *["gated fields"] * features.gated_fields.cache_info().currsize)
 """
 
-# What makes certificates and keys for a first start, as the child does that ends then.
+# Generates certificates and keys for a first start, as a child process does that then ends.
 PREPARES = """
 import gc, re, sys
 from kas.config.options import complete, read
@@ -113,7 +113,7 @@ print(*(m for m in unused if m in sys.modules))
 print(*(p.encode() for p in compiled if isinstance(p, str) and chr(sys.maxunicode) in p), *["cycles"] * gc.isenabled())
 """
 
-# What is loaded stays: nothing looks for cycles in it meanwhile.
+# Loaded objects stay: the garbage collector does not run meanwhile.
 COMMAND = """
 import gc, sys
 import kas.cli
@@ -124,7 +124,7 @@ assert kas.cli.serve(["--no-such-flag"]) == 1 and "kas.supervisor" in sys.module
 print(*looked[2:].count(False) * ["looked"])
 """
 
-# What is loaded once a server waits for its first client, and what for a group that this client asks for.
+# What is loaded while a server waits for its first client, and for a group that this client uses.
 WARMS = """
 import asyncio, sys
 import kas.warmup
@@ -163,33 +163,33 @@ async def main():
 asyncio.run(main())
 """
 
-# A program that embeds kas may serve something by granian itself, and have it loaded before or afterwards.
+# A program that embeds kas may use granian itself, and load it before or afterwards.
 GRANIAN = {
     "after": "import kas.edge.listener as l; import granian; from granian.server import Server",
     "before": "import granian; from granian.server import Server; import kas.edge.listener as l",
 }
 
 
-def test_a_worker_and_its_controllers_load_nothing_that_only_some_servers_need():
+def test_a_worker_loads_no_modules_that_only_some_servers_need():
     done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
 
 
-def test_a_worker_that_is_ready_has_loaded_no_more_than_first_requests_need(tmp_path: Path):
+def test_a_ready_worker_has_loaded_only_what_first_requests_need(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", STARTS, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stderr, done.stdout.split()) == ("", [])
 
 
-def test_kinds_are_loaded_for_those_who_ask():
+def test_kinds_are_loaded_on_demand():
     subprocess.run([sys.executable, "-c", WARMS], timeout=60, check=True)
 
 
-def test_the_supervisor_loads_no_loop_no_tls_no_compression_no_log_and_no_codecs(tmp_path: Path):
+def test_the_supervisor_loads_no_loop_tls_compression_logging_or_codecs(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", SUPERVISES, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
 
 
-def test_who_makes_certificates_and_keys_loads_no_more_than_that_takes(tmp_path: Path):
+def test_generating_certificates_and_keys_loads_only_what_it_needs(tmp_path: Path):
     tmp_path.joinpath("data").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", PREPARES, str(tmp_path / "data")], capture_output=True, text=True, timeout=60, check=False
@@ -197,7 +197,7 @@ def test_who_makes_certificates_and_keys_loads_no_more_than_that_takes(tmp_path:
     assert (done.stderr, done.stdout.split()) == ("", [])
 
 
-def test_nothing_looks_for_cycles_while_the_command_loads():
+def test_the_garbage_collector_does_not_run_while_the_command_loads():
     done = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stderr, done.stdout.split()) == ("kas: unknown flag: --no-such-flag\n", [])
 
@@ -212,7 +212,7 @@ def test_pages_of_lists_stay_in_the_heap():
     assert PAGE_BYTES * 3 // 2 < MMAP_BYTES < TRIM_BYTES
 
 
-def test_nobody_is_asked_for_health_and_nothing_is_written_while_numbers_stay_as_they_are(tmp_path: Path):
+def test_an_idle_worker_checks_no_health_and_writes_no_unchanged_metrics(tmp_path: Path):
     asked: list[str] = []
     metrics, slis = Registry(), Registry()
     Health({"readyz": {"ping": lambda: asked.append("ping") or ""}}, slis)

@@ -1,4 +1,4 @@
-"""What is missing is skipped with its reason, and fails in CI."""
+"""A missing prerequisite skips a test with the reason, and fails it in CI."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def test_missing(monkeypatch, in_ci, ends, ask, what):
         ask()
 
 
-def test_what_is_there_is_given():
+def test_present_prerequisites_are_returned():
     assert need.module("json").loads("1") == 1
     assert need.program("sh", "any system").endswith("/sh")

@@ -1,6 +1,6 @@
-"""Rules of the source that are cheap to check: imports go one way, layers stay small, lint is clean, nothing speaks of a machine.
+"""Rules of the source that are cheap to check: imports go one way, layers stay small, lint is clean, no machine path is mentioned.
 
-``pytest tests/test_source.py -s`` prints the layers with their shares of the lines, and the circles.
+``pytest tests/test_source.py -s`` prints the layers with their shares of the lines, and import cycles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests import need
 ROOT = Path(__file__).parents[1]
 KAS = ROOT / "kas"
 
-# Outermost first. A layer imports from layers further down only; layers of one rank do not know one another.
+# Outermost first. A layer imports only from layers further down; layers of one rank do not import one another.
 RANKS = [
     ("__main__",),
     ("cli", "testing", "library"), ("storage", "envtest"), ("preflight", "supervisor"), ("worker", "preparation"),
@@ -33,13 +33,13 @@ RANKS = [
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),
     ("patch", "cel", "client"), ("informers",), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
 ]  # fmt: skip
-LEAVES = ("config", "observe")  # anyone may use them; they use nothing above meta
+LEAVES = ("config", "observe")  # usable from any layer; they use nothing above meta
 RANK = {name: i for i, line in enumerate(RANKS) for name in line} | dict.fromkeys(LEAVES, len(RANKS) - 3.5)
-MOST = 0.15  # of all lines in one layer; a group of kinds is a layer
+MOST = 0.15  # share of all lines in one layer; a group of kinds is a layer
 
 
 def modules() -> dict[str, Path]:
-    """Dotted name -> file, of Python and compiled modules."""
+    """Returns dotted name -> file, of Python and compiled modules."""
     out = {}
     for path in [*KAS.rglob("*.py"), *KAS.rglob("*.pyx")]:
         name = ".".join(("kas", *path.relative_to(KAS).with_suffix("").parts))
@@ -51,18 +51,18 @@ MODULES = modules()
 
 
 class Source(NamedTuple):
-    """What one reading of a Python file finds; (name, line) each."""
+    """What one pass over a Python file finds; (name, line) each."""
 
     imports: list[tuple[str, int]]  # of modules, in functions too
     run: list[tuple[str, int]]  # the same without those that only type checkers read
     undocumented: list[tuple[str, int]]
-    long: list[tuple[str, int]]  # functions, with how long they are
+    long: list[tuple[str, int]]  # functions, with their lengths
     servers: list[tuple[str, int]]
 
 
 @functools.cache
 def source(path: Path) -> Source:
-    """Read once for all tests: the trees of all files take longer to make than to look at, and too much memory to keep."""
+    """Reads a file once for all tests: parsing all files takes longer than checking them, and the trees take too much memory to keep."""
     if path.suffix != ".py":
         return Source([], [], [], [], [])
     tree = ast.parse(path.read_text())
@@ -81,7 +81,8 @@ def source(path: Path) -> Source:
 
 
 def imported(path: Path, types: bool = True) -> list[tuple[str, int]]:
-    """The modules a file imports, in functions too, with line numbers; without ``types`` not those that only type checkers read."""
+    """Returns the modules that a file imports, in functions too, with line numbers; without ``types``, not those that only type checkers
+    read."""
     return source(path).imports if types else source(path).run
 
 
@@ -98,7 +99,7 @@ def _imports(nodes: Iterable[ast.AST]) -> list[tuple[str, int]]:
 
 
 def _run(tree: ast.AST) -> Iterator[ast.AST]:
-    """The statements that run, sooner or later: all but what only type checkers read."""
+    """Returns the statements that are executed: all except those that only type checkers read."""
     left = [tree]
     while left:
         for child in ast.iter_child_nodes(left.pop()):
@@ -131,15 +132,15 @@ def test_imports_point_down():
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_architecture_names_every_room():
+def test_the_architecture_names_every_package():
     table = (ROOT / "docs" / "architecture.md").read_text().partition("| layer | what |")[2].partition("\n\n")[0]
     named = set(re.findall(r"`(?:kas/)?(\w+)(?:/|\.py)", table))
-    units = {"_fastpath", "_codecs"}  # at the bottom, and told of below the table
+    units = {"_fastpath", "_codecs"}  # at the bottom, and described below the table
     assert {name for line in RANKS for name in line} - units - named == set(), "layers that docs/architecture.md does not name"
     assert set(LEAVES) <= named
 
 
-def test_kinds_know_only_core_beside_themselves():
+def test_kinds_import_only_core():
     wrong = []
     for own, path in MODULES.items():
         if not own.startswith("kas.kinds."):
@@ -150,7 +151,7 @@ def test_kinds_know_only_core_beside_themselves():
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_circles():
+def test_no_import_cycles():
     graph = {own: {n for n, _ in imported(path, types=False) if n in MODULES and n != own} for own, path in MODULES.items()}
     circles = _circles(graph)
     print(f"\ncircles: {len(circles)}")
@@ -158,7 +159,7 @@ def test_no_circles():
 
 
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Strongly connected components of more than one module (Tarjan)."""
+    """Returns the strongly connected components with more than one module (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -185,7 +186,7 @@ def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return out
 
 
-def test_no_room_is_an_attic():
+def test_no_layer_is_too_large():
     lines: collections.Counter[str] = collections.Counter()
     for path in [*KAS.rglob("*.py"), *KAS.rglob("*.py[xi]"), *KAS.rglob("*.px[di]")]:
         name = ".".join(("kas", *path.relative_to(KAS).with_suffix("").parts))
@@ -197,7 +198,7 @@ def test_no_room_is_an_attic():
     assert not {name: n for name, n in lines.items() if n > MOST * total}
 
 
-def test_nobody_imports_a_compiled_unit_past_its_package():
+def test_compiled_units_are_imported_only_by_their_package():
     wrong = []
     for own, path in MODULES.items():
         for name, line in imported(path):
@@ -207,7 +208,7 @@ def test_nobody_imports_a_compiled_unit_past_its_package():
     assert not wrong, "\n".join(wrong)
 
 
-def test_plugins_and_filters_do_not_know_one_another():
+def test_plugins_and_filters_do_not_import_one_another():
     wrong = []
     for folder, may in ((KAS / "admission" / "plugins", set()), (KAS / "filters", {"handler", "deadlines"})):
         prefix = "kas." + ".".join(folder.relative_to(KAS).parts) + "."
@@ -222,8 +223,8 @@ def test_plugins_and_filters_do_not_know_one_another():
     assert not wrong, "\n".join(wrong)
 
 
-def test_nobody_is_given_the_whole_server():
-    """Parts take what they need (``kas.informers``, initializers): only what starts it knows the server."""
+def test_no_component_is_given_the_whole_server():
+    """Components take what they need (``kas.informers``, initializers): only the code that starts it knows the server."""
     wrong = []
     for own, path in MODULES.items():
         if path.suffix != ".py" or own.split(".")[1:2] in (["server"], ["worker"], ["supervisor"], ["cli"], ["testing"]):
@@ -234,8 +235,8 @@ def test_nobody_is_given_the_whole_server():
     assert not wrong, "\n".join(wrong)
 
 
-def test_types_are_asked_of_the_servers_scheme():
-    """The table of compiled-in types stands behind ``Scheme``; who else asks it has a reason in docs/architecture.md."""
+def test_types_come_from_the_servers_scheme():
+    """The table of compiled-in types is behind ``Scheme``; other users have a reason in docs/architecture.md."""
     asked = {own for own, path in MODULES.items() if path.suffix == ".py" and re.search(r"\bBUILTIN\b", path.read_text())}
     assert asked == {"kas.types.scheme", "kas.types.checktables", "kas.controllers.policystatus"}
 
@@ -253,14 +254,14 @@ def test_each_plugin_filter_authenticator_and_authorizer_has_its_test_module():
 
 
 def test_each_filter_is_in_the_chain():
-    """What is imported there is used there, or ruff says so."""
+    """A filter that is imported there is used there; ruff checks that."""
     files = (KAS / "filters").glob("[a-z]*.py")
     filters = {f"kas.filters.{p.stem}" for p in files if re.search(r"^def .* -> Filter:", p.read_text(), re.M)}
     assert len(filters) >= 25 and not filters - {name for name, _ in imported(KAS / "filters" / "chain.py")}
 
 
 def test_each_authenticator_is_in_a_union():
-    """And what the union needs of the server, the server gives: a file that nobody hands on would be a flag that lets nobody in."""
+    """The server passes everything that the union needs: an argument that is not passed would be a flag without effect."""
     having = {f"kas.auth.authn.{p.stem}" for p in (KAS / "auth" / "authn").glob("[a-z]*.py") if "def authenticate" in p.read_text()}
     unions = KAS / "auth" / "credentials.py", KAS / "auth" / "external.py", KAS / "server.py"
     assert len(having) >= 8 and not having - {name for path in unions for name, _ in imported(path)}
@@ -276,8 +277,8 @@ def test_each_authenticator_is_in_a_union():
     assert {*asked[: len(call.args)], *(keyword.arg for keyword in call.keywords)} == {*asked}
 
 
-def test_each_backend_has_a_value_is_opened_and_holds_to_the_contract():
-    """A package beside ``kas.store.lmdb``: its value of --storage-backend is its name, with a number maybe."""
+def test_each_backend_has_a_flag_value_is_opened_and_runs_the_contract():
+    """A package beside ``kas.store.lmdb``: its value of --storage-backend is its name, with an optional number."""
     packages = {p.parent.name for p in (KAS / "store").glob("*/__init__.py")}
     values = [re.sub(r"\d+$", "", value) for value in BACKENDS]
     assert len(packages) >= 2 and sorted(values) == sorted(packages)
@@ -287,13 +288,13 @@ def test_each_backend_has_a_value_is_opened_and_holds_to_the_contract():
         assert not packages - used, files
 
 
-def test_each_compiled_unit_has_its_design_page_and_its_types():
+def test_each_compiled_unit_has_a_pxd_and_a_pyi():
     units = list(KAS.rglob("*.pyx"))
     assert len(units) >= 8 and not [p for p in units if not (p.with_suffix(".pxd").exists() and p.with_suffix(".pyi").exists())]
 
 
 def public(node: ast.AST):
-    """Public classes, functions and methods; not what a function has inside."""
+    """Yields public classes, functions and methods; not what is nested in a function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if child.name.startswith("_"):
@@ -303,7 +304,7 @@ def public(node: ast.AST):
             yield from public(child)
 
 
-def test_everything_public_says_what_it_is():
+def test_everything_public_has_a_docstring():
     wrong = []
     for path in MODULES.values():
         if not path.stem.endswith("_pb2"):
@@ -316,8 +317,8 @@ def test_files_are_short():
     assert statistics.median(sizes) <= 120
 
 
-def test_functions_and_files_are_of_a_size_to_read():
-    """80 lines a function, 700 a file (tables of flags, kinds and types are no functions)."""
+def test_the_length_of_functions_and_files_is_bounded():
+    """80 lines for a function, 700 for a file (except tables of flags, kinds and types)."""
     wrong = []
     for path in MODULES.values():
         if path.suffix == ".py":
@@ -327,14 +328,14 @@ def test_functions_and_files_are_of_a_size_to_read():
     assert not wrong, "\n".join(wrong)
 
 
-def test_store_parses_no_object():
+def test_the_store_parses_no_object():
     for path in (KAS / "store").rglob("*.py"):
         assert not any(name.split(".")[0] in ("orjson", "json", "msgspec") for name, _ in imported(path)), path
 
 
 def test_no_pattern_repeats_a_group_possessively():
-    """``re`` before Python 3.11.5 matches what such a pattern does not describe (gh-106052), also atomic groups; possessive repeats of one
-    character class are sound."""
+    """Before Python 3.11.5, ``re`` matches wrongly with such a pattern (gh-106052), and with atomic groups; possessive repeats of one
+    character class are correct."""
     possessive = re.compile(r"(?<!\()\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
     assert possessive.search(r"[a-z]++(?:-++[a-z]++)*+") and not possessive.search(r"[a-z][-a-z]*+(?<!-)[!$&'()*+]")
     found = [
@@ -361,15 +362,15 @@ def test_every_compiled_part_is_packaged():
 
 
 def test_programs_find_the_checkout():
-    """Those beside the package run as ``python bench/x.py`` from anywhere: who imports tests or other benches says where they are."""
+    """Programs beside the package run as ``python bench/x.py`` from anywhere: those that import tests or other benches extend the path."""
     for path in (p for folder in ("bench", "loadtests") for p in (ROOT / folder).glob("*.py")):
         text = path.read_text()
         if "__main__" in text and re.search(r"^from (bench|loadtests|tests)\b", text, re.MULTILINE):
             assert re.search(r"^sys\.path", text, re.MULTILINE), path
 
 
-def test_modules_that_docstrings_and_comments_name_are_there():
-    """By their names, or with the end of their paths; upstream's files end with .go or .proto."""
+def test_modules_named_in_docstrings_and_comments_exist():
+    """By name, or by the end of their path; upstream's files end with .go or .proto."""
     folders, endings = ("kas", "tests", "tools", "bench", "loadtests"), ("py", "px[di]", "pyx", "json")
     files = [p for folder in folders for ending in endings for p in (ROOT / folder).rglob(f"*.{ending}")]
     there = {"/".join(p.parts[-n:]) for p in files for n in range(1, len(p.parts))}
@@ -383,8 +384,8 @@ def test_modules_that_docstrings_and_comments_name_are_there():
     assert not wrong, "\n".join(wrong)
 
 
-def test_nothing_lies_outside_of_the_checkout():
-    """A clone in a folder with nothing beside it builds, runs and tests."""
+def test_no_path_leads_outside_of_the_checkout():
+    """A clone builds, runs and tests in any directory."""
     kinds = {".py", ".pyx", ".pxi", ".pxd", ".md", ".txt", ".yaml", ".toml", ".in", ""}
     folders = ("kas", "tests", "tools", "bench", "loadtests", "docs", ".ci")
     paths = [p for p in ROOT.glob("*") if p.suffix in kinds] + [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in kinds]
@@ -400,8 +401,8 @@ def test_nothing_lies_outside_of_the_checkout():
     assert not wrong, "\n".join(wrong)
 
 
-def test_files_have_names_that_one_can_say():
-    """One named by a wrong value of a flag has been committed more than once. An archive of the source has no repository to look at."""
+def test_file_names_are_plain():
+    """A file named by a wrong value of a flag was committed more than once. An archive of the source has no repository to check."""
     if not (ROOT / ".git").exists():
         return
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

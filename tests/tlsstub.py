@@ -1,4 +1,4 @@
-"""A small HTTPS server on loopback for tests: issuers and webhooks that answer as a test says."""
+"""A small HTTPS server on loopback for tests: issuers and webhooks whose answers the test chooses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Asked(NamedTuple):
     path: str
     headers: Mapping[str, str]
     body: bytes
-    shown: bool  # a client certificate
-    client: str = ""  # the common name in it
+    shown: bool  # the client certificate
+    client: str = ""  # its common name
     connection: int = 0  # the client's port
 
 
@@ -31,8 +31,8 @@ class Answer(NamedTuple):
 
 
 class TLSStub:
-    """``answer`` is called on a thread for each request; what it raises ends the connection. ``asked`` are the requests so far. A context
-    manager; ``certificate`` and ``key`` are files. ``weak``: a certificate that OpenSSL would not show will do."""
+    """``answer`` is called on a thread for each request; if it raises, the connection is closed. ``asked`` has the requests so far. A
+    context manager; ``certificate`` and ``key`` are files. ``weak`` uses a certificate that OpenSSL would refuse to serve."""
 
     def __init__(
         self, certificate: Path, key: Path, answer: Callable[[Asked], Answer], clients: Path | None = None, weak: bool = False
@@ -89,13 +89,13 @@ class TLSStub:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def take(self) -> list[Asked]:
-        """What was asked since the last time."""
+        """Returns the requests since the last call."""
         taken = self.asked[:]
         del self.asked[: len(taken)]
         return taken
 
     def close(self) -> None:
-        """Ends it, and the connections that were kept open."""
+        """Stops it, and closes persistent connections."""
         self.server.shutdown()
         self.server.server_close()
         for connection in list(self._open):
@@ -110,13 +110,13 @@ class TLSStub:
 
 
 def authority(directory: Path, name: str = "stub-ca") -> pki.Issued:
-    """An authority, its certificate in ``<name>.crt``."""
+    """Returns a CA, with its certificate in ``<name>.crt``."""
     issued = pki.issue([("CN", name)], ca=True)
     issued.write(directory, name)
     return issued
 
 
 def serving(directory: Path, by: pki.Issued, name: str = "stub") -> tuple[Path, Path]:
-    """A serving certificate for 127.0.0.1 and its key."""
+    """Returns a serving certificate for 127.0.0.1 and its key."""
     certificate, key = pki.issue([("CN", name)], by, usages=["server"], ips=["127.0.0.1"]).write(directory, name)
     return Path(certificate), Path(key)

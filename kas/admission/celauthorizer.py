@@ -37,22 +37,22 @@ class Pending(Exception):
         self._question.known[self._question.key] = await awaited(self._ask())
 
 
-class _Beside(threading.local):
+class _OffLoop(threading.local):
     """Whether this thread evaluates off the event loop."""
 
     now = False
 
 
-_BESIDE = _Beside()
+_OFF_LOOP = _OffLoop()
 
 
-def beside(work: Callable[[], T]) -> T:
+def off_loop(work: Callable[[], T]) -> T:
     """Return ``work()``, called in a worker thread. Raises Pending if an authorizer must be called."""
-    _BESIDE.now = True
+    _OFF_LOOP.now = True
     try:
         return work()
     finally:
-        _BESIDE.now = False
+        _OFF_LOOP.now = False
 
 
 class Question:
@@ -65,7 +65,7 @@ class Question:
         """Return the decision. Raises Pending if it is not known yet."""
         found = self.known.get(self.key)
         if found is None:
-            if _BESIDE.now:
+            if _OFF_LOOP.now:
                 raise Pending(self, lambda: self.authorizer.authorize(attributes))
             answer = self.authorizer.authorize(attributes)
             if isinstance(answer, Awaitable):

@@ -12,7 +12,7 @@ from typing import Any
 
 from kas import cel
 from kas.admission import Attributes
-from kas.admission.celauthorizer import AuthorizerValue, Pending, beside
+from kas.admission.celauthorizer import AuthorizerValue, Pending, off_loop
 from kas.admission.conditionmetrics import ConditionMetrics
 from kas.admission.description import operation_options, request_fields
 from kas.admission.matching import Invocation
@@ -27,7 +27,7 @@ from kas.meta.waiting import TimeSlice
 Obj = dict[str, Any]
 # apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
 MATCH_CONDITIONS_BUDGET, BUDGET = 2_500_000, 10_000_000
-# Cost that may be spent in one turn of the event loop.
+# Cost that may be spent in one loop iteration.
 UNITS_PER_TURN = 5_000
 # Longer expressions (characters) are not compiled on the event loop; this many take about 5 ms.
 LONG = 2_000
@@ -184,7 +184,7 @@ class Evaluator:
             return value, cost
         self.limit = cel.PER_CALL_LIMIT
         try:
-            return await POOL.run(beside, lambda: program.run(self.variables))
+            return await POOL.run(off_loop, lambda: program.run(self.variables))
         finally:
             self.limit = UNITS_PER_TURN
 

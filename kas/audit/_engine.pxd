@@ -3,7 +3,7 @@
 #   Entry       the event at one stage, ready for a backend
 #   Record      an audited request: what all requests have in common; kas.audit.event.Event adds the rest
 #   Buffer      entries waiting for a backend; kas.audit.batch.Batch adds the consumer
-#   Said        the cached verdicts of the policy
+#   Verdicts    the cached verdicts of the policy
 #   Recording   the fast path of the audit filter, for requests that need nothing else
 #
 # Ownership: a Record references its request and lives as long; an Entry holds only bytes. The text is assembled in one buffer per module.

@@ -44,7 +44,7 @@ class Buffer:
     held: int
     def __init__(self, limit: int, size: int, filled: Callable[[], object], most: int) -> None: ...
 
-class Said:
+class Verdicts:
     def __init__(
         self, always: tuple[str, tuple[str, ...], bool] | None, remembered: dict[tuple[object, ...], Any], users: bool, namespaces: bool,
         names: bool,
@@ -53,7 +53,7 @@ class Said:
 
 class Recording:
     def __init__(
-        self, begin: Callable[[Request], Record | None], said: Said, event: type[Record],
+        self, begin: Callable[[Request], Record | None], verdicts: Verdicts, event: type[Record],
         levels: dict[tuple[str, ...], float], received: Callable[[Request, Any], Response | Awaitable[Response | None] | None],
         otherwise: Callable[[Request, Response], None], later: Callable[[Awaitable[None], Response], None],
         process: Callable[[tuple[Entry]], Awaitable[None] | None], refused: type[Exception], events: dict[tuple[str, ...], float],

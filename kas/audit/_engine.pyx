@@ -572,7 +572,7 @@ cdef class Buffer:
         return 0
 
 
-cdef class Said:
+cdef class Verdicts:
     """Cached verdicts of a policy. ``always`` is the verdict on all requests, or None; ``remembered`` has the verdicts on resources, by
     the attributes that any rule looks at: the flags say whether user, namespace and name are among them."""
 
@@ -619,13 +619,13 @@ cdef class Recording:
     cdef object _begin, _received, _otherwise, _later, _process, _refused, _current
     cdef type _event
     cdef dict _events, _levels
-    cdef Said _said
+    cdef Verdicts _verdicts
     cdef Buffer _buffer
 
-    def __init__(self, begin, Said said not None, type event, dict levels not None, received, otherwise, later, process, type refused,
-                 dict events not None, Buffer buffer):
+    def __init__(self, begin, Verdicts verdicts not None, type event, dict levels not None, received, otherwise, later, process,
+                 type refused, dict events not None, Buffer buffer):
         self._begin, self._received, self._otherwise, self._later = begin, received, otherwise, later
-        self._said, self._event, self._levels = said, event, levels
+        self._verdicts, self._event, self._levels = verdicts, event, levels
         self._process, self._refused, self._events, self._buffer = process, refused, events, buffer
         self._current = latencies.CURRENT
 
@@ -642,7 +642,7 @@ cdef class Recording:
         return event
 
     def before(self, Request req not None):
-        cdef tuple verdict = self._said._of(req)
+        cdef tuple verdict = self._verdicts._of(req)
         cdef Record event = self._recorded(req, verdict) if verdict is not None else self._begin(req)
         if event is None:
             PyContextVar_Set(self._current, None)  # the context may still hold another request's

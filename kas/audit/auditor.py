@@ -15,7 +15,7 @@ from kas.audit._engine import Recording, arrival
 from kas.audit.backend import AuditError, Backend, Truncate, Union
 from kas.audit.batch import Batch
 from kas.audit.event import Event
-from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, Beside, LogFile, json_line, legacy_line
+from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, LogFile, ThreadedLogFile, json_line, legacy_line
 from kas.audit.policy import LEVELS, AuditPolicy, load_file
 from kas.audit.webhook import WebhookBackend
 from kas.auth.attributes import attributes_of
@@ -72,7 +72,7 @@ class Auditor:
     ) -> Recording:  # fmt: skip
         """Return the fast path of the filter; the arguments handle what it leaves to the caller."""
         return Recording(
-            self.begin, self._policy.said, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
+            self.begin, self._policy.verdicts, Event, self._levels.values, received, otherwise, later, self._backends.process, AuditError,
             self._events.values, self._backends.buffer,
         )  # fmt: skip
 
@@ -110,7 +110,7 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
             options.audit_log_maxage * DAY_S, options.audit_log_maxbackup, options.audit_log_compress,
         )  # fmt: skip
         f = log_flags(options)
-        _add(union, Beside(log) if f.mode == BATCH else log, f, run_dir, joins=True)
+        _add(union, ThreadedLogFile(log) if f.mode == BATCH else log, f, run_dir, joins=True)
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
         # Upstream retries after any failure, since hardly any justifies losing events.

@@ -68,11 +68,11 @@ class LogFile:
     """Writes lines to ``path`` ("-" is standard output).
 
     ``max_size`` in bytes (0: never rotate); ``max_age_s`` and ``max_backups`` limit the rotated files (0: no limit). ``lock`` is a file
-    shared by the workers, None for a single worker. With ``beside``, it runs off the event loop and may block on the reader of standard
+    shared by the workers, None for a single worker. With ``may_block``, it runs off the event loop and may block on the reader of standard
     output.
     """
 
-    name, beside = "log", False
+    name, may_block = "log", False
 
     def __init__(
         self, path: str, lock: Path | None, line: Callable[[Entry], bytes], max_size: int = 0, max_age_s: float = 0, max_backups: int = 0,
@@ -99,7 +99,7 @@ class LogFile:
             raise AuditError(f"{self._path}: {(e.strerror or str(e)).lower()}") from None
 
     def _put(self, fd: int, lines: bytes) -> None:
-        if self.beside or self._regular:
+        if self.may_block or self._regular:
             _write_all(fd, lines)
         else:  # the reader of a pipe must not be able to block the event loop
             outlet(fd).write(lines)
@@ -224,11 +224,11 @@ class LogFile:
         self._looked = -LOOK_S
 
 
-class Beside:
+class ThreadedLogFile:
     """Writes a log file in a single thread, and so in order: for batches, which no request waits for."""
 
     def __init__(self, log: LogFile) -> None:
-        self.name, self._log, log.beside = log.name, log, True
+        self.name, self._log, log.may_block = log.name, log, True
         self._thread = Threads(1, "audit-log")
 
     def process(self, entries: Sequence[Entry]) -> Awaitable[None]:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-from kas.audit._engine import Said
+from kas.audit._engine import Verdicts
 from kas.auth.attributes import Attributes, aggregate
 from kas.meta import field
 from kas.meta.field import FieldError
@@ -164,20 +164,20 @@ class AuditPolicy:
             "audit_policy", "what the audit policy says of requests of a resource", 4 << 20, 4 << 10
         )
         namespaces, names = any(rule.namespaces for rule in self._rules), any(r.names for rule in self._rules for r in rule.resources)
-        self.said = Said(self.always, self._remembered.entries, self._users, namespaces, names)
+        self.verdicts = Verdicts(self.always, self._remembered.entries, self._users, namespaces, names)
 
     def verdict(self, a: Attributes) -> Verdict:
         """Return the verdict of the first matching rule, or the policy's default. Verdicts on resources are cached by the attributes that
         any rule looks at."""
         if not a.resource_request:
             return self._decide(a)
-        key = self.said.key(a)
-        said = self._remembered.entries.get(key)
-        if said is None:
-            said = self._decide(a)
+        key = self.verdicts.key(a)
+        verdict = self._remembered.entries.get(key)
+        if verdict is None:
+            verdict = self._decide(a)
             length = sum(len(part) for part in key if isinstance(part, str))
-            self._remembered.put(key, said, length + (a.user.length if self._users else 0))
-        return said
+            self._remembered.put(key, verdict, length + (a.user.length if self._users else 0))
+        return verdict
 
     def _decide(self, a: Attributes) -> Verdict:
         for rule in self._candidates(a) if self._by_key else self._rules:

@@ -81,7 +81,7 @@ class Program:
             return e.bare(), frame.cost
 
     def run_in_turn(self, variables: dict[str, Any]) -> tuple[Any, int]:
-        """As ``run``. Raises BudgetSpentError if the turn of the event loop is bounded and what is left of it does not suffice."""
+        """As ``run``. Raises BudgetSpentError if the loop iteration is bounded and what is left of it does not suffice."""
         left = LOOP_BUDGET.left
         if left is None:
             return self.run(variables)

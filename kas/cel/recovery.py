@@ -111,7 +111,7 @@ class _Recovery:
     def __init__(self, text: str, tokens: list[Token], unread: list[Unread]) -> None:
         self.text, self.tokens, self.unread = text, tokens, unread
         self.kinds = [kind_of(t) for t in tokens]
-        self.i = self.read = self.lexed = self.told = self.attempts = 0
+        self.i = self.read = self.lexed = self.reported = self.attempts = 0
         self.problems: list[Problem] = []
         self.recovering = False  # after an error: further errors are suppressed until a token matches
         self.site = 0
@@ -142,10 +142,10 @@ class _Recovery:
     # --- errors
 
     def tell(self, problem: Problem) -> None:
-        if self.told == MAX_ERRORS:
+        if self.reported == MAX_ERRORS:
             self.problems.append(Problem(problem.at, f"Syntax error: More than {MAX_ERRORS} syntax errors"))
             raise _GivenUpError
-        self.told += 1
+        self.reported += 1
         self.problems.append(problem)
 
     def error(self, t: Token, message: str) -> None:

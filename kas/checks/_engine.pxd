@@ -31,7 +31,7 @@ cdef enum:
     # Every value may try thousands of a schema's alternatives. One takes some 45 ns: half a millisecond per round, two seconds in all.
     ALTERNATIVES = 10000
     PATTERN_ALTERNATIVES = 24  # as many as a pattern search takes the time of
-    ROUND_UNITS = 500  # cost of a round, in units of a turn of the event loop
+    ROUND_UNITS = 500  # cost of a round, in units of a loop iteration
     MAX_ROUNDS = 5000
 
 

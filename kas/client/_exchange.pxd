@@ -18,7 +18,7 @@
 
 cdef class Answered:
     cdef object _loop
-    cdef object _told, _context         # the task's callback, None if no task waits, and the context to run it in
+    cdef object _callback, _context     # the task's callback, None if no task waits, and the context to run it in
     cdef bytes found
     cdef object error
     cdef bint over                      # one of these is set

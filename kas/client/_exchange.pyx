@@ -66,12 +66,12 @@ cdef class Answered:
     def get_loop(self):
         return self._loop
 
-    def add_done_callback(self, told, *, context=None):
+    def add_done_callback(self, callback, *, context=None):
         """Sets the callback of the one task that waits."""
         if self.over:
-            self._loop.call_soon(told, self, context=context)
+            self._loop.call_soon(callback, self, context=context)
         else:
-            self._told, self._context = told, context
+            self._callback, self._context = callback, context
 
     def done(self):
         return self.over
@@ -96,21 +96,21 @@ cdef class Answered:
         self._tell_soon()
 
     cdef int _tell_soon(self) except -1:
-        told, self._told = self._told, None
-        if told is not None:
-            self._loop.call_soon(told, self, context=self._context)
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._loop.call_soon(callback, self, context=self._context)
         return 0
 
     cdef int _came(self, bytes found) except -1:
         """``set_result`` for a caller that has nothing left to do afterwards."""
-        if self._told is None or self._context is None or _current_task(self._loop) is not None:
+        if self._callback is None or self._context is None or _current_task(self._loop) is not None:
             self.set_result(found)
             return 0
         self.found, self.over = found, True
-        told, self._told = self._told, None
+        callback, self._callback = self._callback, None
         PyContext_Enter(self._context)
         try:
-            told(self)
+            callback(self)
         finally:
             PyContext_Exit(self._context)
         return 0

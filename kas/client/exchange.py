@@ -1,6 +1,6 @@
 """A persistent connection for POSTs to webhooks: TLS and HTTP/1.1 in one protocol, without streams in between.
 
-Every write in a cluster may call several webhooks, so a call takes as few turns of the event loop and function calls
+Every write in a cluster may call several webhooks, so a call takes as few loop iterations and function calls
 as possible, and its usual path is compiled (``_exchange.pxd``). TLS is OpenSSL over memory BIOs: uvloop's own (0.23)
 drops what it holds when the peer closes the connection, and asyncio's takes twice the time.
 """
@@ -229,7 +229,7 @@ class Exchange(Wire, asyncio.Protocol):
 
     def _unchunked(self, chunks: Chunks) -> bool:
         """Takes the chunks that have arrived; returns whether the last one has. If there are very many, the rest is
-        taken in the next turn of the event loop, and nothing more is read till then."""
+        taken in the next loop iteration, and nothing more is read till then."""
         try:
             more = chunks.take(self._got, self._body, self._limit)
         except ChunkError as e:

@@ -3,7 +3,7 @@
 A peer may present up to 100 KB of certificates, and OpenSSL verifies signatures with their keys however costly they
 are (70 keys of 3,072 bits with exponents as long: 0.6 s), even if verification is off. A step that may take longer
 than usual therefore runs in a thread, without the GIL. Other steps take a third of a millisecond each, and a kubelet
-that answers 400 connections at once would block the event loop for all of them, so a turn of the event loop takes
+that answers 400 connections at once would block the event loop for all of them, so a loop iteration takes
 only as many as fit into a ``TimeSlice``.
 """
 

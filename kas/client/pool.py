@@ -19,7 +19,7 @@ from kas.meta.waiting import LoopThrottle
 
 MAX_IDLE = 25
 IDLE_S = 90.0
-LARGE = 64 << 10  # bytes of a question that are put together and sealed in a turn of the loop of their own
+LARGE = 64 << 10  # bytes of a question that are put together and sealed in a loop iteration of their own
 
 # Where large questions pass, whoever asks them: 4 MiB of audit events take some 10 ms each, and 256 MiB may wait.
 sending = LoopThrottle()

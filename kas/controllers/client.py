@@ -29,7 +29,7 @@ from kas.registry.strategy import Context, Obj
 from kas.store import PAGE_BYTES, Event, RangeResult, Record
 
 NOT_FOUND, CONFLICT = 404, 409
-PAGE = 64  # records processed in one turn of the event loop
+PAGE = 64  # records processed in one loop iteration
 
 
 class Filling:

@@ -76,7 +76,7 @@ async def follow(
 ) -> None:
     """Run the queue, fed by the ``reflectors``, until cancelled; the reflectors stop with it.
 
-    Before any item is worked on, ``fill`` and the ``fill`` of the reflectors read initial state in turns of the event loop; events are
+    Before any item is worked on, ``fill`` and the ``fill`` of the reflectors read initial state over several loop iterations; events are
     delivered meanwhile.
     """
     try:

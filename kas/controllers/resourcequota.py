@@ -144,7 +144,7 @@ class ResourceQuotas:
         pods."""
         freed = self.freed.pop(namespace, None)
         quotas = await POOL.run(self.client.list, "", "resourcequotas", namespace)  # there may be thousands, or large ones
-        # A quota may have been created meanwhile. The check and the removal happen in the same turn of the event loop.
+        # A quota may have been created meanwhile. The check and the removal happen in the same loop iteration.
         if not quotas and not (quotas := self.client.list("", "resourcequotas", namespace)):
             self.namespaces.pop(namespace, None)
             self.unconfirmed.pop(namespace, None)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import FreshRead, ParkedRequest, request_of, send_at_once, sent, whole
 from kas.auth.user import tenant
-from kas.edge.body import Bounds, Departures, Inlet, Leaving, inlet
+from kas.edge.body import Bounds, Disconnects, Inlet, Leaving, inlet
 from kas.edge.largeresponses import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.messagelimit import Messages
 from kas.endpoints import respond
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.fairqueue import works_for
 from kas.request.http import Handler, Request, Response, Result, Stream
-from kas.request.websocket import CLOSE_INTERNAL, Conversation, Socket, Upgrade, WebSocketRequest, told
+from kas.request.websocket import CLOSE_INTERNAL, Conversation, Socket, Upgrade, WebSocketRequest, send_until_closed
 
 if TYPE_CHECKING:
     from kas.edge.front.introduction import Introductions
@@ -79,7 +79,7 @@ class App:
         sent; without them the application has its own. ``gives()`` returns what a task has to await before it sends
         a large response."""
         self.handler, self.read_only, self.introductions, self._spoke = handler, read_only, introductions, spoke
-        self._departures, self._bounds, self._before_large = Departures(), bounds or Bounds(), gives
+        self._disconnects, self._bounds, self._before_large = Disconnects(), bounds or Bounds(), gives
 
     async def __call__(self, scope: dict, receive, send) -> None:
         rest = self.begin(scope, receive, send)
@@ -142,13 +142,13 @@ class App:
         else:
             task = asyncio.current_task()
             assert task is not None
-            self._departures.add(task, source)
+            self._disconnects.add(task, source)
             left = False
             try:
                 try:
                     resp = await result
                 finally:
-                    left = self._departures.drop(task)
+                    left = self._disconnects.drop(task)
             except asyncio.CancelledError:
                 if not left:
                     raise
@@ -169,7 +169,7 @@ class App:
                 await started
                 if not req.long_running:
                     self._bounds.leaving.add(resp)
-                await _stream(resp, source, _Pieces(send, started, resp), self._departures.leaving)
+                await _stream(resp, source, _Pieces(send, started, resp), self._disconnects.leaving)
         finally:
             self._bounds.leaving.discard(resp)
             if resp.finish is not None:
@@ -417,6 +417,6 @@ def _lines(stream: Stream) -> Conversation:
             if rest:
                 await socket.send(rest.decode("utf-8", "replace"))
 
-        return await told(socket, all_of_it())
+        return await send_until_closed(socket, all_of_it())
 
     return talk

@@ -294,7 +294,7 @@ def broken_off() -> ApiError:
 
 
 class Leaving:
-    """Calls queued callbacks, ``AT_ONCE`` in a turn of the event loop: when a client dies, thousands of streams end
+    """Calls queued callbacks, ``AT_ONCE`` in a loop iteration: when a client dies, thousands of streams end
     at the same moment."""
 
     AT_ONCE = 64
@@ -320,7 +320,7 @@ class Leaving:
                 self._schedule()
 
 
-class Departures:
+class Disconnects:
     """Cancels the tasks of requests whose client has disconnected. Nearly every request is answered at once, so only
     those that wait for longer than ``LOOK_S`` are watched."""
 

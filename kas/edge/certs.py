@@ -51,7 +51,7 @@ def ensure(directory: Path, names: list[str], ips: list[str], serving: tuple[Pat
 
         logging.getLogger("kas.certs").warning(
             "%s is not valid before %s, and no client will take the server's certificate until then: set the clock, or remove the file to "
-            "have another authority made", paths.ca_cert, ca[0].not_valid_before_utc,
+            "have another CA created", paths.ca_cert, ca[0].not_valid_before_utc,
         )  # fmt: skip
     if serving is not None:
         paths.cert.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def _load_ca(cert: Path, key: Path):
             try:
                 read(path.read_bytes())
             except UNREADABLE:
-                why = f"it is damaged: restore it, or remove {cert.name} and {key.name} to have another authority made"
+                why = f"it is damaged: restore it, or remove {cert.name} and {key.name} to have another CA created"
                 raise OSError(errno.EINVAL, why, str(path)) from None
     return _load(cert, key)
 

@@ -1,6 +1,6 @@
 """The order in which a worker begins requests that arrive faster than they are answered, or that wait for seats.
 
-Granian hands requests over from a thread of its own. Each turn of the event loop begins everything that has arrived,
+Granian hands requests over from a thread of its own. Each loop iteration begins everything that has arrived,
 in order of arrival, as long as that is quick. Authenticating a request and finding no seat for it costs about as
 much as a small response, so a burst must not be processed as a whole before other clients' requests are looked at.
 Requests that a turn has no time left to begin, and those that arrive while others wait for seats, are queued by
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kas.edge")
 
-TURN_S = 0.02  # length of a turn of the event loop, after which requests are queued; a hundred GETs take half of it
+TURN_S = 0.02  # length of a loop iteration, after which requests are queued; a hundred GETs take half of it
 SHARED_TURN_S = 0.0003  # the same while several users send requests: half a dozen GETs
 QUEUED_PER_TURN = 8  # queued requests that one turn begins, unless it or the work between turns took too long
 YIELDS = 2  # times the processor is yielded: once for the thread that reads and writes, once for the one that hands requests over
 HOLD_S = 0.002  # how long the flood's next request waits for its previous one, and for a large response to another user
 LONGEST_S = 0.005  # the longest wait for that response, from the start of the flood's previous request
-STEPS = 2  # turns of the event loop until a new arrival is answered: one begins it, the next runs the first step of its task
+STEPS = 2  # loop iterations until a new arrival is answered: one begins it, the next runs the first step of its task
 # A flow with this many times the pending requests of all others is a flood. With 1, two users who send the same load
 # would lose more than half of their throughput, because a flood is limited to one request a turn.
 FLOOD_FACTOR = 4
@@ -100,8 +100,8 @@ class RequestTask(Protocol):
     def done(self) -> bool:
         """Whether the task has ended."""
 
-    def add_done_callback(self, told: Callable[[Any], object], /) -> object:
-        """Calls ``told`` with the task when it has ended."""
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
+        """Calls ``callback`` with the task when it has ended."""
 
 
 Begin = Callable[[Any, dict[str, Any] | None], RequestTask | None]  # without a scope the request is refused
@@ -163,7 +163,7 @@ class Dispatcher:
         self._unfinished: dict[int, int] = {}  # by credential: unfinished requests that were begun while others waited for seats
 
     def arrive(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
-        """Hands over a request, to be begun in this turn of the event loop or a later one.
+        """Hands over a request, to be begun in this loop iteration or a later one.
 
         ``begin(request, scope)`` is called in the event loop, without a scope for a request that is to be refused;
         it must not raise. May be called from any thread.

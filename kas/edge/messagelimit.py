@@ -65,7 +65,7 @@ class Messages:
         self.done = received - left
         return left
 
-    def told(self, received: int, gone: bool) -> None:
+    def arrived(self, received: int, gone: bool) -> None:
         """Takes the front's answer: how many bytes had arrived, and whether the client had disconnected."""
         left = self.unfinished(received, gone)
         self.left = 0 if self.stream else left
@@ -86,7 +86,7 @@ class MessageLimit:
             return None
         for m in self.open.values():
             if m.relay is not None:
-                m.relay.count(m.told)
+                m.relay.count(m.arrived)
         return self._looked()
 
     async def _looked(self) -> int:

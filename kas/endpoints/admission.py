@@ -48,7 +48,7 @@ class RequestAdmission(Attributes):
     def waited(self, who: str, seconds: float) -> None:
         """Account for time that the request spent waiting for another server."""
         req = self._req
-        req.aside += seconds
+        req.waited_s += seconds
         if req.audit is not None:
             took = req.audit.took
             before = took.get(who, 0.0)

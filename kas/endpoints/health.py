@@ -13,7 +13,7 @@ from time import monotonic
 
 from kas._fastpath import go_quote
 from kas.endpoints.respond import not_found, plain, text
-from kas.observe.logs import Sparing
+from kas.observe.logs import RateLimitedLog
 from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from kas.request.masking import shortened
@@ -37,7 +37,7 @@ class Health:
 
     def __init__(self, checks: dict[str, dict[str, Check]], slis: Registry) -> None:
         self.checks, self._been_ready = checks, False
-        self._told = Sparing(log, "%d more requests exclude health checks that are not there")
+        self._told = RateLimitedLog(log, "%d more requests exclude health checks that are not there")
         self._now = slis.gauge(
             "kubernetes_healthcheck", "This metric records the result of a single healthcheck.", ("name", "type"), shared=False
         )

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from kas.endpoints.respond import plain
-from kas.observe.metrics import DUMPED, Collect, Read, Registry, Said, Shown, dump_path, dumped, exposed, reset_path, told, total
+from kas.observe.metrics import DUMPED, Collect, Read, Registry, Said, Shown, dump_path, dumped, exposed, merged_families, reset_path, total
 from kas.observe.process import age_s
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
@@ -150,7 +150,7 @@ class MetricsEndpoint:
         since = b""
         with contextlib.suppress(FileNotFoundError):  # nothing was reset
             since = reset_path(self.run_dir, name).read_bytes()
-        families = told(read, self._others(name), shown, since)
+        families = merged_families(read, self._others(name), shown, since)
         if form == DELIMITED:
             from kas.observe.metricmessages import delimited  # rarely requested
 

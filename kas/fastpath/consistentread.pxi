@@ -29,8 +29,8 @@ cdef class FreshRead:
     whole request waits at its filter; filters from index ``at`` on have not run yet.
     """
 
-    def __cinit__(self, Request req not None, part, beside, passing):
-        self.req, self.part, self.beside, self._passing = req, part, beside, passing
+    def __cinit__(self, Request req not None, part, fallback, passing):
+        self.req, self.part, self.fallback, self._passing = req, part, fallback, passing
 
     def park(self, parked not None):
         """See ``Wait``."""
@@ -54,8 +54,8 @@ cdef class ConsistentRead:
     ``passing`` is that of ``FreshRead``.
     """
 
-    def __init__(self, part_of, beside, passing, rest):
-        self._part_of, self._beside, self._passing, self._rest = part_of, beside, passing, rest
+    def __init__(self, part_of, fallback, passing, rest):
+        self._part_of, self._fallback, self._passing, self._rest = part_of, fallback, passing, rest
 
     def __call__(self, Request req not None):
         cdef RequestInfo info = req.info
@@ -63,7 +63,7 @@ cdef class ConsistentRead:
             return None
         if info.verb == "get":
             if req.query == "":
-                return FreshRead(req, self._part_of(info), self._beside, self._passing)
+                return FreshRead(req, self._part_of(info), self._fallback, self._passing)
             if req.query == ANY_VERSION:
                 return None
         return self._rest(req)
@@ -207,14 +207,14 @@ cdef class FreshnessBase:
         if not self._question.ask(asking):
             self._find(asking)
 
-    def _told(self, RoundBase asking not None, long long revision):
+    def _on_answer(self, RoundBase asking not None, long long revision):
         """Ends the call of ``asking``: ``revision`` is etcd's, at least as new as any write acknowledged before the call. The round's reads
         continue once the hub has reached it.
         """
         self._tell(asking, revision)
 
     cdef int _tell(self, RoundBase asking, long long revision) except -1:
-        asking.told = True
+        asking.answered = True
         try:
             if revision < asking.had:
                 self._went_back(asking)

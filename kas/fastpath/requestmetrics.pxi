@@ -93,18 +93,18 @@ cdef class RequestMetrics:
         else:
             row = <RequestMetricsRow>found
         if req.long_running and (resp.stream is not None or status == 101):
-            resp.finish = _Counted.__new__(_Counted, self, row, req.started, req.aside, resp.finish)
+            resp.finish = _Counted.__new__(_Counted, self, row, req.started, req.waited_s, resp.finish)
         elif resp.stream is None:
-            self._measure(row, req.started, req.aside, len(resp.body))
+            self._measure(row, req.started, req.waited_s, len(resp.body))
         else:
             self._sending[req] = (row, resp)
 
     def ended(self, Request req not None):
         """Counts a streamed answer: it has been sent completely, or the client is gone."""
         if self._sending and (found := self._sending.pop(req, None)) is not None:
-            self._measure(<RequestMetricsRow>found[0], req.started, req.aside, (<Response>found[1]).sent)
+            self._measure(<RequestMetricsRow>found[0], req.started, req.waited_s, (<Response>found[1]).sent)
 
-    cdef void _measure(self, RequestMetricsRow row, double started, double aside, Py_ssize_t size):
+    cdef void _measure(self, RequestMetricsRow row, double started, double waited_s, Py_ssize_t size):
         cdef int i
         cdef double took = _monotonic() - started
         cdef str verb = row.labels[1]
@@ -115,8 +115,8 @@ cdef class RequestMetrics:
             i += 1
         row.durations[i] += 1
         if row.labels[7] == "":
-            if aside > 0:
-                took -= aside
+            if waited_s > 0:
+                took -= waited_s
                 i = 0
                 while i < self._n and took > self._bounds.data.as_doubles[i]:
                     i += 1
@@ -146,16 +146,16 @@ cdef class _Counted:
     cdef RequestMetrics _metrics
     cdef RequestMetricsRow _row
     cdef double _started
-    cdef double _aside
+    cdef double _waited_s
     cdef object _then
 
-    def __cinit__(self, RequestMetrics metrics, RequestMetricsRow row, double started, double aside, object then):
-        self._metrics, self._row, self._started, self._aside, self._then = metrics, row, started, aside, then
+    def __cinit__(self, RequestMetrics metrics, RequestMetricsRow row, double started, double waited_s, object then):
+        self._metrics, self._row, self._started, self._waited_s, self._then = metrics, row, started, waited_s, then
 
     def __call__(self):
         cdef RequestMetricsRow row = self._row
         if row is not None:
             self._row = None
-            self._metrics._measure(row, self._started, self._aside, 0)
+            self._metrics._measure(row, self._started, self._waited_s, 0)
         if self._then is not None:
             self._then()

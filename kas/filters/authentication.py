@@ -19,7 +19,7 @@ from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
 from kas.meta.origin import comes_from
 from kas.observe.caches import Expiring
-from kas.observe.logs import Sparing
+from kas.observe.logs import RateLimitedLog
 from kas.observe.metrics import ATTEMPT_SECONDS, Histogram, Registry, Timer
 from kas.request.http import Request
 
@@ -193,7 +193,7 @@ def authentication(
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     revoked((known := remembered or Remembered()).forget)
     recall = CredentialLookup(known.entries, users.values, timer, CacheCounts(registry).hits)
-    recalled, told = recall.known, Sparing(log, "%d more requests could not be authenticated")
+    recalled, told = recall.known, RateLimitedLog(log, "%d more requests could not be authenticated")
     unusual, strip = (proxies := _ProxyHeaders(*vouching)).unusual, proxies.strip
 
     def before(req: Request) -> Awaitable[None] | None:

@@ -48,7 +48,7 @@ class Fallback(Protocol):
 
 async def _passing(read: FreshRead, passed: Awaitable[None]) -> Response | None:
     """The filter's result once the wait of a read is over."""
-    req, fallback = read.req, read.beside
+    req, fallback = read.req, read.fallback
     try:
         await passed
     except Behind:

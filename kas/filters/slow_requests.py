@@ -7,7 +7,7 @@ from time import monotonic
 
 from kas.filters.handler import Filter
 from kas.meta.field import go_quote
-from kas.observe.logs import Sparing
+from kas.observe.logs import RateLimitedLog
 from kas.request.http import Request, Response
 from kas.request.masking import SHOWN_ID, request_uri, shortened
 
@@ -20,7 +20,7 @@ def slow_requests() -> Filter:
     """Logs a request, unless it is long-running, that took ``SLOW_S`` until its response began. The parts are the
     time before flow control (authentication, impersonation), the time in a queue, and the rest (authorization, body,
     admission, store), in milliseconds. Beyond a hundred in a second, requests are only counted."""
-    told = Sparing(log, "%d more requests were slow")
+    told = RateLimitedLog(log, "%d more requests were slow")
 
     def after(req: Request, resp: Response) -> None:
         now = monotonic()

@@ -116,14 +116,14 @@ def traced(tracer: Tracer, filters: list[Filter], endpoint: Handler) -> tuple[li
     """Wraps the filters in ``PARTS``, and the endpoint, in a span each."""
     spans = [f._replace(before=tracer.around(PARTS[f.name], f.before)) if f.name in PARTS and f.before else f for f in filters]
 
-    def told(req: Request) -> Result:
+    def with_attributes(req: Request) -> Result:
         if (span := current()) is not None:
             span.attributes |= _fields(req)
         return endpoint(req)
 
     def run(req: Request) -> Result:
         verb = _VERBS.get(req.info.verb) if req.info.is_resource_request else None
-        found: Result = tracer.around(verb[0], told)(req) if verb is not None else endpoint(req)
+        found: Result = tracer.around(verb[0], with_attributes)(req) if verb is not None else endpoint(req)
         return found
 
     return spans, run

@@ -367,7 +367,7 @@ class FlowControl:
         finally:
             timer.cancel()
             self.gate.left_queue(ticket, runs)
-            req.aside += time.monotonic() - ticket.arrived
+            req.waited_s += time.monotonic() - ticket.arrived
         return None if runs else self._refused(ticket)
 
     # --- callbacks of the engine

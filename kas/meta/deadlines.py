@@ -8,7 +8,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-AT_ONCE = 64  # tasks that are cancelled in a turn of the loop, which all answer in the next ones
+AT_ONCE = 64  # tasks that are cancelled in a loop iteration, which all answer in the next ones
 
 
 class Deadlines:

@@ -54,8 +54,8 @@ class Handler(logging.StreamHandler):
     - ``verbosity`` applies to files that ``vmodule`` does not name.
     - Records below the level ``split_below`` go to standard output, buffered until there are more than ``room`` bytes or ``every_s``
       seconds have passed.
-    - Each log statement may write at most twice ``MOST`` lines per second, as many as a statement with its own ``Sparing`` can write at the
-      end of one second and the beginning of the next. The next line written after that reports how many were dropped.
+    - Each log statement may write at most twice ``MOST`` lines per second, as many as a statement with its own ``RateLimitedLog``
+      can write at the end of one second and the beginning of the next. The next line written after that reports how many were dropped.
     """
 
     broken, unwritten = "", 0
@@ -65,7 +65,7 @@ class Handler(logging.StreamHandler):
     def __init__(self, stream: Any = None) -> None:
         super().__init__(stream)
         self._waiting, self._bytes = list[str](), 0
-        self._sorts: dict[tuple[str, int], Sparing] = {}  # by log statement
+        self._sorts: dict[tuple[str, int], RateLimitedLog] = {}  # by log statement
 
     def verbosity_of(self, file: str) -> int:
         """The verbosity of a source file; see the function of that name."""
@@ -85,11 +85,11 @@ class Handler(logging.StreamHandler):
         else:
             self._put(self.stream, line, 1)
 
-    def _spared(self, record: logging.LogRecord) -> Sparing:
+    def _spared(self, record: logging.LogRecord) -> RateLimitedLog:
         sort = record.pathname, record.lineno
         if (found := self._sorts.get(sort)) is None:
             log = logging.getLogger(record.name)
-            found = self._sorts[sort] = Sparing(log, f"%d more lines of line {record.lineno} of {record.filename}", 2)
+            found = self._sorts[sort] = RateLimitedLog(log, f"%d more lines of line {record.lineno} of {record.filename}", 2)
         return found
 
     def _held(self, line: str) -> None:
@@ -131,7 +131,7 @@ class Handler(logging.StreamHandler):
         return self.broken
 
 
-class Sparing:
+class RateLimitedLog:
     """Rate-limits a kind of log line to ``times`` times ``MOST`` per second. ``more`` is the format of the warning in ``log`` that reports
     how many were dropped.
     """

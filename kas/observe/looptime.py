@@ -101,7 +101,8 @@ class LoopTime:
         self._held.observe((), held)
         if late >= HELD_S:
             # For the rest of the time it waited: for a processor, or in a blocking call.
-            log.warning("the loop was held for %.1f s, %.1f of them at work%s", late, held, f" by {self._seen}" if self._seen else "")
+            by = f", by {self._seen}" if self._seen else ""
+            log.warning("the event loop was blocked for %.1f s, of which %.1f s were processor time%s", late, held, by)
         self._seen = ""
         for tick in self._ticks:
             tick()
@@ -117,7 +118,7 @@ class LoopTime:
             self._seen = self._describe() or self._seen
             if late > 5 * HELD_S and due != warned_due:
                 warned_due = due  # in case it never ends
-                log.warning("the loop has been held for %.1f s%s", late, f" by {self._seen}" if self._seen else "")
+                log.warning("the event loop has been blocked for %.1f s%s", late, f", by {self._seen}" if self._seen else "")
 
     def _describe(self) -> str:
         """The request and source position that block the loop; "" when no code of ours is running."""

@@ -33,7 +33,7 @@ def _float(number: int, value: float) -> bytes:
 
 
 def delimited(families: Iterable[tuple[Metric, dict[Labels, Any]]]) -> bytes:
-    """All ``families``, as yielded by ``metrics.told``, each preceded by its length."""
+    """All ``families``, as yielded by ``metrics.merged_families``, each preceded by its length."""
     out = []
     for metric, values in families:
         message = family(metric, values)

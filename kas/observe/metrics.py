@@ -190,8 +190,8 @@ class Registry:
         return [*self.metrics.values(), *(m for name, m in self._resumed.items() if name not in self.metrics)]
 
     def read(self, collected: bool = False, own: bool = False) -> Read:
-        """A snapshot of all values, for ``dumped`` and ``told``, which take long for many values and may run in any thread. ``collected``
-        skips the refresh; ``own`` refreshes metrics that are not shared as well.
+        """A snapshot of all values, for ``dumped`` and ``merged_families``, which take long for many values and may run in any thread.
+        ``collected`` skips the refresh; ``own`` refreshes metrics that are not shared as well.
         """
         out: Read = []
         for _ in self._reading(out, collected, own):
@@ -289,7 +289,7 @@ class Registry:
         """Prometheus' text format of this worker's values plus ``others`` (their dumps). ``collected`` skips the refresh, so that the
         answer equals the last dump and shows nothing that would be lost with this worker.
         """
-        return exposed(told(self.read(collected, own=True), others, self.shown))
+        return exposed(merged_families(self.read(collected, own=True), others, self.shown))
 
 
 COUNTED, NOW = "counted", "now"
@@ -317,7 +317,7 @@ def dumped(read: Read, said: Said | None = None) -> bytes:
     return "\n".join(lines).encode()
 
 
-def told(read: Read, others: Iterable[bytes], shown: Shown, reset: bytes = b"") -> Iterator[tuple[Metric, dict[Labels, Any]]]:
+def merged_families(read: Read, others: Iterable[bytes], shown: Shown, reset: bytes = b"") -> Iterator[tuple[Metric, dict[Labels, Any]]]:
     """Yields the exposed metrics by name with their values: those that were read, merged with the dumps of other workers. From counted
     metrics, the values in ``reset`` (made by ``total``) are subtracted.
     """
@@ -341,7 +341,7 @@ def told(read: Read, others: Iterable[bytes], shown: Shown, reset: bytes = b"") 
 
 
 def exposed(families: Iterable[tuple[Metric, dict[Labels, Any]]]) -> bytes:
-    """Prometheus' text format of the result of ``told``."""
+    """Prometheus' text format of the result of ``merged_families``."""
     lines: list[str] = []
     for metric, values in families:
         _expose(metric, values, lines)
@@ -459,10 +459,10 @@ def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set
     times = 0.0
     for key, value in values.items():
         pairs = zip(m.labels, key, strict=True)
-        told = tuple(v if k not in allowed or v in allowed[k] else UNEXPECTED for k, v in pairs)
-        if told != key and m.kind != "gauge":
-            times += sum(map(operator.ne, told, key)) * (sum(value[:-1]) if isinstance(value, list) else value)
-        _merge(out, told, value, getattr(m, "same", False))
+        labels = tuple(v if k not in allowed or v in allowed[k] else UNEXPECTED for k, v in pairs)
+        if labels != key and m.kind != "gauge":
+            times += sum(map(operator.ne, labels, key)) * (sum(value[:-1]) if isinstance(value, list) else value)
+        _merge(out, labels, value, getattr(m, "same", False))
     return out, times
 
 

@@ -92,7 +92,7 @@ def too_few_descriptors(workers: int) -> str:
     wanted = 2 * RESERVE + 8 * workers
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return ""
-    return f"{limit} files may be open, {workers} workers want {wanted} at least: ulimit -n, LimitNOFILE of systemd"
+    return f"the limit of {limit} open files is too low, {workers} workers need at least {wanted}: ulimit -n, LimitNOFILE of systemd"
 
 
 class NoProcess(Exception):
@@ -107,7 +107,7 @@ def fork() -> int:
     try:
         return os.fork()
     except OSError as e:
-        raise NoProcess(f"no process can be made: {e.strerror}: {MORE_TASKS}") from None
+        raise NoProcess(f"no process can be created: {e.strerror}: {MORE_TASKS}") from None
 
 
 def too_few_tasks(workers: int, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> str:
@@ -160,12 +160,12 @@ def unfit() -> str:
     if sys.platform != "linux":
         return "kas runs on Linux: what it knows of its processes, connections and descriptors it reads from there"
     if not os.path.exists("/proc/self/stat"):
-        return "/proc is not mounted, which tells what processes and their descriptors do: mount -t proc proc /proc"
+        return "/proc is not mounted, which kas needs to inspect its processes: mount -t proc proc /proc"
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or limit >= 2 * ADDRESSES_BYTES:
         return ""
     return (
-        f"processes may have {limit >> 20} MiB of addresses, threads and the store's file want {2 * ADDRESSES_BYTES >> 20} at least: "
+        f"the limit of {limit >> 20} MiB of address space is too low, threads and the store need at least {2 * ADDRESSES_BYTES >> 20}: "
         "ulimit -v, LimitAS of systemd; memory itself is bounded by --memory of containers, MemoryMax of systemd"
     )
 

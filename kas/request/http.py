@@ -46,8 +46,8 @@ class Connection(Protocol):
     def leave(self, must: bool = False) -> None:
         """Asks an HTTP/2 client to finish its requests here and to reconnect; if it ``must``, it is disconnected otherwise."""
 
-    def count(self, told: Callable[[int, bool], None]) -> None:
-        """Asks how many bytes have arrived over the connection, and whether its client has disconnected; ``told`` is
+    def count(self, report: Callable[[int, bool], None]) -> None:
+        """Asks how many bytes have arrived over the connection, and whether its client has disconnected; ``report`` is
         called with both a little later, or never."""
 
 

@@ -52,15 +52,15 @@ class Socket(Protocol):
         """Sends a message; returns when a bounded buffer has accepted it."""
 
 
-async def told(socket: Socket, telling: Awaitable[Any]) -> int:
-    """Runs ``telling``, which sends to the client, until it ends or the client closes; drops what the client sends.
+async def send_until_closed(socket: Socket, sending: Awaitable[Any]) -> int:
+    """Runs ``sending``, which sends to the client, until it ends or the client closes; drops what the client sends.
     Returns the close code."""
 
     async def until_closed() -> None:
         while await socket.receive() is not None:
             pass
 
-    tasks = [asyncio.ensure_future(telling), asyncio.ensure_future(until_closed())]
+    tasks = [asyncio.ensure_future(sending), asyncio.ensure_future(until_closed())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -75,7 +75,7 @@ def main(args: Sequence[str]) -> int:
 
     if name == "check":
         return exit_code(_check, rest)
-    return exit_code(_copy, rest, "a copy goes on where it was when it is asked for again")
+    return exit_code(_copy, rest, "run the command again to continue the copy")
 
 
 def unknown(command: str, name: str, known: Iterable[str]) -> int:
@@ -93,17 +93,17 @@ def _copy(args: list[str]) -> int:
     command.begin()
     with command.progress() as shown, closing(command.source_of(a)) as source:
         done = command.copy_all(source, a, shown)
-    return max(told(each, a.own["to"]) for each in done)
+    return max(report(each, a.own["to"]) for each in done)
 
 
-def told(done, target: str) -> int:
+def report(done, target: str) -> int:
     """Reports the result of a copy to the user; returns the exit code."""
     for key, why in sorted(done.unreadable.items()):
         print(f"kas: {key} is left out: {why}", file=sys.stderr)
     if not done.verified:
         for key in done.different:
             print(f"kas: {key} is not the same on both sides", file=sys.stderr)
-        print(f"kas: {target} does not hold what was read, and is not to be used", file=sys.stderr)
+        print(f"kas: {target} differs from the source, and must not be used", file=sys.stderr)
         return EXIT_FAILED
     leased = f" and {done.leased} with a lease" if done.leased else ""
     went_on = ", continued" if done.resumed else ""

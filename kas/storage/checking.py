@@ -94,16 +94,16 @@ def _lmdb(source: LMDBSource, forms: Forms, out: Checked) -> None:
         out.objects, out.bytes = out.objects + 1, out.bytes + len(record.body)
         out.wrong += [(record.key, why) for why in _record(forms, record)]
         if record.lease_expiry and leases.pop(record.key, 0) != record.revision:
-            out.wrong.append((record.key, "has a lease, and does not stand in the table of what expires"))
+            out.wrong.append((record.key, "has a lease, and is not in the table of expiring keys"))
         written = last.pop(record.key, (0, False)) if last is not None else (record.revision, True)
         if record.revision > compacted and written != (record.revision, True):
-            out.wrong.append((record.key, f"is of revision {record.revision}, and the history tells of {written[0] or 'no write'}"))
+            out.wrong.append((record.key, f"has revision {record.revision}, and the history has {written[0] or 'no write'}"))
     for key, (revision, there) in (last or {}).items():
         if there:
-            out.wrong.append((key, f"was written at {revision}, and is not there"))
+            out.wrong.append((key, f"was written at revision {revision}, and is missing"))
     newest = source.newest()
     if newest == out.revision:  # a server that writes renews leases meanwhile
-        out.wrong += [(key, "stands in the table of what expires, and has no lease") for key in leases]
+        out.wrong += [(key, "is in the table of expiring keys, and has no lease") for key in leases]
 
 
 def _records(source: LMDBSource, out: Checked) -> Iterator[Record]:
@@ -151,7 +151,7 @@ def _record(forms: Forms, record: Record) -> Iterator[str]:
             same = False
             yield f"cannot be written as protobuf: {e}"
         if not same:
-            yield "is another object as protobuf than as JSON"
+            yield "differs between protobuf and JSON"
 
 
 def _history(source: LMDBSource, out: Checked) -> dict[str, tuple[int, bool]] | None:

@@ -52,7 +52,7 @@ def lock(data_dir: Path) -> IO[str]:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         held.close()
-        raise Refused(f"{data_dir} is held by another kas: stop it first") from None
+        raise Refused(f"{data_dir} is in use by another kas: stop it first") from None
     return held
 
 

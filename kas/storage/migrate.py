@@ -69,7 +69,7 @@ def migrate(o: Completed) -> Rewritten:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ValueError(f"--data-dir: {o.data_dir} is held by another kas: stop it first") from None
+            raise ValueError(f"--data-dir: {o.data_dir} is in use by another kas: stop it first") from None
         encryption = encryption_of(o)
         if encryption is not None and (why := encryption.begin()):
             raise ValueError(f"KMS provider {why}")

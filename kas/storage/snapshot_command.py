@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from kas.storage import told, unknown
+from kas.storage import report, unknown
 from kas.storage.checking import Checked, check
 from kas.storage.command import (
     EXIT_FAILED,
@@ -112,7 +112,7 @@ def _restore(args: list[str]) -> int:
     begin()
     with progress() as shown, _opened(path, a) as source:
         done = copy_all(source, a, shown, bump)
-    return max(told(each, a.own["to"]) for each in done)
+    return max(report(each, a.own["to"]) for each in done)
 
 
 def _opened(path: Path, a: Arguments) -> AbstractContextManager[Any]:

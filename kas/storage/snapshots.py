@@ -31,7 +31,7 @@ LMDB_MAGIC = 0xBEEFC0DE  # at byte 16, after the header of the first page
 LMDB, ETCD = "lmdb", "etcd"
 MOST = 1 << 40
 
-Told = Callable[[int], None]  # bytes so far
+Progress = Callable[[int], None]  # bytes so far
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def kind_of(path: Path) -> str:
     return ETCD
 
 
-def save(pieces: Iterator[bytes], to: Path, told: Told, sealed: bool) -> str:
+def save(pieces: Iterator[bytes], to: Path, progress: Progress, sealed: bool) -> str:
     """Writes a stream to a new file; returns its SHA-256 in hexadecimal. ``sealed``: the stream already ends with its digest,
     which is verified. Raises ``Refused`` for an existing file, ``BadSnapshot`` for a damaged stream."""
     if to.exists():
@@ -72,7 +72,7 @@ def save(pieces: Iterator[bytes], to: Path, told: Told, sealed: bool) -> str:
             for piece in pieces:
                 f.write(piece)
                 written += len(piece)
-                told(written)
+                progress(written)
                 held += piece
                 if sealed:
                     digest.update(held[:-SHA])
@@ -155,10 +155,10 @@ def unpack(path: Path, store_dir: Path) -> None:
 
 
 @contextmanager
-def unpacked(path: Path, beside: Path, transformers: Transformers | None = None) -> Iterator[LMDBSource]:
+def unpacked(path: Path, directory: Path, transformers: Transformers | None = None) -> Iterator[LMDBSource]:
     """Returns an LMDB snapshot as a source, from a temporary copy."""
     digest = check_sum(path)
-    at = beside / f".{path.name}.{os.getpid()}"
+    at = directory / f".{path.name}.{os.getpid()}"
     try:
         unpack(path, at)
         source = LMDBSource(at, str(path), max(MOST >> 4, 2 * path.stat().st_size), transformers)
@@ -200,9 +200,9 @@ def bumped(store_dir: Path, bump: int, max_size: int) -> int:
         store.close()
 
 
-def lmdb_status(path: Path, beside: Path) -> Status:
+def lmdb_status(path: Path, directory: Path) -> Status:
     """Returns the status of an LMDB snapshot. Raises ``BadSnapshot``."""
-    with unpacked(path, beside) as source:
+    with unpacked(path, directory) as source:
         revision, keys = source.newest(), source.store.count(ROOT)
     size = path.stat().st_size
     with open(path, "rb") as f:

@@ -247,8 +247,8 @@ cdef class Queued:               # the events queued for one watcher
     cdef public object _taken, _joined  # revisions
     cdef public bint _live
 
-cdef class Sent:                 # events sent in the current turn of the loop
-    cdef object _soon, _told, __weakref__
+cdef class Sent:                 # events sent in the current loop iteration
+    cdef object _soon, _report, __weakref__
     cdef Py_ssize_t _n
     cdef int add(self, Py_ssize_t n) except -1
 

@@ -43,7 +43,7 @@ CHUNK = 512
 # A watcher that does not take falls behind when its queue reaches its number of events, or this many bytes.
 QUEUE_BYTES = 4 << 20
 
-# Watchers notified in one turn of the loop; what each then writes takes about 10 µs, or 50 µs with conversion. The others
+# Watchers notified in one loop iteration; what each then writes takes about 10 µs, or 50 µs with conversion. The others
 # wait for later turns, so that an event with thousands of watchers does not delay other requests.
 NOTIFIED_PER_TURN = 32
 
@@ -203,7 +203,7 @@ class Hub:
         self._ring_after = revision  # the ring holds every event with a revision greater than this
         self._dispatching = False
         self._unnotified: OrderedDict[Watcher, None] = OrderedDict()
-        self.later: Callable[[Callable[[], None]], object] = lambda call: call()  # calls it in a later turn of the loop, if there is one
+        self.later: Callable[[Callable[[], None]], object] = lambda call: call()  # calls it in a later loop iteration, if there is one
         self.put_off: Callable[[float, Callable[[], None]], Timer] | None = None  # the same after some seconds
         self._reset_timer: Timer | None = None
         self.revision = revision
@@ -289,7 +289,7 @@ class Hub:
             self._failing[listener] = None
             why = f"{type(e).__name__}: {e}"
             if why != listener.why:  # log an error once, not with each attempt
-                _log().error("what is derived from %s could not be built anew: %s", listener.prefix, why)
+                _log().error("the state derived from %s could not be rebuilt: %s", listener.prefix, why)
         listener.why = why
         if self.put_off is not None:
             now = monotonic()
@@ -363,7 +363,7 @@ class Hub:
                     try:
                         listener.callback(batches[listener])
                     except Exception:  # a bug in the callback
-                        _log().exception("what is derived from %s is built anew", listener.prefix)
+                        _log().exception("the state derived from %s is rebuilt", listener.prefix)
                         self._failing[listener] = None
             if self._failing:
                 self._reset_due()
@@ -413,7 +413,7 @@ class Hub:
         return places
 
     def _notify(self) -> None:
-        """Notifies the next watchers that have something to take; the rest follow in later turns of the loop."""
+        """Notifies the next watchers that have something to take; the rest follow in later loop iterations."""
         for _ in range(min(NOTIFIED_PER_TURN, len(self._unnotified))):
             watcher, _ = self._unnotified.popitem(last=False)
             if not watcher.closed:

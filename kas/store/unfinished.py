@@ -14,4 +14,4 @@ def unfinished(data_dir: Path) -> str:
     if (data_dir / "store").exists():
         return ""
     left = next((name for name in MADE_BY if (data_dir / name).exists()), "")
-    return left and f"{data_dir / left} is half a store: {MADE_BY[left]} was interrupted: run it again, or remove what it left"
+    return left and f"{data_dir / left} is an incomplete store: {MADE_BY[left]} was interrupted: run it again, or remove what it left"

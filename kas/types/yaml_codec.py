@@ -81,11 +81,11 @@ def _is_timestamp(text: str) -> bool:
     found = _TIMESTAMP.match(text)
     if found is None:
         return False
-    year, month, day, hour, minute, second, zone, away, beside = found.groups()
+    year, month, day, hour, minute, second, zone, zone_hours, zone_minutes = found.groups()
     if hour is not None:
         if (text[found.end(3)] == " ") is (zone is not None) or int(hour) > 23 or int(minute) > 59 or int(second) > 59:
             return False
-        if away is not None and (int(away) > 24 or int(beside) > 60):
+        if zone_hours is not None and (int(zone_hours) > 24 or int(zone_minutes) > 60):
             return False
     return 1 <= int(month) <= 12 and 1 <= int(day) <= monthrange(int(year) or 400, int(month))[1]
 

@@ -1,4 +1,4 @@
-"""A server of nothing but objects, for plug-ins alone."""
+"""A fake server that only has objects, to test plug-ins in isolation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Record(SimpleNamespace):
 
 
 class FakeStore:
-    """Records by key, and listeners that hear of changes at once."""
+    """Records by key, and listeners that are told of changes at once."""
 
     most_ops = 1000
 
@@ -82,8 +82,8 @@ class FakeStore:
 
 
 class FakeServer:
-    """``add`` stores an object; ``grants`` are (user, verb, resource, name) that the authorizer allows; ``kinds`` are the records of
-    the served resources by (group, version, kind). ``plugin`` makes a module's plug-in from these."""
+    """``add`` stores an object; ``grants`` are (user, verb, resource, name) that the authorizer allows; ``kinds`` are the records of the
+    served resources by (group, version, kind). ``plugin`` creates a module's plug-in from these."""
 
     def __init__(self, run_dir: Path = Path()) -> None:
         self.store = FakeStore()
@@ -101,7 +101,7 @@ class FakeServer:
 
     @staticmethod
     def _equivalents(group: str, resource: str) -> Family:
-        """Every built-in version of the resource."""
+        """Returns every built-in version of the resource."""
         return Family(
             SimpleNamespace(
                 group=r.group, version=r.version, resource=r.resource, kind=r.kind, record=r, converter=BUILT_IN,
@@ -124,14 +124,14 @@ class FakeServer:
 
 
 def refused(request: Request) -> ApiError:
-    """The error of a request that does not get through."""
+    """Returns the error of a request that is refused."""
     with pytest.raises(ApiError) as e:
         request.run()
     return e.value
 
 
 class Request:
-    """One request through one plug-in, or several: the steps of the chain, and what it said."""
+    """Runs one request through one or several plug-ins: the steps of the chain, and their results."""
 
     def __init__(
         self, *plugins: Any, operation: str = "CREATE", group: str = "", resource: str = "pods", subresource: str = "", kind: str = "Pod",
@@ -167,7 +167,7 @@ def pod(name: str = "a", **spec: Any) -> dict[str, Any]:
 
 
 def turns_beside(request: Request) -> int:
-    """How many turns others have while the request is validated."""
+    """Returns how many loop iterations other tasks get while the request is validated."""
     turns = 0
 
     async def run() -> None:

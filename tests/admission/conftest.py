@@ -1,4 +1,4 @@
-"""The server that plug-ins see in these tests: objects in a dict; and a server of webhooks."""
+"""The server that plug-ins use in these tests, with objects in a dict; and a webhook server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hook_server(tmp_path_factory):
 
 @pytest.fixture
 def hook(hook_server):
-    """A webhook's server that has seen nothing yet and allows everything."""
+    """A webhook server that has received nothing yet and allows everything."""
     hook_server.seen.clear()
     hook_server.answers = reviewed
     return hook_server

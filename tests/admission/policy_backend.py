@@ -1,4 +1,4 @@
-"""A service that reviews images: what it is asked arrives in ``seen``, ``answers`` says what it answers."""
+"""A service that reviews images: ``seen`` has the requests, ``answers`` has the answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 def certificate(folder: Path, name: str, dns: str = "") -> tuple[str, str]:
-    """(certificate file, key file), self-signed, for ``dns`` or 127.0.0.1."""
+    """Returns (certificate file, key file), self-signed, for ``dns`` or 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -45,7 +45,7 @@ def reviewed(allowed: bool, **status: Any) -> Answer:
 
 
 class PolicyBackend:
-    """Listens on 127.0.0.1; with ``client_ca`` only who shows a certificate of it is heard. A context manager."""
+    """Listens on 127.0.0.1; with ``client_ca`` it requires a client certificate of that CA. A context manager."""
 
     def __init__(self, cert: tuple[str, str] | None = None, client_ca: str = "") -> None:
         self.seen: list[dict[str, Any]] = []

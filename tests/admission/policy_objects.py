@@ -1,4 +1,4 @@
-"""Admission policies and bindings for tests, and a plug-in that has them."""
+"""Admission policies and bindings for tests, and a plug-in with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GROUP = "admissionregistration.k8s.io"
 
 
 class Governed:
-    """A policy plug-in of a server of nothing but objects; ``kind`` is "validating" or "mutating"."""
+    """A policy plug-in with a fake server; ``kind`` is "validating" or "mutating"."""
 
     def __init__(self, server: FakeServer, module: ModuleType, kind: str) -> None:
         self.server, self.kind = server, kind
@@ -32,6 +32,6 @@ class Governed:
         self.server.store.drop(self.server.registries.of(GROUP, f"{self.kind}{resource}").key("", name))
 
     def request(self, *before: Any, **more: Any) -> Request:
-        """A request about a config map."""
+        """Returns a request about a config map."""
         obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v"}}
         return Request(*before, self.plugin, resource="configmaps", kind="ConfigMap", **{"obj": obj, **more})

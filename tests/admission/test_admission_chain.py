@@ -1,4 +1,4 @@
-"""The chain: what waits and what does not, and how long each step is said to have taken."""
+"""The admission chain: synchronous and waiting steps, and the recorded duration of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "apiserver_admission_controller_admission_duration_seconds"
 
 
 class Step:
-    """A plug-in that notes that it ran; ``waits`` makes it wait, ``refuses`` refuse."""
+    """A plug-in that records that it ran; ``waits`` makes it wait, ``refuses`` refuse."""
 
     def __init__(self, name: str, ran: list[str], waits: bool = False, refuses: bool = False) -> None:
         self.name, self._ran, self._waits, self._refuses = name, ran, waits, refuses
@@ -47,7 +47,7 @@ def counted(metrics: Registry) -> dict[tuple[str, ...], float]:
     return {labels: sum(row[:-1]) for labels, row in rows.items()}
 
 
-def test_nothing_to_wait_for_is_done_at_once():
+def test_without_waiting_the_chain_runs_synchronously():
     ran: list[str] = []
     metrics = Registry()
     chain = Chain([Step("A", ran), Step("B", ran)], observer(metrics))
@@ -59,7 +59,7 @@ def test_nothing_to_wait_for_is_done_at_once():
 
 
 @pytest.mark.parametrize("waits", [(True, False, False), (False, True, True), (True, True, True)])
-def test_order_holds_when_some_wait(waits):
+def test_the_order_holds_when_some_wait(waits):
     ran: list[str] = []
     metrics = Registry()
     chain = Chain([Step(name, ran, wait) for name, wait in zip("ABC", waits, strict=True)], observer(metrics))
@@ -71,7 +71,7 @@ def test_order_holds_when_some_wait(waits):
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_refusal_ends_it_and_is_counted_as_one(waits):
+def test_a_refusal_ends_the_chain_and_is_counted(waits):
     ran: list[str] = []
     metrics = Registry()
     chain = Chain([Step("A", ran), Step("B", ran, waits, refuses=True), Step("C", ran)], observer(metrics))
@@ -81,7 +81,7 @@ def test_a_refusal_ends_it_and_is_counted_as_one(waits):
     assert counted(metrics) == {("A", "CREATE", "false", "admit"): 1, ("B", "CREATE", "true", "admit"): 1}
 
 
-def test_a_plug_in_may_change_its_mind():
+def test_a_plugins_interest_may_change():
     ran: list[str] = []
 
     class Fickle(Step):
@@ -104,7 +104,7 @@ def test_a_plug_in_may_change_its_mind():
     assert ran == ["fickle"]
 
 
-def test_plans_of_resources_that_are_no_more_are_forgotten(monkeypatch: pytest.MonkeyPatch):
+def test_plans_of_removed_resources_are_dropped(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("kas.admission.PLANS", 3)
     chain = Chain([Step("A", [])])
     attributes = Request(obj={"metadata": {"name": "a"}}).attributes

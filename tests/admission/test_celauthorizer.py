@@ -1,4 +1,4 @@
-"""``authorizer`` in expressions: what becomes of each call in the question that is asked."""
+"""``authorizer`` in expressions: each call becomes part of the authorization check."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_a_resource():
 
 
 @pytest.mark.parametrize(("resource", "namespace", "asked_in"), [("namespaces", "", "n"), ("nodes", "", ""), ("pods", "a", "a")])
-def test_what_the_request_is_about(resource, namespace, asked_in):
-    """A Namespace is in itself, as its request is authorized."""
+def test_the_requests_resource(resource, namespace, asked_in):
+    """A Namespace counts as in itself, as its request is authorized."""
     asked = Asked()
     about = Request(resource=resource, kind="K", namespace=namespace, name="n").attributes
     AuthorizerValue(asked, UserInfo("jane")).request_resource(about).cel_check("update")
@@ -46,21 +46,21 @@ def test_what_the_request_is_about(resource, namespace, asked_in):
 
 
 @pytest.mark.parametrize("selector", ["fieldSelector", "labelSelector"])
-def test_what_a_selector_costs(selector):
-    """It may have a requirement for each second of its 62 characters: 1 + 1 + 1 for what is before, 10 + 7 + 31 * 50 for it."""
+def test_the_cost_of_a_selector(selector):
+    """It may have a requirement for every two of its 62 characters: 1 + 1 + 1 for what is before, 10 + 7 + 31 * 50 for it."""
     text = f"authorizer.group('').resource('pods').{selector}('{'a' * 62}')"
     program = cel.compile(text, environment(False))
     assert program.run({"authorizer": AuthorizerValue(Asked(), UserInfo("jane"))})[1] == 1570
     assert program.estimate(lambda path, type: None) == (1570, 1570)
 
 
-def test_selectors_that_do_not_parse_are_told():
+def test_invalid_selectors_are_reported():
     asked = Asked()
     evaluate("authorizer.group('').resource('r').fieldSelector('a').labelSelector('!!').check('list').allowed()", asked)
     assert asked.questions[0].field_error and asked.questions[0].label_error
 
 
-def test_a_path_and_an_account():
+def test_paths_and_service_accounts():
     asked = Asked()
     assert evaluate("authorizer.serviceAccount('n', 'sa').path('/x').check('get').reason()", asked) == "because"
     (q,) = asked.questions
@@ -82,13 +82,13 @@ def test_decisions(outcome, allowed, errored, error):
     ("authorizer.serviceAccount('N', 'sa').path('/').check('get')", "Invalid service account namespace"),
     ("authorizer.serviceAccount('n', 'S').path('/').check('get')", "Invalid service account name"),
 ])  # fmt: skip
-def test_questions_that_are_none(text, says):
+def test_invalid_checks(text, says):
     asked = Asked()
     found = evaluate(f"{text}.allowed()", asked)
     assert says in str(found) and not asked.questions
 
 
-def test_a_question_is_asked_once():
+def test_a_check_is_made_once():
     asked = Asked()
     check = "authorizer.path('/x').check('get').allowed()"
     assert evaluate(f"{check} && {check}", asked) is True and len(asked.questions) == 1

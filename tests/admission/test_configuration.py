@@ -1,4 +1,4 @@
-"""The configuration file: what is read from it, and what is refused in which words."""
+"""The admission configuration file: what is read from it, and which errors it can cause."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_paths_are_relative_to_the_file(tmp_path, version):
     assert config.section("PodSecurity") is None
 
 
-def test_what_is_embedded_goes_before_the_path(tmp_path):
+def test_an_embedded_configuration_wins_over_a_path(tmp_path):
     text = HEAD + "plugins:\n- name: PodSecurity\n  path: /nowhere\n  configuration: {kind: x}\n- name: ResourceQuota\n"
     config = read(write(tmp_path, text))
     assert config.sections == {"PodSecurity": Section("PodSecurity", "/nowhere", {"kind": "x"})}
     assert config.sections["PodSecurity"].document().value == {"kind": "x"}
 
 
-def test_json_is_read_too(tmp_path):
+def test_json_is_accepted(tmp_path):
     text = '{"kind": "AdmissionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1", "plugins": null}'
     assert read(write(tmp_path, text)).sections == {}
     assert read("").sections == {}
@@ -90,7 +90,7 @@ def test_json_is_read_too(tmp_path):
         ("a: [", "yaml: line 1: did not find expected node content"),
     ],
 )  # fmt: skip
-def test_what_is_refused(tmp_path, text, says):
+def test_refused(tmp_path, text, says):
     assert wrong(tmp_path, text) == says
 
 
@@ -119,8 +119,8 @@ def test_types():
     assert decode({"N": 1}, shape, same_case=False) == {"n": 1}
 
 
-def test_a_file_from_before_there_was_a_kind(tmp_path):
-    """It serves both plug-ins that have a configuration without a version."""
+def test_a_file_without_a_kind(tmp_path):
+    """It serves both plug-ins that have an unversioned configuration."""
     path = write(tmp_path, "imagePolicy: {defaultAllow: true}\nPodNodeSelectorPluginConfig: {}\npodNodeSelectorPluginConfig: {a: b=c}\n")
     sections = read(path).sections
     assert sorted(sections) == ["ImagePolicyWebhook", "PodNodeSelector"]
@@ -130,7 +130,7 @@ def test_a_file_from_before_there_was_a_kind(tmp_path):
         read(write(tmp_path, "podNodeSelector: {}"))
 
 
-# --- what plug-ins get
+# --- configurations of plug-ins
 
 
 def build(path: str, enable: Sequence[str] = (), disable: Sequence[str] = (), index: int = 0):
@@ -192,31 +192,31 @@ TOLERATIONS = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, k
          'no kind "WebhookAdmission" is registered for version "apiserver.config.k8s.io/v1"'),
     ],
 )  # fmt: skip
-def test_a_plugin_says_what_is_wrong(tmp_path, name, configuration, says):
+def test_a_plugin_reports_errors(tmp_path, name, configuration, says):
     enable = [name] if name in ORDER else []
     with pytest.raises(ConfigurationError) as e:
         build(section_of(tmp_path, name, configuration), enable)
     assert str(e.value) == f'failed to apply admission: couldn\'t init admission plugin "{name}": {says}'
 
 
-def test_plugins_that_need_a_configuration():
+def test_plugins_that_require_a_configuration():
     for name, says in (("EventRateLimit", "limits: Invalid value: null: must not be empty"), ("ImagePolicyWebhook", "no config specified")):
         with pytest.raises(ConfigurationError) as e:
             build("", [name])
         assert str(e.value) == f'failed to apply admission: couldn\'t init admission plugin "{name}": {says}'
 
 
-def test_a_path_that_cannot_be_read(tmp_path):
+def test_an_unreadable_path(tmp_path):
     path = write(tmp_path, f"{HEAD}plugins:\n- {{name: PodSecurity, path: gone.yaml}}\n")
     with pytest.raises(ConfigurationError) as e:
         build(path)
     why = f"open {tmp_path}/gone.yaml: no such file or directory"
     assert str(e.value) == f'failed to apply admission: couldn\'t init admission plugin "PodSecurity": {why}'
-    # A plug-in that is off does not look.
+    # A disabled plug-in does not read it.
     build(path, disable=["PodSecurity"])
 
 
-def test_what_has_no_effect_is_said_by_the_first_worker(tmp_path, caplog):
+def test_entries_without_effect_are_reported_by_the_first_worker(tmp_path, caplog):
     plugins = "- {name: LimitRanger, configuration: {a: b}}\n- {name: EventRateLimit, path: x}\n"
     path = write(tmp_path, f"{HEAD}plugins:\n{plugins}")
     build(path, index=1)
@@ -228,8 +228,8 @@ def test_what_has_no_effect_is_said_by_the_first_worker(tmp_path, caplog):
     ]
 
 
-def test_entries_that_nobody_looks_for_are_no_errors(tmp_path, caplog):
-    """Each plug-in takes the first entry of its name, even one that says nothing."""
+def test_unused_entries_are_no_errors(tmp_path, caplog):
+    """Each plug-in takes the first entry of its name, even an empty one."""
     plugins = (
         "- {name: PodSecurty, path: gone}\n- {path: gone}\n- {name: ResourceQuota}\n- {name: ResourceQuota, path: gone}\n"
         "- {name: LimitPodHardAntiAffinityTopology}\n- {name: Nobodys, configuration: {a: 1}}\n"
@@ -246,7 +246,7 @@ def test_entries_that_nobody_looks_for_are_no_errors(tmp_path, caplog):
     assert read(path).section("ResourceQuota") is None
 
 
-def test_the_old_form_is_not_read_strictly(tmp_path):
+def test_the_old_form_is_not_decoded_strictly(tmp_path):
     """Upstream reads it with encoding/json."""
     path = write(tmp_path, "imagePolicy: {defaultAlow: true, allowttl: 3}\nx: 1\nx: 2\npodNodeSelectorPluginConfig: {a: b=c}\n")
     sections = read(path).sections
@@ -277,8 +277,8 @@ TAKERS = {
 
 
 @given(st.sampled_from(sorted(TAKERS)), ANYTHING, st.booleans())
-def test_whatever_it_says_is_taken_or_refused(tmp_path_factory, name, said, of_kind):
-    """Never another error than the one that ends the start in one line."""
+def test_any_content_is_accepted_or_refused(tmp_path_factory, name, said, of_kind):
+    """With no other error than the one that ends the start in one line."""
     if of_kind and isinstance(said, dict):
         said = {**said, **TAKERS[name]}
     folder = tmp_path_factory.mktemp("any")
@@ -310,7 +310,7 @@ def serve(*flags: str) -> subprocess.CompletedProcess:
          'failed to apply admission: couldn\'t init admission plugin "EventRateLimit": limits: Invalid value: null: must not be empty'),
     ],
 )  # fmt: skip
-def test_a_wrong_file_ends_the_start_with_one_line(tmp_path, text, enable, says):
+def test_an_invalid_file_ends_the_start_with_one_line(tmp_path, text, enable, says):
     path = str(tmp_path / "admission.yaml")
     if text is not None:
         Path(path).write_text(text.replace("FILE", path))

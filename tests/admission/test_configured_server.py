@@ -1,4 +1,4 @@
-"""A running server with a configuration file, its paths relative and its backend outside."""
+"""A running server with a configuration file with relative paths, and an external backend."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pods(namespace: str = "default") -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def test_pods_pass_them_all(running, connect, backend):
+def test_pods_pass_all_plugins(running, connect, backend):
     api = connect(running)
     code, made = api("POST", pods(), pod("a"))
     assert code == 201, made
@@ -95,7 +95,7 @@ def test_pods_pass_them_all(running, connect, backend):
     assert e["message"] == "insufficient quota to match these scopes: [{PriorityClass In [system-cluster-critical]}]"
 
 
-def test_images_are_reviewed_outside(running, connect, backend):
+def test_images_are_reviewed_by_the_backend(running, connect, backend):
     api = connect(running)
     backend.answers = lambda asked: reviewed("bad" not in str(asked["body"]["spec"]["containers"]), reason="not signed")
     code, e = api("POST", pods(), pod("d", "bad"))
@@ -106,8 +106,8 @@ def test_images_are_reviewed_outside(running, connect, backend):
     assert {asked["path"] for asked in backend.seen} == {"/images?timeout=30s"}
 
 
-def test_a_slow_backend_holds_nobody_else_up(running, connect, backend):
-    """The server has one worker: it answers others while it waits."""
+def test_a_slow_backend_delays_no_other_request(running, connect, backend):
+    """The server has one worker, which answers other requests meanwhile."""
     import threading
 
     release = threading.Event()

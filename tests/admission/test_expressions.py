@@ -1,4 +1,4 @@
-"""Expressions of policies and conditions, when they are first asked for."""
+"""The compilation of expressions of policies and conditions at their first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENV = cel.BASE.extended({"object": DYN})
         ("object.name.find('[a-z]{500}') == ''", True), (f"object.name == '{'x' * LONG}'", True), ("object.name.matches(", False),
     ],
 )  # fmt: skip
-def test_what_takes_long_to_compile_is_compiled_beside_the_loop(text: str, beside: bool) -> None:
+def test_slow_expressions_are_compiled_off_the_loop(text: str, beside: bool) -> None:
     """A pattern of a few characters may take 50 ms: 35 of them held the loop for a second at the first write under their policy."""
     before = POOL.done
     expression = Expression(text, lambda: ENV)

@@ -1,4 +1,4 @@
-"""Webhooks and policies from the files of a directory: what is read, what is refused, what it governs, and how it changes."""
+"""Webhooks and policies from files in a directory: what is read, what is refused, what they govern, and how they change."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_objects_are_complete(tmp_path):
     assert [made["webhooks"][0][k] for k in left_out] == ["Fail", "Equivalent", 10]
 
 
-def test_documents_end_at_a_line_of_hyphens(tmp_path):
+def test_a_line_of_hyphens_separates_documents(tmp_path):
     first, second = json.dumps(hooks("a.static.k8s.io")), json.dumps(hooks("b.static.k8s.io"))
     (tmp_path / "a.yaml").write_text(f"---\n# the first\n{first}\n--- # and another\n{second}\n---\n")
     assert len(names(load(str(tmp_path), HOOKS))) == 2
@@ -125,7 +125,7 @@ def test_documents_end_at_a_line_of_hyphens(tmp_path):
     ([policy(), binding(paramRef={"name": "x", "parameterNotFoundAction": "Deny"})], POLICIES,
      'binding "b.static.k8s.io": spec.paramRef is not supported for static manifests'),
 ])  # fmt: skip
-def test_what_is_refused(tmp_path, objects, kinds, says):
+def test_refused(tmp_path, objects, kinds, says):
     write(tmp_path, *objects)
     with pytest.raises(ConfigurationError) as e:
         load(str(tmp_path), kinds)
@@ -149,14 +149,14 @@ def test_a_binding_needs_its_policy(tmp_path):
 @pytest.mark.parametrize(("module", "kind"), [
     (validating_admission_webhook, "WebhookAdmission"), (mutating_admission_policy, "MutatingAdmissionPolicy"),
 ])  # fmt: skip
-def test_a_directory_that_there_cannot_be(tmp_path, server, module, kind, where, on, says):
+def test_an_impossible_directory(tmp_path, server, module, kind, where, on, says):
     (tmp_path / "file").write_text("")
     with features.DEFAULT.overridden(ManifestBasedAdmissionControlConfig=on), pytest.raises(ConfigurationError) as e:
         server.plugin(module, section(where.replace("PATH", str(tmp_path)), kind))
     assert str(e.value) == "staticManifestsDir: " + says.replace("PATH", str(tmp_path))
 
 
-def test_a_start_fails_with_files_that_cannot_be_used(tmp_path, server):
+def test_a_start_with_unusable_files_fails(tmp_path, server):
     write(tmp_path, hooks("a"))
     config = {"plugins": [{"name": "ValidatingAdmissionWebhook", "configuration": section(tmp_path).embedded}]}
     path = tmp_path / "config.conf"
@@ -169,7 +169,7 @@ def test_a_start_fails_with_files_that_cannot_be_used(tmp_path, server):
 
 @pytest.fixture
 def hooked(tmp_path, server):
-    """Makes a plug-in of webhooks that has this directory."""
+    """Creates a webhook plug-in with this directory."""
     made = []
 
     def make(module, **more):
@@ -192,7 +192,7 @@ def config_map(*plugins):
 
 
 def about(resource, kind, group=GROUP):
-    """What a request says that is about a configuration of admission, or a review."""
+    """Returns a request about an admission configuration, or a review."""
     obj = {"kind": kind, "apiVersion": f"{group}/v1", "metadata": {"name": "a"}}
     return {"group": group, "resource": resource, "kind": kind, "namespace": "", "obj": obj}
 
@@ -231,21 +231,21 @@ def test_a_policy_from_a_file_mutates(tmp_path, server):
     assert made["metadata"]["labels"] == {"a": "b"}
 
 
-def test_a_binding_of_the_api_does_not_reach_a_policy_from_a_file(tmp_path, server):
+def test_a_binding_from_the_api_does_not_apply_to_a_policy_from_a_file(tmp_path, server):
     write(tmp_path, policy())
     plugin = governed(server, validating_admission_policy, tmp_path, "ValidatingAdmissionPolicy")
     server.add(GROUP, "validatingadmissionpolicybindings", binding(to="p.static.k8s.io", name="b"))
     config_map(plugin).run()
 
 
-def test_what_changes_counts_and_what_cannot_be_used_changes_nothing(tmp_path, server, hooked, hook, caplog):
+def test_changed_files_apply_and_unusable_ones_change_nothing(tmp_path, server, hooked, hook, caplog):
     here = hooked(validating_admission_webhook, identity="me")
     [(what, _, look)] = order.periodic([here.plugin, object()])
     assert what == "manifests of ValidatingAdmissionWebhook"
-    request = here.request()  # always the same one, so that its chain has to be told
+    request = here.request()  # always the same one, so that its chain has to be updated
 
     def reviews():
-        """How many there have been after a look."""
+        """Returns how many reviews there were after a check of the files."""
         waiting = look()
         if waiting is not None:
             here.loop.run_until_complete(waiting)
@@ -268,7 +268,7 @@ def test_what_changes_counts_and_what_cannot_be_used_changes_nothing(tmp_path, s
     assert metrics[f"{prefix}last_config_info"].values == {(me, "", name): 1}
 
 
-def test_each_plug_in_tells_of_its_own_files(tmp_path):
+def test_each_plugin_reports_its_own_files(tmp_path):
     metrics = Registry()
     for plugin in ("A", "B"):
         (tmp_path / plugin).mkdir()

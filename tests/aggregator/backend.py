@@ -1,4 +1,4 @@
-"""An aggregated API server that serves one resource, ``things``, and can be told to behave badly."""
+"""An aggregated API server with one resource, ``things``, which can be told to misbehave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISCOVERY = "APIGroupDiscoveryList"
 
 @dataclass
 class Call:
-    """One request as it arrived. ``headers`` are in order, by lower-case names; ``peer`` is the common name in the client's certificate."""
+    """A request as it arrived. ``headers`` are in order, with lower-case names; ``peer`` is the common name in the client's certificate."""
 
     method: str
     path: str
@@ -46,19 +46,19 @@ class Reply:
 class Backend:
     """Serves ``group``/v1 over TLS on a free port of 127.0.0.1, from ``start`` to ``stop``; a context manager.
 
-    ``replies`` has what a path answers instead of what it would; ``gate`` holds back the answers of ``/slow`` until it is set.
-    ``emit(event)`` writes to every open watch.
+    ``replies`` replaces the answers of paths; ``gate`` holds back the answers of ``/slow`` until it is set. ``emit(event)`` writes to
+    every open watch.
     """
 
     def __init__(self, authority: Authority, group: str, clients: Authority | None = None, hosts: list[str] | None = None) -> None:
         self.group, self.authority = group, authority
         self.calls: list[Call] = []
         self.replies: dict[str, Reply] = {}
-        self.hang_up = False  # after each answer, without having said so
+        self.hang_up = False  # after each answer, without announcing it
         self.connections = 0
         self.port = ports.reserve()  # its own while it does not listen, too
         self.watches: set[asyncio.StreamWriter] = set()
-        self.stalled = 0  # bytes of /huge that were taken so far
+        self.stalled = 0  # bytes of /huge that were read so far
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(*authority.issue("backend", hosts or ["localhost"], files=f"backend-{group}"))
         if clients is not None:
@@ -92,7 +92,7 @@ class Backend:
         self._server = self.run(start())
 
     def stop(self) -> None:
-        """Hangs up on everybody and listens no more."""
+        """Closes all connections and the listener."""
 
         self.gate.set()
 
@@ -109,7 +109,7 @@ class Backend:
     def emit(self, event: dict[str, Any]) -> None:
         async def emit() -> None:
             for writer in list(self.watches):
-                with contextlib.suppress(ConnectionError):  # somebody who has just left
+                with contextlib.suppress(ConnectionError):  # a client that has just disconnected
                     _chunk(writer, json.dumps(event).encode() + b"\n")
                     await writer.drain()
 
@@ -140,7 +140,7 @@ class Backend:
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether another request may follow on the connection."""
+        """Handles one request; returns whether another one may follow on the connection."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.split("\r\n")
         method, target, _ = first.split(" ")
@@ -151,10 +151,10 @@ class Backend:
         call = Call(method, path, query, headers, peer)
         self.calls.append(call)
         if path == f"{self.base}/early":
-            # As servers do that do not read the rest: whoever had sent all of it by now would take the connection for one to use again.
+            # As servers do that do not read the rest: a client that had sent all of it would reuse the connection.
             refusal = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":413}'
             await _write(writer, Reply(413, refusal, [("Connection", "close")]))
-            while await reader.read(65536):  # lets the other side finish, and has no use for it
+            while await reader.read(65536):  # lets the other side finish, and drops the data
                 pass
             return False
         given = dict(headers)
@@ -218,7 +218,7 @@ class Backend:
         return {"kind": DISCOVERY, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": [group]}
 
     def spec(self) -> dict[str, Any]:
-        """An OpenAPI v2 document with one path of its own and one that it has no business with."""
+        """Returns an OpenAPI v2 document with one path of its own and one that is outside of its group."""
         answer = {"200": {"description": "OK", "schema": {"$ref": "#/definitions/test.Thing"}}}
         get = {"get": {"operationId": f"read{self.group}", "responses": answer}}
         thing = {"type": "object", "description": f"of {self.group}", "properties": {"name": {"type": "string"}}}
@@ -231,7 +231,7 @@ class Backend:
         await _write(writer, Reply(200, b"{}"))
 
     async def _huge(self, writer: asyncio.StreamWriter) -> None:
-        """An answer without an end."""
+        """Sends an endless answer."""
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n")
         while True:
             writer.write(b"x" * 65536)
@@ -239,7 +239,7 @@ class Backend:
             self.stalled += 65536
 
     async def _broken(self, writer: asyncio.StreamWriter) -> None:
-        """Less than was announced."""
+        """Sends less than announced."""
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nContent-Type: text/plain\r\n\r\nabc")
         await writer.drain()
 
@@ -247,7 +247,7 @@ class Backend:
         hop = b"Connection: keep-alive, x-hop\r\nX-Hop: 1\r\n"
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n" + hop + b"\r\n")
         self.watches.add(writer)
-        await reader.read()  # until the other side hangs up
+        await reader.read()  # until the other side closes
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str]):
@@ -277,7 +277,7 @@ def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _echo(headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A WebSocket that says every message again."""
+    """A WebSocket that echoes every message."""
     accept = base64.b64encode(hashlib.sha1(headers["sec-websocket-key"].encode() + GUID).digest()).decode()
     chosen = headers.get("sec-websocket-protocol", "").split(",")[0].strip()
     protocol = f"Sec-WebSocket-Protocol: {chosen}\r\n" if chosen else ""

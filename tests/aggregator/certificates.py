@@ -1,4 +1,4 @@
-"""Authorities and certificates for a test, as PEM files."""
+"""CAs and certificates for a test, as PEM files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Authority:
         return self.file.read_bytes()
 
     def issue(self, name: str, hosts: list[str] | None = None, files: str = "") -> tuple[str, str]:
-        """(certificate file, key file) of somebody called ``name``, good for ``hosts``."""
+        """Returns (certificate file, key file) for ``name`` and ``hosts``."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = []
         for host in hosts or ():
@@ -51,7 +51,7 @@ class Authority:
             x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(public_key).serial_number(self._serial)
             .not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
         )  # fmt: skip
-        # Clients with Python 3.13 want the identifiers.
+        # Clients with Python 3.13 require the identifiers.
         whose = x509.SubjectKeyIdentifier.from_public_key(public_key)
         by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         for extension, critical in (*extensions, (whose, False), (by, False)):

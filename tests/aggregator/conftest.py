@@ -1,4 +1,4 @@
-"""A server that shows a proxy's certificate, in two workers, and API servers for it to pass requests on to."""
+"""A server with two workers and a proxy client certificate, and aggregated API servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def front(tmp_path_factory) -> Authority:
 
 @pytest.fixture(scope="module")
 def audit_log(tmp_path_factory) -> Path:
-    """Where the server records whole requests to things."""
+    """Where the server records complete requests for things."""
     return tmp_path_factory.mktemp("audit") / "log"
 
 
@@ -56,14 +56,14 @@ def call(server, connect):
 
 
 class Registered:
-    """A backend with its Service and APIService in place."""
+    """A backend with its Service and APIService."""
 
     def __init__(self, call: Any, backend: Backend, name: str) -> None:
         self.call, self.backend, self.name = call, backend, f"v1.{backend.group}"
         self.service = name
 
     def __call__(self, method: str, path: str = "", *args: Any, **headers: str) -> tuple[int, Any]:
-        """A request below the backend's group version."""
+        """Sends a request below the backend's group version."""
         answer: tuple[int, Any] = self.call(method, self.backend.base + path, *args, **headers)
         return answer
 
@@ -72,7 +72,7 @@ class Registered:
         return next((c for c in status.get("conditions") or () if c["type"] == "Available"), {})
 
     def is_available(self, wanted: bool = True) -> dict[str, Any]:
-        """The condition once it says so."""
+        """Returns the condition once it is true."""
         found: dict[str, Any] = {}
 
         def look() -> bool:
@@ -99,8 +99,8 @@ class Registered:
 
 @pytest.fixture
 def register(call, authority, front) -> Iterator[Callable[..., Registered]]:
-    """``register(name)`` starts a backend for the group ``<name>.test`` and tells the server of it; with ``available`` it waits until the
-    server has found it so. Everything is gone when the test is over."""
+    """``register(name)`` starts a backend for the group ``<name>.test`` and registers it; with ``available`` it waits until it is
+    available. Everything is deleted at the end of the test."""
     made: list[Registered] = []
     with ExitStack() as stack:
 

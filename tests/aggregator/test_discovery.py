@@ -1,4 +1,4 @@
-"""What is said of group versions that another server answers."""
+"""Discovery of group versions that another server serves."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 def shown(call, group: str) -> dict[str, Any]:
-    """The group's first version in aggregated discovery, {} when it is not there."""
+    """Returns the group's first version in aggregated discovery, {} if it is missing."""
     items = call("GET", "/apis", Accept=AGGREGATED)[1]["items"]
     return next((i["versions"][0] for i in items if i["metadata"]["name"] == group), {})
 
 
 def everywhere(call, group: str, freshness: str) -> dict[str, Any]:
-    """The version once every worker shows it so; each asks for itself."""
+    """Returns the version once every worker shows it so; each asks the backend itself."""
 
     def look() -> dict[str, Any]:
-        call.session.close()  # the next connection may be another worker's
+        call.session.close()  # the next connection may go to another worker
         found = shown(call, group)
         return found if found.get("freshness") == freshness else {}
 
     return [until(look, PATIENCE_S) for _ in range(8)][-1]
 
 
-def test_groups_stand_by_priority_and_name_of_the_api_service():
+def test_groups_are_sorted_by_priority_and_name_of_the_api_service():
     def made(version: str, group: str, minimum: int, priority: int) -> APIService:
         return APIService(f"{version}.{group}", group, version, minimum, priority)
 
@@ -53,7 +53,7 @@ def test_groups_stand_by_priority_and_name_of_the_api_service():
 
 
 class Slow:
-    """The way to a backend that answers when ``gate`` is set. ``asked`` are the paths in order, ``most`` how many at a time."""
+    """A connection to a backend that answers when ``gate`` is set. ``asked`` has the paths in order, ``most`` how many at a time."""
 
     def __init__(self) -> None:
         self.gate, self.asked, self.now, self.most = asyncio.Event(), list[str](), 0, 0
@@ -73,7 +73,7 @@ def remote(name: str, service: str) -> APIService:
     return APIService(name, group, version, 10, 10, ServiceReference("ns", service, 443), available=True)
 
 
-def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
+def test_each_service_is_asked_once_and_few_at_a_time():
     async def run() -> None:
         services, slow, changes = APIServices(), Slow(), list[int]()
         found = Discovery(services, slow, lambda: changes.append(1))  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
             services.put(name, remote(name, name[3]))
         found.touch(names)
         idle = asyncio.ensure_future(found.idle())
-        for _ in range(100):  # turns of the loop: nobody waits for anything but the gate
+        for _ in range(100):  # loop iterations: only the gate is waited for
             await asyncio.sleep(0)
         assert len(slow.asked) == slow.most == 2 and not idle.done()
         assert [v.freshness for v in found.versions()] == ["Stale"] * 6
@@ -98,8 +98,8 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_long_lists_of_backends_are_read_beside_the_loop(monkeypatch, legacy):
-    """9,000 resources, 3 MB of the 4 that are read: up to 100 ms of the loop of each worker, each time a backend is asked."""
+def test_long_lists_of_backends_are_read_off_the_loop(monkeypatch, legacy):
+    """9,000 resources, 3 MB of the allowed 4: up to 100 ms of the loop of each worker, each time a backend is asked."""
     read: list[tuple[int, int]] = []
 
     def counted(name: str) -> None:
@@ -135,7 +135,7 @@ def test_long_lists_of_backends_are_read_beside_the_loop(monkeypatch, legacy):
 
 
 class Unwalked(dict[Any, Any]):
-    """Of thousands, which are looked up and not gone through."""
+    """A dict of thousands that may be looked up and not iterated over."""
 
     def __iter__(self) -> Any:
         raise AssertionError("gone through")
@@ -143,8 +143,8 @@ class Unwalked(dict[Any, Any]):
     keys = values = items = __iter__
 
 
-def test_one_service_of_many_costs_what_it_is():
-    """Neither asking its backend nor what is followed of it goes through the others."""
+def test_an_update_of_one_service_does_not_scan_the_others():
+    """Neither asking its backend nor its events iterate over the others."""
 
     async def run() -> None:
         services, slow = APIServices(), Slow()
@@ -168,7 +168,7 @@ def test_one_service_of_many_costs_what_it_is():
     asyncio.run(run())
 
 
-def test_services_are_found_by_what_is_in_front_of_them():
+def test_services_are_found_by_address():
     rng, services = random.Random(5), APIServices()
     for _ in range(300):
         name = f"v1.{rng.choice('abcd')}.test"
@@ -185,7 +185,7 @@ def test_services_are_found_by_what_is_in_front_of_them():
     assert not services.by_service and not services.by_place and not services.trusted
 
 
-def test_what_a_backend_leaves_out_of_its_resources_is_shown_empty():
+def test_fields_missing_in_a_backends_resources_are_empty():
     resources = [
         {"resource": "a", "subresources": [{"subresource": "status"}]},
         {"resource": "b", "scope": "Cluster", "singularResource": "b", "verbs": ["get"], "responseKind": {"kind": "B"}},
@@ -258,7 +258,7 @@ def test_a_backend_without_aggregated_discovery_is_asked_for_its_list(register, 
         ("shape", 200, b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":7}'),
     ],
 )  # fmt: skip
-def test_what_cannot_be_understood_is_stale(register, name, status, body):
+def test_an_unreadable_answer_is_stale(register, name, status, body):
     found = register(f"stale-{name}", available=False)
     found.backend.replies["/apis"] = Reply(status, body, [("Content-Type", AGGREGATED)])
     found.is_available()
@@ -269,7 +269,7 @@ def test_what_cannot_be_understood_is_stale(register, name, status, body):
     assert "panic" not in found.call.server.output
 
 
-def test_a_backend_that_is_gone_is_stale_and_everything_else_is_there(register):
+def test_a_missing_backend_is_stale_and_all_others_are_there(register):
     found = register("gone")
     everywhere(found.call, found.backend.group, "Current")
     found.backend.stop()
@@ -281,7 +281,7 @@ def test_a_backend_that_is_gone_is_stale_and_everything_else_is_there(register):
     assert found.call("GET", f"/apis/{found.backend.group}")[0] == 200
 
 
-def test_a_local_one_that_nobody_serves_is_named_and_not_found(call):
+def test_a_local_version_that_is_not_served_is_listed_and_not_found(call):
     name = "v1.nobody.test"
     spec = {"group": "nobody.test", "version": "v1", "groupPriorityMinimum": 10, "versionPriority": 10}
     assert call("POST", SERVICES, {"metadata": {"name": name}, "spec": spec})[0] == 201

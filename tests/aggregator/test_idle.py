@@ -1,4 +1,4 @@
-"""Connections that wait for the next request."""
+"""Idle connections to backends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Fake:
         self.closed = True
 
 
-def test_the_last_one_that_is_open_is_taken():
+def test_the_most_recently_used_open_connection_is_taken():
     async def run() -> None:
         idle, made = IdleConnections(), [Fake() for _ in range(MOST_IDLE + 1)]
         for connection in made:
@@ -37,7 +37,7 @@ def test_the_last_one_that_is_open_is_taken():
     asyncio.run(run())
 
 
-def test_the_connections_to_all_backends_are_bounded_and_listed():
+def test_idle_connections_are_bounded_and_listed():
     async def run() -> None:
         idle, made = IdleConnections(), [Fake() for _ in range(MOST_OF_ALL + 5)]
         before = next(row.size for row in caches.rows() if row.name == "aggregator_connections")

@@ -1,6 +1,6 @@
-"""A group of kas that another kas answers.
+"""A group of kas that another kas serves.
 
-The one behind lets everybody in: it cannot ask for the certificate that would prove whom a request is of.
+The server behind allows everyone: it cannot require the certificate that would prove the user of a request.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("front")
 
 
-def test_a_group_of_one_server_is_anothers(directory, behind, connect):
+def test_a_group_of_one_server_is_served_by_another(directory, behind, connect):
     flags = ("--unsafe-no-fsync", "--controllers=namespace-controller,garbage-collector-controller")
     with KasServer(directory, *flags) as whole:
         assert connect(whole)("GET", f"{SERVICES}/{NAME}")[0] == 200
     with KasServer(directory, *flags, "--runtime-config=batch/v1=false", workers=2) as server:
         call = connect(server)
-        # The one that the server registered for itself when it had the group is gone.
+        # The local APIService that the server registered when it served the group is deleted.
         until(lambda: call("GET", f"{SERVICES}/{NAME}")[0] == 404, PATIENCE_S)
         assert call("GET", JOBS)[0] == 404
         service = {"metadata": {"name": "behind"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
@@ -65,7 +65,7 @@ def test_a_group_of_one_server_is_anothers(directory, behind, connect):
 
 
 def use(call, server) -> None:
-    """A watch, and a job that it sees come, change and stay."""
+    """Starts a watch, and creates, changes and reads a job."""
     context = ssl.create_default_context(cafile=server.ca)
     watch = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=PATIENCE_S)
     watch.request("GET", f"{JOBS}?watch=true", headers={"Authorization": f"Bearer {server.token}"})
@@ -83,7 +83,7 @@ def use(call, server) -> None:
 
 
 def owns(call) -> None:
-    """What is owned by an object of another server goes when that one is gone, or is another by now."""
+    """An object is deleted when its owner on another server is deleted or was created again."""
     maps = "/api/v1/namespaces/default/configmaps"
 
     def owned(called: str, owner: dict, **reference) -> dict:
@@ -97,12 +97,12 @@ def owns(call) -> None:
     assert code == 201
     for made in (owned("kept", owner), owned("other", owner, uid="of-another"), owned("nobody", owner, name="no")):
         assert call("POST", maps, made)[0] == 201
-    # Owned by a kind of the group that nobody serves: nobody can tell, and it stays.
+    # Owned by a kind that no server has: whether the owner exists is unknown, and the object stays.
     assert call("POST", maps, owned("unknown", owner, kind="Workflow"))[0] == 201
     until(lambda: not names() & {"other", "nobody"}, PATIENCE_S)
     assert names() >= {"kept", "unknown"}
     assert call("DELETE", f"{JOBS}/owner", {"propagationPolicy": "Background"})[0] == 200
-    # Its owner is asked for again by and by; at once when its references change.
+    # Its owner is looked up again after a while; at once when its references change.
     changed = owned("kept", owner, blockOwnerDeletion=True)
     assert call("PATCH", f"{maps}/kept", changed, "application/merge-patch+json")[0] == 200
     until(lambda: "kept" not in names(), PATIENCE_S)
@@ -110,7 +110,7 @@ def owns(call) -> None:
 
 
 def empties(call, other, server) -> None:
-    """A namespace that goes takes along what another server keeps of it; while that one cannot be asked, it stays, and says why."""
+    """Deleting a namespace deletes its objects on the other server; while that one cannot be reached, the namespace stays, and says why."""
     spaces = "/api/v1/namespaces"
     for name in ("going", "stays"):
         assert call("POST", spaces, {"metadata": {"name": name}})[0] == other("POST", spaces, {"metadata": {"name": name}})[0] == 201

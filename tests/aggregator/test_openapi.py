@@ -15,7 +15,7 @@ def path(ref: str) -> dict:
     return {"get": {"responses": {"200": {"schema": {"$ref": SCHEMA + ref}}}}}
 
 
-def test_merging_renames_what_means_something_else():
+def test_merging_renames_definitions_that_differ():
     into = {"paths": {"/a": path("X")}, "definitions": {"X": {"type": "object"}, "Same": {"type": "string"}}}
     theirs = {"X": {"type": "array", "items": {"$ref": SCHEMA + "Same"}}, "Same": {"type": "string"}, "Unused": {}}
     spec = {"paths": {"/a": path("Unused"), "/b": path("X")}, "definitions": theirs, "parameters": {}}
@@ -28,13 +28,13 @@ def test_merging_renames_what_means_something_else():
 
 
 class Brought:
-    """What definitions bring, held apart from the document."""
+    """The parts of definitions, kept apart from the document."""
 
     def __init__(self, paths: set, definitions: dict) -> None:
         self.has_path, self.definition = paths.__contains__, definitions.get
 
 
-def test_merging_heeds_what_is_not_in_the_document_itself():
+def test_merging_considers_parts_outside_of_the_document():
     theirs = {"X": {"type": "array"}, "Same": {"type": "string"}}
     spec = {"paths": {"/a": path("X"), "/b": path("X"), "/c": path("Same")}, "definitions": theirs, "parameters": {}}
     into = {"paths": {}, "definitions": {}}
@@ -63,7 +63,7 @@ def test_v2_has_the_paths_of_backends(register):
     until(lambda: thing not in found.call("GET", "/openapi/v2")[1]["paths"])
 
 
-def test_v2_goes_without_what_cannot_be_merged(register):
+def test_v2_omits_documents_that_cannot_be_merged(register):
     deep = b'{"paths":{"/apis/x":' + b'{"a":' * 300 + b"1" + b"}" * 302
     for name, body in (("bad-json", b"{"), ("bad-shape", b'{"paths":[]}'), ("deep", deep)):
         found = register(name, available=False)
@@ -75,12 +75,12 @@ def test_v2_goes_without_what_cannot_be_merged(register):
         assert "panic" not in found.call.server.output
 
 
-def test_v3_names_and_hands_on_the_documents_of_backends(register):
+def test_v3_lists_and_passes_on_the_documents_of_backends(register):
     found = register("three")
     paths = found.call("GET", "/openapi/v3")[1]["paths"]
     own = f"apis/{found.backend.group}/v1"
     assert paths[own] == {"serverRelativeURL": f"/openapi/v3/{own}?hash=1"}
-    assert paths["api/v1"]["serverRelativeURL"] != ""  # the backend names it too, which is none of its business
+    assert paths["api/v1"]["serverRelativeURL"] != ""  # the backend lists it too, which is ignored
     assert found.call("GET", paths[own]["serverRelativeURL"])[1]["info"] == {"title": found.backend.group}
     assert found.call("GET", "/openapi/v3/apis/apps/v1")[1]["openapi"] == "3.0.0"
     found.backend.stop()

@@ -62,12 +62,12 @@ def test_operations():
     }  # fmt: skip
 
 
-def test_a_backend_without_v3_has_it_from_its_v2(register):
+def test_a_backend_without_v3_gets_it_from_its_v2(register):
     found = register("old", available=False)
     found.backend.replies["/openapi/v3"] = Reply(404, b"")
     found.is_available()
     own = f"apis/{found.backend.group}/v1"
-    first = found.call.raw("GET", f"/openapi/v3/{own}")  # before anybody has asked for the index
+    first = found.call.raw("GET", f"/openapi/v3/{own}")  # before the index is requested
     assert first.status_code == 200 and first.json()["info"]["title"] == found.backend.group
     address = found.call("GET", "/openapi/v3")[1]["paths"][own]["serverRelativeURL"]
     assert address.startswith(f"/openapi/v3/{own}?hash=")
@@ -84,7 +84,7 @@ def test_a_backend_without_v3_has_it_from_its_v2(register):
     until(lambda: own not in found.call("GET", "/openapi/v3")[1]["paths"])
 
 
-def test_what_is_no_v2_either_is_the_backends_404(register):
+def test_without_a_valid_v2_the_answer_is_the_backends_404(register):
     found = register("older", available=False)
     found.backend.replies["/openapi/v3"] = Reply(404, b"")
     found.backend.replies["/openapi/v2"] = Reply(200, b'{"paths":[]}')

@@ -1,4 +1,4 @@
-"""Who the other API servers are, as their keys say."""
+"""The other API servers, as announced by their keys."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def lease(name: str, **address: Any) -> Any:
         ([{"addresses": [{"ip": "192.0.2.1"}], "ports": [{}, {"port": 6443}]}], ("192.0.2.1", 6443)),
     ],
 )  # fmt: skip
-def test_an_address_is_named_or_not(subsets, address):
+def test_valid_and_invalid_addresses(subsets, address):
     assert address_of({"subsets": subsets}) == address
 
 
-def test_errors_of_getting_to_know_a_peer_are_counted(tmp_path):
-    """One names no address; where the other should be is nobody."""
+def test_errors_with_a_peer_are_counted(tmp_path):
+    """One has no address; at another's address there is no server."""
     ca = pki.authority("ca")
     ca_file, _ = ca.write(tmp_path, "ca")
     certificate = pki.issue([("CN", "proxy")], ca).write(tmp_path, "proxy")
@@ -62,7 +62,7 @@ def test_errors_of_getting_to_know_a_peer_are_counted(tmp_path):
     asyncio.run(story())
 
 
-def test_who_is_gone_for_long_is_forgotten(tmp_path):
+def test_a_peer_that_is_gone_for_long_is_forgotten(tmp_path):
     ca = pki.authority("ca")
     ca_file, _ = ca.write(tmp_path, "ca")
     certificate = pki.issue([("CN", "proxy")], ca).write(tmp_path, "proxy")

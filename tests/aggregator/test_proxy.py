@@ -1,4 +1,4 @@
-"""Requests that another server answers, as that server and the client see them."""
+"""Proxied requests, as the backend and the client see them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stream(server, path: str, headers: dict[str, str] | None = None) -> tuple[ht
     return connection, connection.getresponse()
 
 
-def test_a_backend_is_told_whom_a_request_is_of(register, server):
+def test_a_backend_gets_the_requests_user(register, server):
     found = register("who")
     sent = {"X-Remote-User": "somebody", "X-Remote-Group": "a-group", "X-Remote-Extra-a": "b", "X-Remote-Uid": "1"}
     sent["X-Custom"] = "yes"
@@ -45,7 +45,7 @@ def test_a_backend_is_told_whom_a_request_is_of(register, server):
     assert call.peer == "aggregator"
 
 
-def test_an_impersonated_user_is_the_one_the_backend_sees(register):
+def test_a_backend_gets_the_impersonated_user(register):
     found = register("as")
     sent = {"Impersonate-User": "jane", "Impersonate-Uid": "u-1", "Impersonate-Group": "system:masters"}
     sent["Impersonate-Extra-scopes%2fx"] = "all"
@@ -58,7 +58,7 @@ def test_an_impersonated_user_is_the_one_the_backend_sees(register):
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_backend_is_told_the_uid_where_that_gate_is_on(told, authority, front, kas_server, connect):
+def test_a_backend_gets_the_uid_with_its_gate(told, authority, front, kas_server, connect):
     certificate, key = front.issue("aggregator")
     flags = ("--proxy-client-cert-file", certificate, "--proxy-client-key-file", key, "--controllers=none")
     call = connect(kas_server(*flags, f"--feature-gates=RemoteRequestHeaderUID={str(told).lower()}"))
@@ -74,7 +74,7 @@ def test_a_backend_is_told_the_uid_where_that_gate_is_on(told, authority, front,
         assert (seen.all("x-remote-user"), seen.all("x-remote-uid")) == (["jane"], ["u-1"] if told else [])
 
 
-def test_who_may_not_is_refused_here(register):
+def test_unauthorized_requests_are_refused_here(register):
     found = register("may")
     code, answer = found("GET", "/namespaces/x/things/t", **{"Impersonate-User": "nobody"})
     assert (code, answer["reason"]) == (403, "Forbidden")
@@ -84,7 +84,7 @@ def test_who_may_not_is_refused_here(register):
     assert not found.backend.seen(f"{found.backend.base}/namespaces/x/things/t")
 
 
-def test_a_websocket_passes_both_ways(register, server):
+def test_a_websocket_is_relayed_in_both_directions(register, server):
     found = register("socket")
     context = ssl.create_default_context(cafile=server.ca)
     target = Target("https", "127.0.0.1", str(server.port), f"{found.backend.base}/things", "", context)
@@ -104,9 +104,9 @@ def test_a_websocket_passes_both_ways(register, server):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_large_body_passes_in_pieces(register, chunked):
+def test_a_large_body_is_relayed_in_parts(register, chunked):
     found = register(f"large-{str(chunked).lower()}")
-    body = b"0123456789abcdef" * (512 << 10)  # 8 MiB: more than the server takes for itself
+    body = b"0123456789abcdef" * (512 << 10)  # 8 MiB: more than the server accepts itself
     url = f"{found.call.server.url}{found.backend.base}/things"
     data = (body[i : i + 100_000] for i in range(0, len(body), 100_000)) if chunked else body
     answer = found.call.session.post(url, data=data, headers={"Content-Type": "application/octet-stream"}, timeout=PATIENCE_S)
@@ -114,7 +114,7 @@ def test_a_large_body_passes_in_pieces(register, chunked):
     assert (answer.json()["size"], answer.json()["digest"]) == (len(body), hashlib.sha256(body).hexdigest())
 
 
-def test_a_backend_that_answers_before_the_body_is_heard(register):
+def test_a_backend_may_answer_before_the_body_is_complete(register):
     found = register("early")
     url = f"{found.call.server.url}{found.backend.base}/early"
     answer = found.call.session.post(url, data=b"x" * (1 << 20), headers={"Content-Type": "text/plain"}, timeout=PATIENCE_S)
@@ -122,8 +122,8 @@ def test_a_backend_that_answers_before_the_body_is_heard(register):
     assert found("GET", "/things")[0] == 200
 
 
-def test_behind_a_refusal_the_client_may_send_the_rest_of_its_body(register):
-    """And its connection carries on."""
+def test_after_a_refusal_the_client_may_send_the_rest_of_its_body(register):
+    """And its connection continues."""
     found = register("rest")
     server = found.call.server
     token, size = f"Host: kas\r\nAuthorization: {found.call.session.headers['Authorization']}\r\n", 1 << 20
@@ -141,7 +141,7 @@ def test_behind_a_refusal_the_client_may_send_the_rest_of_its_body(register):
         assert answer.status == 200
 
 
-def test_answers_pass_as_they_are(register):
+def test_answers_are_passed_on_unchanged(register):
     found = register("answers")
     base, replies = found.backend.base, found.backend.replies
     replies[f"{base}/things/denied"] = Reply(403, b'{"kind":"Status","code":403,"message":"backend says no"}')
@@ -153,7 +153,7 @@ def test_answers_pass_as_they_are(register):
     assert (answer.headers["Warning"], answer.headers["X-Own"]) == ('299 - "w"', "1")
 
 
-def test_what_a_backend_says_is_no_line_of_the_audit_log(register, audit_log):
+def test_answers_of_a_backend_are_not_in_the_audit_log(register, audit_log):
     found = register("audited")
     forged = b'{"kind":"Thing"}}\n{"kind":"Event","auditID":"forged"}\n{"x":{}'
     packed = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")]
@@ -201,12 +201,12 @@ def test_a_watch_streams_and_ends_with_its_client(register, server):
     until(is_gone, PATIENCE_S)
 
 
-def test_an_answer_without_end_waits_for_its_reader(register, server):
+def test_an_endless_answer_waits_for_its_reader(register, server):
     found = register("huge")
     connection, response = stream(server, f"{found.backend.base}/huge")
     assert response.read(1 << 20) == b"x" * (1 << 20)
     seen = -1
-    # Nobody reads any more: what lies between is bounded, and so at some time nothing moves.
+    # The client does not read: buffers are bounded, so at some time no more data move.
     while seen != (seen := found.backend.stalled):
         threading.Event().wait(0.5)
     assert seen < 64 << 20
@@ -214,7 +214,7 @@ def test_an_answer_without_end_waits_for_its_reader(register, server):
     response.close()
 
 
-def test_an_answer_that_breaks_off_does_so_for_the_client(register, server):
+def test_a_truncated_answer_is_truncated_for_the_client(register, server):
     found = register("broken")
     connection, response = stream(server, f"{found.backend.base}/broken")
     with pytest.raises(http.client.IncompleteRead):
@@ -223,7 +223,7 @@ def test_an_answer_that_breaks_off_does_so_for_the_client(register, server):
     assert "panic" not in server.output
 
 
-def test_a_slow_backend_keeps_nobody_else_waiting(register, server):
+def test_a_slow_backend_delays_no_other_request(register, server):
     found = register("slow")
     path = f"{found.backend.base}/slow"
 
@@ -245,7 +245,7 @@ def test_a_slow_backend_keeps_nobody_else_waiting(register, server):
         assert [w.result(PATIENCE_S) for w in waiting] == [200] * 20
 
 
-def test_a_certificate_has_to_be_the_services(register):
+def test_the_certificate_must_be_the_services(register):
     found = register("impostor", hosts=["other.default.svc"])
     code, answer = found("GET", "/things")
     assert code == 503 and answer.startswith("error trying to reach service: tls: failed to verify certificate: x509: ")
@@ -255,14 +255,14 @@ def test_a_certificate_has_to_be_the_services(register):
     assert found("GET", "/things")[0] == 200
 
 
-def test_an_authority_that_cannot_be_read_is_said(register):
+def test_an_unreadable_ca_is_reported(register):
     found = register("nonsense", caBundle="bm9wZQ==")
     assert found("GET", "/things") == (500, "unable to load root certificates: unable to parse bytes as PEM block\n")
 
 
-def test_connections_are_used_again(register):
+def test_connections_are_reused(register):
     found = register("again")
-    for _ in range(4):  # either worker has one then
+    for _ in range(4):  # each worker has one then
         found.call.session.close()
         assert found("GET", "/things")[0] == 200
     before = found.backend.connections
@@ -272,7 +272,7 @@ def test_connections_are_used_again(register):
     assert found("POST", "/things", {"a": 1})[0] == 200
 
 
-def test_a_backend_that_hangs_up_after_each_answer_is_asked_again(register):
+def test_a_backend_that_closes_after_each_answer_is_asked_again(register):
     found = register("curt")
     found.backend.hang_up = True
     for n in range(50):
@@ -281,8 +281,8 @@ def test_a_backend_that_hangs_up_after_each_answer_is_asked_again(register):
     assert len(found.backend.seen(f"{found.backend.base}/things")) == 50, "what may change something is sent once"
 
 
-def test_a_backend_that_comes_and_goes_is_there_or_is_not(register, call, connect, server):
-    """While its APIService flaps every request is answered, by the backend or with 503, and nothing is left of it in between."""
+def test_a_backend_that_stops_and_starts_answers_or_is_unavailable(register, call, connect, server):
+    """While its APIService changes, every request is answered by the backend or with 503, and nothing is leaked."""
     found = register("flapping")
     path, good = f"{SERVICES}/{found.name}", found.backend.port
     codes: list[int] = []

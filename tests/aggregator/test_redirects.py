@@ -1,4 +1,4 @@
-"""``--aggregator-reject-forwarding-redirect=false``: a backend's redirect is the client's to follow. Rejected: ``test_proxy.py``."""
+"""``--aggregator-reject-forwarding-redirect=false``: a backend's redirect is passed on to the client. Otherwise: ``test_proxy.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a backend and this server are to each other."""
+"""How a backend and this server authenticate to one another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
         return self.now
 
 
-def test_the_headers_say_all_of_a_user():
+def test_the_headers_have_all_of_a_user():
     user = UserInfo("jané", ["a", "b"], "u", {"example.com/key": ["1", "2"], "50%": ["x"], "ü": ["y"]})
     assert user_headers(user) == [
         (b"x-remote-user", "jané".encode()), (b"x-remote-uid", b"u"), (b"x-remote-group", b"a"), (b"x-remote-group", b"b"),
@@ -42,12 +42,12 @@ def test_the_headers_say_all_of_a_user():
         (UserInfo("a", (), "\0"), "X-Remote-Uid"), (UserInfo("a", (), "", {"k": ["\x7f"]}), "X-Remote-Extra-k"),
     ],
 )  # fmt: skip
-def test_what_a_header_cannot_say_is_no_header_left_out(user, header):
+def test_a_user_that_headers_cannot_express_is_an_error(user, header):
     with pytest.raises(ValueError, match=f'invalid header field value for "{header}"'):
         user_headers(user)
 
 
-def test_a_new_certificate_is_used_once_it_is_whole(tmp_path):
+def test_a_new_certificate_is_used_once_it_is_complete(tmp_path):
     authority, clock = Authority(tmp_path, "ca"), Clock()
     files = authority.issue("first", files="proxy")
     contexts = TLSContexts(ProxyCertificate(*files, clock))
@@ -62,12 +62,12 @@ def test_a_new_certificate_is_used_once_it_is_whole(tmp_path):
     clock.now += 2
     assert contexts.of("", True) is before
     key.write_bytes(new)
-    assert contexts.of("", True) is before  # it has only just looked
+    assert contexts.of("", True) is before  # it has only just been checked
     clock.now += 2
     assert contexts.of("", True) is not before
 
 
-def test_a_pair_that_does_not_load_ends_the_start(tmp_path):
+def test_an_unusable_pair_prevents_the_start(tmp_path):
     authority = Authority(tmp_path, "ca")
     certificate, _ = authority.issue("one")
     _, key = authority.issue("two")
@@ -89,7 +89,7 @@ def test_contexts_are_bounded_and_listed(tmp_path):
     assert contexts.of("", True) is not first
 
 
-def test_a_bundle_decides_who_is_believed(tmp_path):
+def test_the_ca_bundle_decides_which_server_is_trusted(tmp_path):
     contexts = TLSContexts(ProxyCertificate("", ""))
     bundle = base64.b64encode(Authority(tmp_path, "ca").pem).decode()
     strict, any_one, system = contexts.of(bundle, False), contexts.of("", True), contexts.of("", False)
@@ -103,7 +103,7 @@ def test_a_bundle_decides_who_is_believed(tmp_path):
     assert contexts.of("", True) is any_one and contexts.of(bundle, False) is not strict
 
 
-def test_many_authorities_leave_room_for_fewer_contexts(tmp_path):
+def test_contexts_with_many_cas_are_fewer(tmp_path):
     contexts = TLSContexts(ProxyCertificate("", ""))
     bundle = Authority(tmp_path, "ca").pem.decode() + "\n" * CONTEXT_BYTES
     for i in range(20):
@@ -112,8 +112,8 @@ def test_many_authorities_leave_room_for_fewer_contexts(tmp_path):
     assert 1 < len(contexts._made) < 20 and row.size <= row.budget
 
 
-def test_authorities_are_read_once_beside_the_loop(tmp_path, monkeypatch):
-    """Those of the system as well. A bundle that nobody can be believed by is remembered, too."""
+def test_cas_are_read_once_off_the_loop(tmp_path, monkeypatch):
+    """Those of the system as well. An unusable bundle is cached, too."""
     made = []
     before = TLSContexts._context
 

@@ -1,4 +1,4 @@
-"""A kas behind a kas that knows the certificate of the one in front."""
+"""A kas behind a kas whose proxy certificate it trusts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
-def test_the_one_behind_knows_whom_a_request_is_of(tmp_path, connect):
+def test_the_server_behind_knows_the_requests_user(tmp_path, connect):
     front = Authority(tmp_path, "front-proxy")
     certificate, key = front.issue("aggregator")
     believe = (
@@ -39,7 +39,7 @@ def test_the_one_behind_knows_whom_a_request_is_of(tmp_path, connect):
         binding = {"metadata": {"name": "jane"}, "roleRef": ref, "subjects": [subject]}
         assert call("POST", f"{RBAC}/clusterroles", role)[0] == 201
         assert call("POST", f"{RBAC}/clusterrolebindings", binding)[0] == 201
-        # Here she may, there she may not: the refusal is of the one behind, and names her.
+        # She is allowed on this server and not on the other: the refusal comes from the other one, and names her.
         sent = {"Impersonate-User": "jane", "X-Remote-User": "system:admin", "X-Remote-Group": "system:masters"}
         code, answer = call("GET", JOBS, **sent)
         assert (code, answer["reason"]) == (403, "Forbidden"), answer
@@ -48,7 +48,7 @@ def test_the_one_behind_knows_whom_a_request_is_of(tmp_path, connect):
         assert other("POST", f"{RBAC}/clusterroles", role)[0] == 201
         assert other("POST", f"{RBAC}/clusterrolebindings", binding)[0] == 201
         assert call("GET", JOBS, **{"Impersonate-User": "jane"})[0] == 200
-        # Somebody without the certificate is nobody, whatever the headers say.
+        # Without the certificate the client is anonymous, whatever the headers say.
         other.session.headers.pop("Authorization")
         assert other("GET", JOBS, **{"X-Remote-User": "jane"})[0] in (401, 403)
         other.session.headers["Authorization"] = f"Bearer {behind.token}"

@@ -1,4 +1,4 @@
-"""Rules of a schema applied to objects: where an error stands, what is let be, what a message may cost."""
+"""Validation rules applied to objects: field paths of errors, ratcheting, and the cost of messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNTYPED = "rule compiler initialization error: failed to convert to declType for
 
 
 def errors(rule: dict, obj: dict, old: object = celrules.ABSENT, budget: int = celrules.BUDGET) -> list[str]:
-    """Of a rule on ``spec``, whose ``m`` is a map and ``a`` a string."""
+    """Returns the errors of a rule on ``spec``, whose ``m`` is a map and ``a`` a string."""
     properties = {"a": TEXT, "m": {"type": "object", "additionalProperties": TEXT}}
     spec = {"type": "object", "properties": properties, "x-kubernetes-validations": [rule]}
     type_ = schema_type("", {"type": "object", "properties": {"spec": spec}})
@@ -21,7 +21,7 @@ def errors(rule: dict, obj: dict, old: object = celrules.ABSENT, budget: int = c
 
 
 @pytest.mark.parametrize(("path", "shown"), [(".a", "spec.a"), (".m.k", "spec.m[k]"), ("['m']['k']", "spec.m[k]")])
-def test_an_error_stands_at_the_field_path_of_its_rule(path, shown):
+def test_an_error_has_the_field_path_of_its_rule(path, shown):
     assert errors({"rule": "false", "message": "no", "fieldPath": path}, {"spec": {}}) == [f"{shown}: Invalid value: no"]
 
 
@@ -32,15 +32,15 @@ def test_the_path_of_an_entry_follows_a_dot():
     assert [str(e) for e in found] == ["m.[k]: Invalid value: no"]
 
 
-def test_a_message_that_costs_too_much_is_named():
-    """It has the cost of one call."""
+def test_a_too_costly_message_is_reported():
+    """It may cost as much as one call."""
     text = "self.m.map(k, self.m.map(l, k + l)).size() > 0 ? 'x' : 'y'"
     found = errors({"rule": "false", "messageExpression": text}, {"spec": {"m": {str(i): "" for i in range(900)}}})
     why = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
     assert found == [f'spec: Invalid value: "object": {why}: "{text}"']
 
 
-def test_a_rule_on_the_version_is_not_let_be_where_nothing_changed():
+def test_a_rule_on_the_api_version_is_not_ratcheted():
     ruled = TEXT | {"x-kubernetes-validations": [{"rule": "self == 'other'"}]}
     schema = {"type": "object", "properties": {"apiVersion": ruled, "a": ruled}}
     obj = {"apiVersion": "v1", "a": "v1"}
@@ -48,7 +48,7 @@ def test_a_rule_on_the_version_is_not_let_be_where_nothing_changed():
     assert [e.field for e in found] == ["apiVersion"] and len(warnings) == 1
 
 
-def test_a_rule_fails_softly_where_items_of_a_map_only_changed_places():
+def test_reordering_items_of_a_map_list_is_not_a_change():
     item = {"type": "object", "properties": {"k": TEXT}}
     items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item}
     rule = {"x-kubernetes-validations": [{"rule": "self.size() < 2"}]}
@@ -59,8 +59,8 @@ def test_a_rule_fails_softly_where_items_of_a_map_only_changed_places():
         assert (len(found), len(warnings)) == ((0, 1) if soft else (1, 0))
 
 
-def test_rules_of_items_that_a_value_should_not_have_are_not_compiled():
-    """Of a definition that was a list's before: told where there are items, which are let be otherwise when nothing changed."""
+def test_unusable_rules_of_items_are_not_compiled():
+    """Of a definition that used to be a list's: reported where there are items, and ratcheted when nothing changed."""
     item = {"type": "object", "properties": {"n": TEXT | {"x-kubernetes-validations": [{"rule": "self == 'x'"}]}}}
     for rules, told in (([], []), ([{"rule": "has(self.n)"}, {"rule": "true"}], [("l[0]", UNTYPED)])):
         items = item | {"x-kubernetes-validations": rules}
@@ -85,8 +85,8 @@ FALSE = {"x-kubernetes-validations": [{"rule": "false"}]}
     (NO_LIST | {"x-kubernetes-validations": [{"rule": "true"}, {"rule": "self.size() > 0"}]}, ["a"],
      {"d": "invalid x-kubernetes-list-type, expected 'map', 'set' or 'atomic' but got foo evaluating rule: self.size() > 0"}),
 ])  # fmt: skip
-def test_rules_of_a_default_of_which_expressions_see_nothing(schema, default, told):
-    """They are told where the default stands, and passed over below one that has a type."""
+def test_rules_of_defaults_that_expressions_cannot_see(schema, default, told):
+    """They are reported where the default is, and skipped below one with a type."""
     holder = schema_type("", {"type": "object", "properties": {"d": schema}})
     found, _ = celrules.default_errors(holder.by_name["d"], default, celrules.BUDGET, "d")
     assert {e.field: e.detail for e in found} == told
@@ -103,9 +103,9 @@ SAME = {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     ({"a": "x", "u": [{"b": 1}]}, {"a": "x", "u": [{"b": 2}]}, False),
     ({"a": "x", "u": 1}, {"a": "y", "u": 1}, False),
     ({"a": "x"}, {"a": "x", "u": 1}, False),
-    # What the old one has not is passed over where there are as many of them.
+    # Members that the old one lacks are ignored if there are equally many.
     ({"a": "x", "u": 1}, {"a": "x", "v": 2}, True),
-    # What is null is not there, but counts.
+    # A null is absent, but counts.
     ({"a": "x", "n": None}, {"a": "x", "n": None}, True),
     ({"a": "x", "n": None}, {"a": "x"}, False),
     ({"a": "x", "n": "y"}, {"a": "x", "n": None}, False),
@@ -113,19 +113,19 @@ SAME = {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     ({"a": "x", "a-b": None}, {"a": "x", "a-b": "y"}, False),
     ({"a": "x", "a-b": None}, {"a": "x", "n": None}, True),
 ])  # fmt: skip
-def test_objects_are_compared_with_what_their_schema_does_not_know(old, new, same):
+def test_objects_are_compared_with_their_unknown_fields(old, new, same):
     known = {"properties": {"a": TEXT, "n": TEXT | {"nullable": True}, "a-b": TEXT | {"nullable": True}}}
     type_ = schema_type("", {"type": "object", "properties": {"o": OPEN | known | SAME}})
     assert (celrules.errors(type_, {"o": new}, {"o": old})[0] == []) is same
 
 
-def test_an_object_of_unknown_entries_alone_is_compared_by_them():
+def test_an_object_of_unknown_fields_is_compared_by_them():
     type_ = schema_type("", {"type": "object", "properties": {"o": OPEN | SAME}})
     assert celrules.errors(type_, {"o": {"u": 1}}, {"o": {"u": 1}})[0] == []
     assert celrules.errors(type_, {"o": {"u": 2}}, {"o": {"u": 1}})[0] != []
 
 
-def test_a_field_that_is_null_is_not_there():
+def test_a_null_field_is_absent():
     rules = [{"rule": "!has(self.n) && self.?n.orValue('none') == 'none'"}, {"rule": "self.n == 'x'"}]
     inner = {"type": "object", "properties": {"n": TEXT | {"nullable": True}}, "x-kubernetes-validations": rules}
     found, _ = celrules.errors(schema_type("", {"type": "object", "properties": {"o": inner}}), {"o": {"n": None}})
@@ -143,7 +143,7 @@ def test_an_embedded_object_is_compared_with_all_of_its_metadata():
 
 
 @pytest.mark.parametrize("rule", [
-    # What is compared with such a list, or added to it, may hold a member twice.
+    # A list that is compared with such a list, or added to it, may have a member twice.
     "self.s == ['a', 'a'] && ['a', 'a'] != self.s && self.s != ['a', 'c']",
     "self.s + ['c', 'c'] == ['a', 'b', 'c'] && (self.s + ['c', 'c']).size() == 3",
     "self.m == [self.m[0], self.m[0]] && self.m == [self.m[1], self.m[0]] && self.m != [self.m[0]]",
@@ -168,28 +168,28 @@ def _keyed(key: str, schema: dict) -> dict:
 
 
 @pytest.mark.parametrize(("items", "obj", "rule", "why"), [
-    # What a set of numbers holds that is none, numbers with a fraction that are written without one, and the days of a set are never
-    # found in it; those that are added are there once more.
+    # Invalid members of a set of numbers, numbers with a fraction that is not written, and dates of a set are never
+    # found in it; added ones occur again.
     ({"type": "integer"}, [1, "x"], "self.l != self.l && (self.l + self.l).size() == 3", None),
     ({"type": "integer"}, [None], "self.l != self.l", None),
     ({"type": "number"}, [1], "self.l != self.l && (self.l + self.l).size() == 2 && self.l + self.l == self.l + [1.0]", None),
     ({"type": "number"}, [1.5, 2.5], "self.l == [2.5, 1.5] && self.l + self.l == self.l", None),
     (_DAY, ["2020-01-01"], "self.l != self.l && (self.l + self.l).size() == 2", None),
     (_DAY, ["soon"], "self.l != self.l && (self.l + self.l).size() == 2", None),
-    # An item is found by a key that is no value of its type, and cannot be compared then.
+    # An item is found by a key of another type, and cannot be compared then.
     (_keyed("k", {"type": "integer"}), [{"k": 3.5}, {"k": 1}], "self.l == self.l", "invalid data, expected int, got float64"),
     (_keyed("k", {"type": "integer"}), [{"k": 3.5}], "(self.l + self.l).size() == 1", None),
     (_keyed("k", _DAY), ["x", None], "self.l != self.l && (self.l + self.l).size() == 4", None),
 ])  # fmt: skip
-def test_lists_of_sets_and_maps_with_what_does_not_fit(items, obj, rule, why):
+def test_lists_of_sets_and_maps_with_invalid_members(items, obj, rule, why):
     of_type = items if items["type"] == "array" else {"type": "array", "x-kubernetes-list-type": "set", "items": items}
     type_ = schema_type("", {"type": "object", "properties": {"l": of_type}, "x-kubernetes-validations": [{"rule": rule}]})
     found = [e.detail for e in celrules.errors(type_, {"l": obj})[0]]
     assert found == ([f"{why} evaluating rule: {rule}"] if why else [])
 
 
-def test_large_sets_are_compared_by_their_members_keys(monkeypatch):
-    """Not each with each, which would take hours for what fits into a request."""
+def test_large_sets_are_compared_in_linear_time(monkeypatch):
+    """Comparing each with each would take hours for what fits into a request."""
     compared = []
     monkeypatch.setattr(values, "_equal", lambda a, b, left, real=values._equal: compared.append(1) or real(a, b, left))
     rules = [{"rule": "self == oldSelf && self + oldSelf == self"}]
@@ -204,7 +204,7 @@ def test_large_sets_are_compared_by_their_members_keys(monkeypatch):
     "self.l[0].o == self.l[1].o && self.many[0] == self.many[1] && self.many[1] != self.many[2] && self.any == self.any",
     "self.l.exists(x, has(x.o)) && self.l.indexOf(self.l[1]) == 0",
 ])  # fmt: skip
-def test_an_object_of_which_nothing_is_said_is_there_and_is_compared(rule):
+def test_an_object_without_properties_is_present_and_compared(rule):
     """The empty arm of a union: ``emptyDir: {}`` beside arms with properties."""
     bare, any_ = {"type": "object"}, {"type": "object", "additionalProperties": True}
     properties = {"o": bare, "none": bare, "any": any_, "many": {"type": "array", "items": any_}, "open": OPEN,
@@ -237,8 +237,8 @@ _NULL = "invalid data, got null for schema with nullable=false"
     ("self.local.getFullYear() == 2024 && self.never == timestamp(0)", None),
     ("self.nulls.size() == 2 && self.nullable[0] == self.nullable[0] && type(self.nullable[0]) == null_type", None),
 ])  # fmt: skip
-def test_what_does_not_fit_its_schema_cannot_be_looked_at(rule, why):
-    """What was stored under another schema is let be while it is unchanged, and rules beside it run."""
+def test_values_that_violate_their_schema_are_not_evaluated(rule, why):
+    """Values stored under another schema are accepted while they are unchanged, and rules beside them run."""
     properties = {
         "o": {"type": "object", "properties": {"a": TEXT}}, "m": {"type": "object", "additionalProperties": TEXT},
         "l": {"type": "array", "items": TEXT}, "s": {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
@@ -256,8 +256,8 @@ def test_what_does_not_fit_its_schema_cannot_be_looked_at(rule, why):
     assert [str(e) for e in found] == ([f'<nil>: Invalid value: "object": {why} evaluating rule: {rule}'] if why else [])
 
 
-def test_rules_end_when_nobody_waits_for_them(monkeypatch):
-    """All that an object may take is seconds of a thread; its client has left after the second rule."""
+def test_rules_end_when_the_client_has_disconnected(monkeypatch):
+    """The limit for one object is seconds of a thread; the client disconnects after the second rule."""
     asked: list[int] = []
     monkeypatch.setattr(celrules, "abandoned", lambda: len(asked) == 2 or asked.append(1))
     rules = [{"rule": f"self.n > {i}"} for i in range(5)]
@@ -267,13 +267,13 @@ def test_rules_end_when_nobody_waits_for_them(monkeypatch):
 
 
 @pytest.mark.parametrize("message", ["self.nope", "1", "'a' +", "   "])
-def test_a_message_that_does_not_compile_takes_the_place_with_it(message):
-    """Upstream looks at the path after the message, and then no more."""
+def test_a_message_that_does_not_compile_also_disables_the_field_path(message):
+    """Upstream evaluates the path after the message, and then stops."""
     rule = {"rule": "self.a == 'x'", "messageExpression": message, "fieldPath": ".a"}
     assert errors(rule, {"spec": {"a": "y"}}) == ["spec: Invalid value: failed rule: self.a == 'x'"]
 
 
-def test_a_message_sees_what_was_where_a_rule_does():
+def test_a_message_sees_old_self_where_a_rule_does():
     said = {"rule": "self.a == 'x'", "messageExpression": "'was ' + oldSelf.a"}
     other = {"rule": "self.a != oldSelf.a"}
     for rules, why in (([said], "failed rule: self.a == 'x'"), ([said, other], "was z")):
@@ -284,7 +284,7 @@ def test_a_message_sees_what_was_where_a_rule_does():
 
 
 @pytest.mark.parametrize(("rule", "why"), [
-    # Maps and objects of a custom resource have texts for keys, and are asked for nothing else.
+    # Maps and objects of a custom resource have string keys, and others are not looked up.
     ("dyn(1) in self.m", "no such overload"), ("dyn(true) in dyn(self.spec)", "no such overload"),
     ("dyn(self.m)[1] == 'a'", "no such overload"),
     ("self.m[self.ios] == 'a'", "no such overload"), ("dyn(self.m)[?1.0].hasValue()", "no such overload"),
@@ -292,7 +292,7 @@ def test_a_message_sees_what_was_where_a_rule_does():
     ("dyn(1) in {'a': 1} || dyn(1) in dyn({'a': 1})", None), ("self.m['x'] == 'a'", "no such key: x"),
     ("{'a': 1}[self.ios] == 1", "no such key: 5"),
 ])  # fmt: skip
-def test_maps_have_texts_for_keys(rule, why):
+def test_maps_have_string_keys(rule, why):
     properties = {"m": {"type": "object", "additionalProperties": TEXT}, "ios": {"x-kubernetes-int-or-string": True},
                   "spec": {"type": "object", "properties": {"a": TEXT}}}  # fmt: skip
     type_ = schema_type("", {"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
@@ -300,8 +300,8 @@ def test_maps_have_texts_for_keys(rule, why):
     assert (why or "failed rule") in str(found)
 
 
-def test_a_list_of_a_map_type_whose_key_is_written_in_another_way():
-    """Upstream looks for ``a-b`` by its name in expressions, and finds it nowhere: items that differ in it alone are one."""
+def test_a_map_list_whose_key_is_escaped_in_expressions():
+    """Upstream looks up ``a-b`` under its escaped name, and does not find it: items that differ only in it are equal."""
     item = {"type": "object", "properties": {"k": TEXT, "a-b": TEXT}}
     keyed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "a-b"], "items": item}
     rule = {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
@@ -312,8 +312,8 @@ def test_a_list_of_a_map_type_whose_key_is_written_in_another_way():
 
 
 @pytest.mark.parametrize(("key", "known"), [("k!", True), ("@type", True), ("k.", False)])
-def test_a_key_that_has_no_name_in_expressions_tells_items_apart(key, known):
-    """As it does upstream, and other than one whose name is written in another way."""
+def test_a_key_without_an_expression_name_distinguishes_items(key, known):
+    """As it does upstream, unlike one whose name is escaped."""
     item = {"type": "object", "properties": {"k": TEXT, key: TEXT, "v": TEXT}}
     keyed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", key], "items": item}
     one, two = {"k": "x", key: "1", "v": "a"}, {"k": "x", key: "2", "v": "b"}
@@ -324,8 +324,8 @@ def test_a_key_that_has_no_name_in_expressions_tells_items_apart(key, known):
 
 
 @pytest.mark.parametrize("name", ["a b", "9a", "é", "", "a$"])
-def test_a_field_that_has_no_name_in_expressions_is_compared(name):
-    """Upstream finds it as what it is; one that only one of the two has makes them different, as any other does."""
+def test_a_field_without_an_expression_name_is_compared(name):
+    """Upstream finds it under its own name; one that only one object has makes them different, as any other does."""
     spec = {"type": "object", "properties": {name: {"type": "number"}, "z": {"type": "number"}}}
     type_ = schema_type("", {"type": "object", "properties": {"s": spec | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}})
     for new, old, same in (
@@ -336,7 +336,7 @@ def test_a_field_that_has_no_name_in_expressions_is_compared(name):
         assert (not found) is same, (new, old, found)
 
 
-def test_a_set_of_spans_is_equal_to_none():
+def test_a_set_of_durations_equals_none():
     spans = {"type": "array", "x-kubernetes-list-type": "set", "items": TEXT | {"format": "duration"}}
     type_ = schema_type("", {"type": "object", "properties": {"l": spans | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}})
     for value, same in ((["1s"], False), ([], True)):
@@ -347,7 +347,7 @@ def test_a_set_of_spans_is_equal_to_none():
     ("o", "selfType"), ("l", "list(selfType.@idx)"), ("m", "map(string, selfType.@elem)"),
     ("deep", "list(map(string, selfType.@idx.@elem))"),
 ])  # fmt: skip
-def test_types_are_named_from_where_a_rule_stands(place, said):
+def test_types_are_named_from_the_place_of_the_rule(place, said):
     leaf = {"type": "object", "properties": {"a-b": {"type": "object", "properties": {"x": TEXT}}}}
     shapes = {
         "o": leaf, "l": {"type": "array", "items": leaf}, "m": {"type": "object", "additionalProperties": leaf},

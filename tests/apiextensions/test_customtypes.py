@@ -1,4 +1,4 @@
-"""Custom objects through their type: embedded metadata, sets and maps, rules with what was before, budgets, messages."""
+"""Custom objects and their types: embedded metadata, sets and maps, transition rules, cost budgets, messages."""
 
 import copy
 from types import SimpleNamespace
@@ -56,14 +56,15 @@ def test_metadata_of_another_type_is_refused_at_once(pod, why):
      {"metadata": {"name": "x", "labels": {"a": "b"}}}),
     ({"metadata": "x"}, {"metadata": "x"}),
 ])  # fmt: skip
-def test_what_was_stored_before_it_had_metadata_is_read(pod, read):
-    """A field may be made an embedded object once there are others in it; nobody could list them, or mend them, if they were refused."""
+def test_objects_stored_before_a_field_had_metadata_are_read(pod, read):
+    """A field may become an embedded object when objects with other values exist; if these were refused, they could not be listed or
+    repaired."""
     given = obj(pod=pod)
     assert customtypes.decode(spec(pod=POD), given, stored=True) == []
     assert given == obj(pod=read)
 
 
-def test_embedded_objects_name_their_type():
+def test_embedded_objects_have_type_fields():
     given = obj(pods=[{}, {"apiVersion": "a/b/c", "kind": "K"}, {"apiVersion": "", "kind": ""}])
     errs, _ = told(spec(pods={"type": "array", "items": POD}), given)
     assert errs == [
@@ -86,8 +87,8 @@ def test_sets_and_maps():
     ]  # fmt: skip
 
 
-def test_one_key_is_another_with_a_fraction():
-    """Go compares one key as what it is, several as JSON."""
+def test_a_single_key_differs_from_one_with_a_fraction():
+    """Go compares a single key by type, several as JSON."""
     items = {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}
     type = spec(one={**items, "x-kubernetes-list-map-keys": ["k"]}, two={**items, "x-kubernetes-list-map-keys": ["k", "p"]})
     given = obj(one=[{"k": 2}, {"k": 2.0}, {"k": 2}, {}, {}], two=[{"k": 2}, {"k": 2.0}])
@@ -96,7 +97,7 @@ def test_one_key_is_another_with_a_fraction():
     ]  # fmt: skip
 
 
-def test_a_rule_and_what_was_before():
+def test_a_transition_rule():
     final = {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is final"}]}
     rule = {"rule": "!oldSelf.hasValue() || oldSelf.value() <= self", "optionalOldSelf": True}
     grows = {"type": "integer", "x-kubernetes-validations": [rule]}
@@ -109,7 +110,7 @@ def test_a_rule_and_what_was_before():
     assert told(type, obj(a="y"), obj()) == ([], [])
 
 
-def test_what_an_update_leaves_alone_is_a_warning():
+def test_errors_in_unchanged_parts_are_warnings():
     rule = {"rule": "self.x < 20", "message": "x too big"}
     o = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "x-kubernetes-validations": [rule]}
     old = obj(o={"x": 50, "y": 1})
@@ -132,7 +133,7 @@ def test_what_an_update_leaves_alone_is_a_warning():
          "function or macro signature for rule: self.ios + 1 == 2"),
     ],
 )  # fmt: skip
-def test_how_a_failure_is_told(rule, error):
+def test_messages_of_failures(rule, error):
     type = spec([rule], n={"type": "integer"}, ios={"x-kubernetes-int-or-string": True}, m={"type": "object", "additionalProperties": TEXT})
     assert told(type, obj(n=3, ios="x"))[0] == [error]
 
@@ -157,18 +158,18 @@ def test_values_in_rules_have_the_types_of_their_formats():
     [
         ("duration", "1 day", "self == duration('24h')"), ("duration", "3 hours 2 mins", "self == duration('3h2m')"),
         ("duration", "- 5 µs and 2W", "self == duration('336h') + duration('5us')"), ("duration", "1.5d", "self == duration('120h')"),
-        ("duration", "9223372036854775807 hr", "self == duration('-1h')"),  # it goes around
+        ("duration", "9223372036854775807 hr", "self == duration('-1h')"),  # it overflows
         ("date-time", "0000-01-01T00:00:00Z", "self.getFullYear() == 0 && string(self) == '0000-01-01T00:00:00Z'"),
         ("date-time", "9999-12-31T23:59:59-23:00", "self.getFullYear('UTC') == 10000 && self > timestamp('9999-12-31T00:00:00Z')"),
         ("date", "0000-02-29", "self.getDayOfYear() == 59 && self < timestamp('0001-01-01T00:00:00Z')"),
     ],
 )  # fmt: skip
-def test_formats_take_more_than_expressions_write(format, text, rule):
+def test_formats_accept_more_than_expressions_write(format, text, rule):
     type = spec([{"rule": rule.replace("self", "self.v")}], v={"type": "string", "format": format})
     assert told(type, obj(v=text)) == ([], [])
 
 
-def test_the_budget_ends_the_asking():
+def test_the_cost_budget_ends_evaluation():
     items = {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]}
     type = spec(l={"type": "array", "items": items})
     errs, _ = celrules.errors(type, obj(l=[0] * 10), budget=5)
@@ -176,7 +177,7 @@ def test_the_budget_ends_the_asking():
     assert 1 < len(errs) < 6
 
 
-def test_rules_are_asked_only_of_what_has_the_right_types():
+def test_rules_run_only_on_values_of_their_type():
     type = spec([{"rule": "self.n > 5"}], n={"type": "integer", "maximum": 9})
     assert told(type, obj(n=10))[0] == ["spec.n: Invalid value: 10: spec.n in body should be less than or equal to 9"]
     errs, _ = told(type, obj(n="x"))
@@ -219,7 +220,7 @@ def test_defaults_inside_metadata():
     )
 
 
-def test_rules_are_asked_of_defaults_inside_metadata():
+def test_rules_apply_to_defaults_inside_metadata():
     name = {**TEXT, "default": "b", "x-kubernetes-validations": [{"rule": "self.startsWith('a')"}]}
     pod = {**POD, "properties": {"metadata": {"type": "object", "properties": {"name": name}}}}
     (error,) = default_values({"type": "object", "properties": {"pod": pod}}, "s", True)
@@ -264,7 +265,7 @@ def test_defaults_are_pruned_before_they_are_filled_in(schema, given, filled):
     assert whole == before
 
 
-def test_a_schema_whose_defaults_lose_nothing_stays_as_it_is():
+def test_a_schema_with_clean_defaults_is_unchanged():
     inner = {"type": "object", "properties": {"b": {**TEXT, "default": "c"}}, "default": {"b": "d"}}
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {"e": [1]}}
     lists = {"type": "array", "items": inner, "default": [{"b": "f"}, {}]}
@@ -275,7 +276,7 @@ def test_a_schema_whose_defaults_lose_nothing_stays_as_it_is():
 
 
 @pytest.mark.parametrize(("budget", "ended"), [(10, False), (9, True), (0, True)])
-def test_defaults_share_a_budget_and_those_after_its_end_are_not_looked_at(monkeypatch, budget, ended):
+def test_defaults_share_a_budget_and_later_ones_are_not_checked(monkeypatch, budget, ended):
     def ruled(rule, default, **schema):
         return {**schema, "default": default, "x-kubernetes-validations": [{"rule": rule}]}
 
@@ -292,7 +293,7 @@ def test_defaults_share_a_budget_and_those_after_its_end_are_not_looked_at(monke
     assert ("running out of cost budget" in found[0]) == ended
 
 
-def test_keys_of_a_map_are_looked_at_once_and_not_for_each_item():
+def test_keys_of_a_map_list_are_read_once_and_not_for_each_item():
     class Keys(tuple):
         looks = 0
 

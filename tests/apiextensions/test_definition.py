@@ -1,4 +1,4 @@
-"""What is kept of a stored definition."""
+"""What is kept in memory of a stored definition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Record:
         self.json = orjson.dumps(obj | {"metadata": obj["metadata"] | {"generation": generation}})
 
 
-def test_what_is_kept_of_a_definition():
+def test_the_kept_parts_of_a_definition():
     d = definition.read(Record(), 7, 3)
     assert (d.name, d.group, d.namespaced, d.stored.name, d.served, d.is_true("Established")) == (
         "widgets.example.com", "example.com", True, "v1", True, False,
@@ -42,8 +42,8 @@ def test_what_is_kept_of_a_definition():
     assert [v.warning for v in d.versions] == ["", "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget", "old"]
 
 
-def test_what_deprecated_versions_are_told_is_found_once_for_all_of_them(monkeypatch):
-    """Each looked at all others before, on the loop: 2,000 versions held it for 2.7 s."""
+def test_deprecation_warnings_are_computed_once_for_all_versions(monkeypatch):
+    """Each version used to be compared with all others on the loop: 2,000 versions held it for 2.7 s."""
     looked: list[str] = []
     monkeypatch.setattr(definition, "version_key", lambda name, key=definition.version_key: looked.append(name) or key(name))
     versions = [{"name": f"v{i + 1}", "served": True, "storage": i == 0, "deprecated": i % 2 == 0} for i in range(1000)]
@@ -52,7 +52,7 @@ def test_what_deprecated_versions_are_told_is_found_once_for_all_of_them(monkeyp
     assert len(looked) <= 4 * len(versions)
 
 
-def test_a_version_has_what_it_says_itself_and_else_what_all_say():
+def test_a_versions_own_fields_override_the_common_ones():
     spec = {"subresources": {"status": {}}, "additionalPrinterColumns": [{"name": "A", "type": "string", "JSONPath": ".a"}]}
     scale, selectable = {"scale": {"specReplicasPath": ".spec.n"}}, [{"jsonPath": ".b"}]
     own = {"name": "v2", "served": True, "subresources": scale, "selectableFields": selectable}
@@ -63,16 +63,16 @@ def test_a_version_has_what_it_says_itself_and_else_what_all_say():
     assert first.columns == second.columns == ({"name": "A", "type": "string", "jsonPath": ".a"},)
 
 
-def test_since_when_a_definition_is_what_it_is():
+def test_the_revision_of_the_last_spec_change():
     first = definition.read(Record(), 7, 3)
     assert first.since == 3  # its spec has not changed since it was created
-    assert definition.read(Record(generation=2), 9, 3).since == 9  # nothing is known of what happened before
+    assert definition.read(Record(generation=2), 9, 3).since == 9  # earlier changes are unknown
     changed = definition.read(Record(generation=2), 9, 3, first)
     assert changed.since == 9
     assert definition.read(Record(generation=2), 12, 3, changed).since == 9  # only its status did
 
 
-def test_a_schema_is_found_in_its_version_or_at_the_top():
+def test_a_schema_is_in_its_version_or_at_the_top_level():
     assert definition.schema(Record(), "v1") == KEPT
     top = STORED | {"spec": {k: v for k, v in STORED["spec"].items() if k != "versions"} | {
         "versions": [{"name": "v1", "served": True, "storage": True}], "validation": {"openAPIV3Schema": SCHEMA},
@@ -94,20 +94,20 @@ def test_a_schema_has_its_defaults_pruned():
 
 
 @pytest.mark.parametrize("value", [SCHEMA, {}, [], [1, [2, "]"]], "a \\\" , }", 12.5, None, True, "\\"])
-def test_members_are_left_out_of_json(value):
+def test_members_are_removed_from_json(value):
     doc = {"a": [{"x": value, "y": 1}, {"x": value}], "x": value, "z": {"not x": "x", "k": ["x", "x:"]}}
     want = {"a": [{"x": None, "y": 1}, {"x": None}], "x": None, "z": {"not x": "x", "k": ["x", "x:"]}}
     assert orjson.loads(without_member(orjson.dumps(doc), b"x")) == want
 
 
-def test_selectable_fields_without_a_schema_are_told_in_upstreams_words():
+def test_selectable_fields_without_a_schema_have_upstreams_error():
     from kas.kinds.apiextensions import validation
 
     found = validation._selectable_of([{"jsonPath": ".spec.s"}], None, "spec.versions[0].selectableFields", "`it` is not included")
     assert [str(e) for e in found] == ['spec.versions[0].selectableFields: Invalid value: "": may only be set when `it` is not included']
 
 
-def test_a_schema_is_kept_without_its_texts_and_what_is_alike_once():
+def test_descriptions_are_dropped_and_equal_parts_shared():
     text, number = {"type": "string", "description": "one", "title": "A"}, {"type": "integer", "minimum": 1}
     properties = {
         "description": {**text}, "list": {"type": "array", "items": {**text, "example": {}}}, "either": {"anyOf": [{**text}]},
@@ -135,8 +135,8 @@ def test_a_schema_is_kept_without_its_texts_and_what_is_alike_once():
     assert kept["text"]["enum"] == ["1"] and repr((kept["numbers"]["enum"], kept["floats"]["enum"])) == "([1], [1.0])"
 
 
-def test_a_definition_that_a_foreign_hand_wrote_without_a_uid():
-    """What comes from etcd may lack what servers give each object: the definition counts all the same, and others with it."""
+def test_a_definition_without_a_uid():
+    """An object from etcd may lack what servers set: the definition is served all the same, and so are others."""
     bare = STORED | {"metadata": {"name": "widgets.example.com"}}
     d = definition.read(Record(bare), 7, 3)
     assert (d.name, d.uid, d.since) == ("widgets.example.com", "", 3)

@@ -1,4 +1,4 @@
-"""JSON paths of printer columns: what client-go's ``jsonpath`` 0.36.4 finds."""
+"""JSON paths of printer columns: the same results as client-go's ``jsonpath`` 0.36.4."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DATA = {"a": "x", "b": [1, 2, {"c": "y"}], "c": {"d": None}}
         (".c.d", [None]), (".zz", []), (".b[0:2]", [1, 2]), ("..d", [None]),
     ],
 )  # fmt: skip
-def test_what_is_found(path, found):
+def test_results(path, found):
     assert Path(path)(DATA) == found
 
 
 @pytest.mark.parametrize("path", [".b[ 0]", ".b[0 ]", "[ 'a']", "['a' ]", ".b[", ".b[x]"])
-def test_what_is_no_path(path):
+def test_invalid_paths(path):
     with pytest.raises(PathError):
         Path(path)

@@ -1,4 +1,4 @@
-"""client-go's ``jsonpath`` parser: what it takes, and what it says of the rest."""
+"""client-go's ``jsonpath`` parser: what it accepts, and its errors."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from kas.apiextensions.jsonpathsyntax import problem
         "é", "[9223372036854775807]", "[-9223372036854775808]", "[000000000000000000000001]", "a.. .b",
     ],
 )  # fmt: skip
-def test_what_is_a_path(path):
+def test_valid_paths(path):
     assert not problem(path)
 
 
@@ -46,5 +46,5 @@ def test_what_is_a_path(path):
         ("[?(.a'[?(.b\"[?(*)].b\")].a')]", "unrecognized character in action: U+002A '*'"),
     ],
 )
-def test_what_is_none(path, why):
+def test_errors(path, why):
     assert problem(path) == why

@@ -1,4 +1,4 @@
-"""Where custom resources keep their replicas."""
+"""The replica paths of custom resources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_values_at_paths():
     ({"spec": {"replicas": 2**31}}, ".spec.replicas: Invalid value: 2147483648: should be less than or equal to 2147483647"),
     ({"status": {"replicas": -1}}, ".status.replicas: Invalid value: -1: should be a non-negative integer"),
 ])  # fmt: skip
-def test_replicas_that_no_scale_can_show(obj, says):
+def test_replicas_beyond_the_range_of_a_scale(obj, says):
     assert [str(e) for e in scalepaths.errors(SCALE, obj)] == [says]
 
 
@@ -36,7 +36,7 @@ def test_replicas_that_no_scale_can_show(obj, says):
     (5, ".spec.replicas accessor error: 5 is of the type int64, expected map[string]interface{}"),
     ([5], ".spec.replicas accessor error: [5] is of the type []interface {}, expected map[string]interface{}"),
 ])  # fmt: skip
-def test_what_is_no_number_is_told(spec, says):
+def test_a_value_that_is_not_a_number_is_reported(spec, says):
     with pytest.raises(scalepaths.PathError) as e:
         scalepaths.value_at({"spec": spec}, ".spec.replicas", int)
     assert str(e.value) == says

@@ -1,4 +1,4 @@
-"""Values against schemas: the texts of kube-openapi, formats, ranges, ratcheting."""
+"""Validation of values against schemas: messages of kube-openapi, formats, ranges, ratcheting."""
 
 import pytest
 
@@ -62,11 +62,11 @@ def spec(**properties):
         ({"type": "integer", "not": {"minimum": 5}}, 6, ['<nil>: Invalid value: "": "spec.x" must not validate the schema (not)']),
     ],
 )  # fmt: skip
-def test_texts(schema, value, errors):
+def test_messages(schema, value, errors):
     assert told(spec(x=schema), {"spec": {"x": value}}) == errors
 
 
-def test_a_default_stands_at_its_own_path():
+def test_an_invalid_default_is_reported_at_its_own_path():
     want = ['a.default: Invalid value: "string":  in body must be of type integer: "string"']
     assert told({"type": "integer"}, "x", path="a.default") == want
     assert told({"type": "object", "required": ["b"]}, {}, path="a.default") == ["a.default.b: Required value"]
@@ -79,13 +79,13 @@ def test_a_default_stands_at_its_own_path():
         ({"minProperties": 3}, "spec.x: Invalid value: 2: spec.x in body should have at least 3 properties"),
     ],
 )
-def test_members_of_a_map_too_large_or_too_small_are_looked_at(size, said):
+def test_members_of_a_map_of_the_wrong_size_are_validated(size, said):
     schema = {"type": "object", "additionalProperties": {"type": "string"}, **size}
     wrong = 'spec.x.a: Invalid value: "integer": spec.x.a in body must be of type string: "integer"'
     assert told(spec(x=schema), {"spec": {"x": {"a": 1, "b": "x"}}}) == [wrong, said]
 
 
-def test_what_is_unchanged_is_not_told():
+def test_errors_of_unchanged_values_are_not_reported():
     schema = spec(
         a={"type": "string", "maxLength": 4}, l={"type": "array", "items": {"type": "string", "maxLength": 2}},
         lm={
@@ -97,20 +97,20 @@ def test_what_is_unchanged_is_not_told():
     assert told(schema, old, old=old) == []
     assert told(schema, {"spec": old["spec"] | {"n": 1}}, old=old) == []
     assert told(schema, {"spec": old["spec"] | {"a": "longer yet"}}, old=old) == ["spec.a: Too long: may not be more than 4 bytes"]
-    # The items of a plain list are not told apart, those of a map are known by their keys.
+    # Items of an atomic list have no identity, those of a map list have their keys.
     assert told(schema, {"spec": old["spec"] | {"l": ["aaaa", "c"]}}, old=old) == ["spec.l[0]: Too long: may not be more than 2 bytes"]
     moved = [{"k": "z", "v": "bad"}, {"k": "x", "v": "bad"}]
     assert told(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]
 
 
-def test_what_the_object_is_counts_though_it_is_unchanged():
+def test_errors_of_the_object_itself_are_reported_though_it_is_unchanged():
     version = {"type": "string", "pattern": "^g/v1$"}
     inner = {"type": "object", "properties": {"apiVersion": version, "kind": version}}
     schema = SchemaValidator({"type": "object", "properties": {**inner["properties"], "i": {"type": "integer"}, "in": inner}})
     old = {"apiVersion": "g/v2", "kind": "g/v1", "in": {"apiVersion": "g/v2", "kind": "k"}}
     new = {**old, "i": 1}
     assert [(e.field, e.detail) for e in schema.errors(new, old)] == [("apiVersion", "apiVersion in body should match '^g/v1$'")]
-    # But for what is the same as a whole.
+    # Except for what is unchanged as a whole.
     assert schema.errors(dict(old), old) == []
 
 
@@ -119,7 +119,7 @@ def test_what_the_object_is_counts_though_it_is_unchanged():
     ("anyOf", 'Invalid value: "": "spec" must validate at least one schema (anyOf)'),
     ("oneOf", 'Invalid value: "": "spec" must validate one and only one schema (oneOf). Found none valid'),
 ])  # fmt: skip
-def test_alternatives_do_not_look_at_what_was_before(junctor, says):
+def test_alternatives_ignore_the_old_value(junctor, says):
     text = {"type": "string"}
     schema = {"type": "object", "properties": {"spec": {
         "type": "object", "properties": {"a": text, "b": text}, junctor: [{"properties": {"a": {"maxLength": 3}}}],
@@ -134,7 +134,7 @@ def test_alternatives_do_not_look_at_what_was_before(junctor, says):
     assert told(negated, {"spec": {"a": "long", "b": "y"}}, old=old) == []
 
 
-def test_items_of_a_map_that_changed_places_are_unchanged():
+def test_reordered_items_of_a_map_list_are_unchanged():
     item = {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
     items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 1}
     plain = {"type": "array", "items": item, "maxItems": 1}
@@ -148,8 +148,8 @@ def test_items_of_a_map_that_changed_places_are_unchanged():
 
 
 @pytest.mark.parametrize("one", [{"v": 1}, {"k": None, "v": 1}, {"k": ["a"], "v": 1}])
-def test_an_item_without_a_key_stands_for_none_of_before(one):
-    """So neither it nor its list is what it was."""
+def test_an_item_without_a_key_has_no_old_value(one):
+    """So neither it nor its list is unchanged."""
     item = {"type": "object", "properties": {"k": {}, "v": {"type": "integer", "maximum": 0}}}
     items = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item, "maxItems": 0}
     value = {"spec": {"l": [one]}}
@@ -162,7 +162,7 @@ def test_an_item_without_a_key_stands_for_none_of_before(one):
     assert told(spec(l=items), keyed, old=keyed) == []
 
 
-def test_of_members_that_no_schema_knows_nothing_can_be_said():
+def test_members_unknown_to_the_schema_are_ignored():
     inner = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "required": ["r"], "properties": {"a": {"type": "string"}}}
     for value, errors in (({"a": "x"}, []), ({"a": "x", "b": 1}, ["spec.o.r: Required value"])):
         old = {"spec": {"o": value}}
@@ -177,12 +177,12 @@ def test_of_members_that_no_schema_knows_nothing_can_be_said():
         ("a", ["b", "a"], True), (False, [False], True),
     ],
 )  # fmt: skip
-def test_an_enum_knows_values_by_what_they_are(value, options, fits):
+def test_an_enum_compares_by_value(value, options, fits):
     assert (SchemaValidator({"enum": options}).errors(value) == []) is fits
 
 
-def test_alternatives_times_items_end(monkeypatch):
-    """Where no compiled check knows better."""
+def test_alternatives_times_items_are_bounded(monkeypatch):
+    """Where no compiled check helps."""
     monkeypatch.setattr(schemavalues, "QUICK_S", 0)
     schema = {"type": "array", "items": {"allOf": [{"required": ["a"]}] * 3000}}
     run = Run("spec", 100_000)
@@ -191,7 +191,7 @@ def test_alternatives_times_items_end(monkeypatch):
     assert SchemaValidator(schema).errors_within(Run("spec", 100_000), [{"a": 1}] * 10) == []
 
 
-def test_what_nobody_waits_for_ends(monkeypatch):
+def test_validation_ends_when_the_client_has_disconnected(monkeypatch):
     """The client of a large object has left."""
     schema, run = {"type": "array", "items": {"required": ["a"]}}, Run("spec", MAX_STEPS)
     monkeypatch.setattr(schemavalues, "abandoned", lambda: run.left < MAX_STEPS - 2 * LOOK_STEPS)
@@ -199,14 +199,14 @@ def test_what_nobody_waits_for_ends(monkeypatch):
     assert MAX_STEPS - 5 * LOOK_STEPS < run.left < MAX_STEPS - 2 * LOOK_STEPS
 
 
-def test_required_fields_of_many_items_end():
+def test_required_fields_of_many_items_are_bounded():
     names = [f"r{i}" for i in range(3000)]
     schema = {"type": "array", "items": {"required": names}}
     assert len(SchemaValidator(schema).errors_within(Run("spec", 100_000), [dict.fromkeys(names, 1)] * 3000)) == 1
 
 
-def test_alternatives_look_at_the_members_that_they_name(monkeypatch):
-    """Each of many alternatives names one of as many members: that is no reason to look at all of them for each."""
+def test_alternatives_read_only_the_members_they_name(monkeypatch):
+    """If each of many alternatives names one of as many members, not all are read for each."""
     asked: list[str] = []
     below = SchemaValidator.below
     monkeypatch.setattr(SchemaValidator, "below", lambda self, key: asked.append(key) or below(self, key))
@@ -224,30 +224,30 @@ def alternatives(n: int) -> dict:
 
 
 def spent(schema: dict, value: list) -> tuple[list[str], int]:
-    """The errors' paths and the steps they took."""
+    """Returns the errors' paths and the number of steps."""
     run = Run("spec", MAX_STEPS)
     return [e.detail for e in SchemaValidator(schema).errors_within(run, value)], MAX_STEPS - run.left
 
 
-def test_of_values_under_many_alternatives_those_that_fail_are_looked_at():
-    """Twenty thousand numbers of which one holds under none of 300 alternatives: millions of steps to find it were too many."""
+def test_only_failing_values_under_many_alternatives_are_examined():
+    """Of twenty thousand numbers, one fails 300 alternatives: finding it took millions of steps, which was too many."""
     few, many = (spent(alternatives(300), [*[1200] * n, 1]) for n in (20, 20_000))
     assert len(few[0]) == 2 and few[0][1].endswith("should be greater than or equal to 1000")
     assert [text.replace("20000", "20") for text in many[0]] == few[0]
     assert few[1] < many[1] < QUICK_FROM + 25_000
 
 
-def test_what_is_not_told_is_not_looked_for():
+def test_errors_that_are_not_reported_are_not_searched_for():
     few, many = (spent(alternatives(300), [1] * n)[1] for n in (5_000, 20_000))
     assert few == many < MAX_STEPS / 4
 
 
-def test_the_first_alternative_that_holds_is_enough():
+def test_the_first_matching_alternative_is_enough():
     assert [spent(alternatives(300)["items"], value) for value in (1000, 999, 5000)][0::2] == [([], 2), ([], 2)]
 
 
-def test_no_more_errors_are_kept_than_may_be_told(monkeypatch):
-    """The others are errors all the same: what is wrong stays wrong, in alternatives too."""
+def test_no_more_errors_are_kept_than_may_be_reported(monkeypatch):
+    """The others count all the same: an invalid value stays invalid, in alternatives too."""
     monkeypatch.setattr(schemavalues, "MAX_ERRORS", 20)
     texts, names = {"type": "array", "items": {"type": "string"}}, [f"r{i}" for i in range(15)]
     assert len(SchemaValidator(texts).errors([1] * 100)) == 20
@@ -257,6 +257,6 @@ def test_no_more_errors_are_kept_than_may_be_told(monkeypatch):
     monkeypatch.setattr(schemavalues.field, "required", lambda path: made.append(path) or required(path))
     needy = {"type": "array", "items": {"required": names}}
     assert len(SchemaValidator(needy).errors([{}] * 100)) == 20
-    assert len(made) == 21  # all of two items, but for what is too much of the second, and nothing of the others
+    assert len(made) == 21  # all of two items, except what exceeds the bound in the second, and nothing of the others
     both = {"anyOf": [needy, {"maxItems": 3}]}
     assert not SchemaValidator(both).errors([{}] * 3) and SchemaValidator(both).errors([{}] * 100)

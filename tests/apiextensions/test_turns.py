@@ -1,4 +1,4 @@
-"""What a definition makes of small objects: made once however many rules, and never long on the loop."""
+"""What a definition costs its small objects: schemas are compiled once, however many rules they have, and never hold the loop long."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rules_at_every_level(n: int) -> Schema:
 
 
 def calls(schema: Schema) -> int:
-    """How many calls compiling the rules takes."""
+    """Returns the number of calls that compiling the rules takes."""
     count = 0
 
     def seen(_: object, event: str, __: object) -> None:
@@ -57,12 +57,12 @@ def calls(schema: Schema) -> int:
 
 
 @pytest.mark.parametrize("make", [rules_over_properties, rules_at_every_level])
-def test_rules_cost_what_was_written(make):
-    calls(make(8))  # what is loaded with the first
+def test_compiling_rules_takes_linear_time(make):
+    calls(make(8))  # what is loaded with the first one
     assert calls(make(160)) < 4.5 * calls(make(40))
 
 
-def test_a_rule_that_costs_much_is_not_evaluated_in_a_turn():
+def test_a_costly_rule_is_not_evaluated_on_the_loop():
     spec = {"type": "array", "items": {"type": "string"}}
     rules = [{"rule": "self.l.all(x, self.l.all(y, x + y != ''))"}]
     type_ = schema_type("", {"type": "object", "properties": {"l": spec}, "x-kubernetes-validations": rules})
@@ -73,7 +73,7 @@ def test_a_rule_that_costs_much_is_not_evaluated_in_a_turn():
     assert celrules.errors(type_, many) == ([], [])
 
 
-def test_a_search_that_takes_many_steps_is_not_made_in_a_turn():
+def test_a_search_with_many_steps_is_not_made_on_the_loop():
     pattern = regex.compiled("[ab]{500}c$")
     assert LOOP_BUDGET.within(pattern.search, "ab") is None
     with pytest.raises(BudgetSpentError):
@@ -85,13 +85,13 @@ def alternatives(n: int) -> Schema:
     return {"type": "object", "properties": {"l": {"type": "array", "items": item}}}
 
 
-def test_alternatives_are_not_tried_for_long_in_a_turn():
+def test_alternatives_are_not_tried_for_long_on_the_loop():
     type_ = schema_type("", alternatives(500))
     for value, passes in ((10, True), (5, False)):
         few, many = {"l": [value] * 2}, {"l": [value] * 2000}
-        assert customtypes.check(type_).passes(many) is passes  # without a turn it takes as long as it does
+        assert customtypes.check(type_).passes(many) is passes  # off the loop it takes as long as it needs
         assert LOOP_BUDGET.within(customtypes.check(type_).passes, few) is passes
-        if passes:  # else it ends with the first
+        if passes:  # otherwise it ends with the first
             with pytest.raises(BudgetSpentError):
                 LOOP_BUDGET.within(customtypes.check(type_).passes, many)
         assert bool(LOOP_BUDGET.within(customtypes.schema_errors, type_, few)) is not passes
@@ -99,21 +99,21 @@ def test_alternatives_are_not_tried_for_long_in_a_turn():
             LOOP_BUDGET.within(customtypes.schema_errors, type_, many)
 
 
-def test_what_is_only_asked_in_passing_takes_no_turn():
+def test_a_quick_check_needs_a_compiled_check_and_a_small_value():
     type_ = schema_type("", alternatives(500))
     check = customtypes.check(type_)
-    assert not check.soon_passes({"l": [10]})  # nobody has made the check of what stands there
+    assert not check.soon_passes({"l": [10]})  # no check has been compiled for this place
     assert check.passes({"l": [10]}) and check.soon_passes({"l": [10]})
     assert LOOP_BUDGET.within(check.soon_passes, {"l": [10] * 2000}) is False
 
 
-def test_a_turn_is_of_its_thread_alone():
+def test_the_loops_budget_belongs_to_its_thread():
     def spend() -> int | None:
         LOOP_BUDGET.spend(2 * LOOP_BUDGET_UNITS)
         return LOOP_BUDGET.left
 
     async def run() -> int | None:
-        LOOP_BUDGET.left = LOOP_BUDGET_UNITS  # as while something is validated on the loop
+        LOOP_BUDGET.left = LOOP_BUDGET_UNITS  # as during a validation on the loop
         try:
             return await offload.POOL.run(spend)
         finally:
@@ -149,15 +149,15 @@ def test_large_defaults_of_many_items_are_refused():
     assert e.value.code == 413
     given = {"l": [{"a": {}}] * 2000}  # nothing is absent
     customtypes.bound_defaults(type_, given, orjson.dumps(given))
-    items = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": default}  # which stand in for nulls
+    items = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": default}  # which replace nulls
     type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "array", "items": items}}})
     customtypes.bound_defaults(type_, {"l": [None] * 1000}, orjson.dumps({"l": [None] * 1000}))
     with pytest.raises(ApiError):
         customtypes.bound_defaults(type_, {"l": [None] * 2000}, orjson.dumps({"l": [None] * 2000}))
 
 
-def test_patterns_of_all_rules_have_a_bound_together() -> None:
-    """Each of 30 ms, and a definition has room for thousands: nobody could interrupt them."""
+def test_patterns_of_all_rules_are_bounded_together() -> None:
+    """Each of 30 ms, and a definition has space for thousands: nothing could interrupt them."""
     def of(count: int) -> list[str]:
         rule = {"rule": r"self.matches('\\pL{1,60}')"}
         schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [rule] * count}}}
@@ -167,8 +167,8 @@ def test_patterns_of_all_rules_have_a_bound_together() -> None:
     assert of(100) == [f"the patterns of all rules must compile to {MOST_PATTERNS} instructions at most together"]
 
 
-def test_what_took_more_than_a_turn_has_the_next_begin_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a while: fifty at once would have a turn each, for nothing."""
+def test_after_a_long_validation_the_next_ones_begin_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a while: otherwise fifty at once would each use up an iteration in vain."""
     now = 100.0
     monkeypatch.setattr(strategy, "monotonic", lambda: now)
     version = DefinedVersion("v1", True, True, False, None, (), (), "")
@@ -183,13 +183,13 @@ def test_what_took_more_than_a_turn_has_the_next_begin_beside_the_loop(monkeypat
         LOOP_BUDGET.within(custom.validate, ctx, many)
     with pytest.raises(BudgetSpentError):
         LOOP_BUDGET.within(custom.validate, ctx, few)
-    assert custom.validate(ctx, few) == []  # beside it
+    assert custom.validate(ctx, few) == []  # off the loop
     now += strategy.LONG_S
     assert LOOP_BUDGET.within(custom.validate, ctx, few) == []
 
 
 class Kept:
-    """A resource, as far as its strategy looks at it."""
+    """A resource, as far as its strategy needs it."""
 
     kind, api_version, namespaced, reset_on_spec_write = "Kept", "x.example.com/v1", False, False
 

@@ -1,4 +1,4 @@
-"""Types made when they are first needed, and their objects as bytes."""
+"""Types that are created on demand, and their objects as bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPEC = {"type": "object", "properties": {"b": {"type": "string", "default": "x"}
 SCHEMA = {"type": "object", "properties": {"spec": SPEC}}
 
 
-def test_a_type_is_made_when_it_is_first_asked_for():
+def test_a_type_is_created_on_demand():
     asked = []
     lazy = lazy_schema_type("com.example.v1.Widget", lambda: asked.append(1) or SCHEMA)
     assert (lazy.kind_name, lazy.custom, lazy.embedded) == ("Widget", True, True) and not asked
@@ -23,7 +23,7 @@ def test_a_type_is_made_when_it_is_first_asked_for():
     assert obj == {"spec": {"a": 1, "b": "x"}} and lazy.schema is SCHEMA and asked == [1]
 
 
-def test_what_keeps_a_type_from_being_made_is_raised_until_it_can_be():
+def test_an_error_of_creating_a_type_is_raised_until_it_succeeds():
     answers = [LookupError("gone"), SCHEMA]
 
     def load():
@@ -38,7 +38,7 @@ def test_what_keeps_a_type_from_being_made_is_raised_until_it_can_be():
     assert list(lazy.by_name) == ["spec"]
 
 
-def test_stored_objects_have_their_keys_in_order():
+def test_stored_objects_have_sorted_keys():
     meta = {"uid": "u", "name": "n", "resourceVersion": "5"}
     obj = {"kind": "Widget", "spec": {"b": "<", "a": [1.0, None]}, "apiVersion": "v", "metadata": meta}
     head, tail, prefix, metadata_tail, message = encode_stored(schema_type("Widget", SCHEMA), obj)
@@ -80,7 +80,7 @@ def test_traits(schema, want):
     assert traits.of(schema_type("Widget", {"type": "object", "properties": {"a": schema}})) == want
 
 
-def test_a_zero_below_zero_is_the_integer_that_go_reads_back():
+def test_a_negative_zero_is_the_integer_that_go_reads_back():
     kind = schema_type("Widget", {"type": "object"})
     obj = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"a": -0.0, "b": [-0.0, 0.5]}}
     assert encode_json(kind, obj).endswith(b'"spec":{"a":0,"b":[0,0.5]}}')

@@ -1,4 +1,4 @@
-"""A webhook for audit events."""
+"""A webhook server for audit events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Sink:
-    """Keeps what it is sent, list by list; ``fails`` when told to, and counts what it ``refused``."""
+    """Keeps the lists that it receives; ``fails`` makes it refuse, and ``refused`` counts these."""
 
     def __init__(self) -> None:
         sink = self
@@ -33,7 +33,7 @@ class Sink:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def kubeconfig(self, directory: Path) -> str:
-        """The flag that names a kubeconfig for it, which is written into ``directory``."""
+        """Writes a kubeconfig for it into ``directory``; returns the flag that names it."""
         path = directory / "sink.kubeconfig"
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}/events"}}
         context = {"name": "x", "context": {"cluster": "c", "user": ""}}
@@ -46,6 +46,6 @@ class Sink:
         return [e for found in self.lists for e in found["items"]]
 
     def close(self) -> None:
-        """Take no more."""
+        """Stops it."""
         self.server.shutdown()
         self.server.server_close()

@@ -1,4 +1,4 @@
-"""Answers of every form become the JSON that is recorded."""
+"""Answers of every format are recorded as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def protobuf(value: dict) -> bytes:
 
 @pytest.mark.parametrize("value", [OBJECT, STATUS])
 @pytest.mark.parametrize("form", ["json", "pretty", "yaml", "protobuf", "cbor", "gzip"])
-def test_objects_in_every_form(value, form):
+def test_objects_in_every_format(value, form):
     headers, body = [(b"content-type", JSON)], orjson.dumps(value) + b"\n"
     if form == "pretty":
         body = orjson.dumps(value, option=orjson.OPT_INDENT_2)
@@ -39,7 +39,7 @@ def test_objects_in_every_form(value, form):
     assert found is not None and found.startswith(b'{"kind":"%s"' % value["kind"].encode())
     if form not in ("yaml",):
         assert orjson.loads(found) == value
-    # A Status is wanted at every level; it is never so long that it is packed.
+    # A Status is recorded at every level; it is never long enough to be compressed.
     only_status = as_json(headers, body, whole=False)
     assert (only_status is not None) == (value is STATUS and form != "gzip")
 
@@ -54,5 +54,5 @@ def test_custom_resources_begin_with_their_version():
     ("media", "body"),
     [(JSON, b'{"major":"1"}'), (JSON, b'{\n  "major": "1"\n}'), (b"text/plain", b'{"kind":"x"}'), (PROTOBUF, b"\x0a\x00"), (JSON, b"")],
 )
-def test_what_is_no_object_is_not_recorded(media, body):
+def test_answers_that_are_no_objects_are_not_recorded(media, body):
     assert as_json([(b"content-type", media)], body, whole=True) is None

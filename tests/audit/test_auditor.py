@@ -1,4 +1,4 @@
-"""What the flags ``--audit-*`` make: each value goes where it is meant to."""
+"""The audit log made from the ``--audit-*`` flags: each value reaches the right component."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KUBECONFIG = {
 
 @pytest.fixture
 def built(tmp_path, monkeypatch):
-    """``built(**flags)`` gives what each part of the audit log was made with, by its own names of its arguments."""
+    """``built(**flags)`` returns the arguments with which each component of the audit log was made, by name."""
     made: dict[str, dict[str, Any]] = {}
 
     def watched(name: str) -> None:
@@ -63,13 +63,13 @@ def test_only_several_workers_lock_the_file(built, tmp_path):
     assert built(audit_log_path=log, alone=True)["LogFile"]["lock"] is None
 
 
-def test_how_long_a_webhook_is_given_before_it_is_asked_again(built, tmp_path):
+def test_the_initial_backoff_of_a_webhook(built, tmp_path):
     made = built(audit_webhook_config_file=str(tmp_path / "kc"), audit_webhook_initial_backoff=3.5)
     assert 3.5 in made["Webhook"].values()
 
 
 @pytest.mark.parametrize("kind", ["log", "webhook"])
-def test_batches_and_truncation_of_either(kind, built, tmp_path):
+def test_batching_and_truncation_of_both_backends(kind, built, tmp_path):
     where = {"audit_log_path": str(tmp_path / "a.log")} if kind == "log" else {"audit_webhook_config_file": str(tmp_path / "kc")}
 
     def flags(**more: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_batches_and_truncation_of_either(kind, built, tmp_path):
         ({"truncate_max_event_size": 2, "truncate_max_batch_size": 1}, "must be greater than max event size (2)"),
     ],
 )  # fmt: skip
-def test_what_neither_may_be(flags, says):
+def test_invalid_values_of_both_backends(flags, says):
     from kas.config.auditing import problems
 
     for kind, where in (("log", {"audit_log_path": "x"}), ("webhook", {"audit_webhook_config_file": "x"})):

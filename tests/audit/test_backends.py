@@ -1,4 +1,4 @@
-"""What stands between the events and the backends: truncation, batches, the union."""
+"""What is between the events and the backends: truncation, batches, the union."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.audit.entries import entry
 
 
 class Sink:
-    """Takes entries, at once or (``gate``) when it may."""
+    """Accepts entries, at once or when ``gate`` opens."""
 
     name = "sink"
 
@@ -59,7 +59,7 @@ class Sink:
         self.closed = True
 
 
-def test_large_entries_lose_their_bodies_and_batches_are_cut():
+def test_large_entries_lose_their_bodies_and_batches_are_split():
     sink = Sink()
     size = len(entry(1).line)
     metrics = Registry()
@@ -70,14 +70,14 @@ def test_large_entries_lose_their_bodies_and_batches_are_cut():
     truncate.process([entry(6, requestObject={"a": "x" * 500})])
     kept = orjson.loads(sink.last[0].text)
     assert "requestObject" not in kept and kept["annotations"] == {"audit.k8s.io/truncated": "true"}
-    # What is lost for its size is counted, and refuses nobody's request.
+    # What is lost because of its size is counted, and fails no request.
     union.backends = [(truncate, True)]
     union.process([entry(7, userAgent="x" * 500), entry(8)])
     assert sink.batches[-1] == ["id-8"]
     assert b'apiserver_audit_error_total{plugin="truncate"} 1' in metrics.expose()
 
 
-def test_a_part_that_cannot_be_stored_keeps_no_other_from_it():
+def test_a_part_that_cannot_be_stored_does_not_affect_others():
     class Broken(Sink):
         def _take(self, entries) -> None:
             self.fails = len(self.batches) == 1 and not self.fails  # the second one
@@ -102,7 +102,7 @@ def test_a_part_that_cannot_be_stored_keeps_no_other_from_it():
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_whatever_becomes_of_a_batch_the_next_one_goes(waits, caplog):
+def test_after_a_failed_batch_the_next_one_is_sent(waits, caplog):
     class Odd(Sink):
         def _take(self, entries) -> None:
             if len(entries) == 3:
@@ -126,7 +126,7 @@ def test_whatever_becomes_of_a_batch_the_next_one_goes(waits, caplog):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_batch_goes_when_it_is_full_and_when_its_time_has_come():
+def test_a_batch_is_sent_when_it_is_full_or_its_time_has_come():
     async def main() -> None:
         sink = Sink()
         batch = Batch(sink, 100, 3, 0.05, None, lambda b, e, n: None)
@@ -140,7 +140,7 @@ def test_a_batch_goes_when_it_is_full_and_when_its_time_has_come():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_what_is_due_goes_together_where_it_is_all_one(tmp_path):
+def test_due_entries_are_sent_together(tmp_path):
     async def main() -> None:
         sink = Sink()
         batch = Batch(sink, 100, 2, 0.05, None, lambda b, e, n: None, joins=True)
@@ -157,7 +157,7 @@ def test_what_is_due_goes_together_where_it_is_all_one(tmp_path):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_full_buffer_loses_what_comes_and_says_so():
+def test_a_full_buffer_loses_new_entries_and_reports_it():
     async def main() -> None:
         gate = asyncio.Event()
         sink = Sink(gate=gate)
@@ -172,8 +172,8 @@ def test_a_full_buffer_loses_what_comes_and_says_so():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_entries_are_bounded_by_their_bytes_as_well(monkeypatch):
-    """With bodies one has megabytes, and a webhook that is down takes none."""
+def test_the_buffer_is_bounded_in_bytes_too(monkeypatch):
+    """With bodies an entry has megabytes, and a webhook that is down accepts none."""
     monkeypatch.setattr("kas.audit.batch.MOST_BYTES", most := 2 * len(entry(0).line))
 
     async def main() -> None:
@@ -184,7 +184,7 @@ def test_entries_are_bounded_by_their_bytes_as_well(monkeypatch):
             batch.process([entry(n) for n in range(5)])
         assert (e.value.lost, batch.held) == (3, most)
         await asyncio.sleep(0.01)
-        assert not batch.waiting and batch.held == most  # those under way count
+        assert not batch.waiting and batch.held == most  # those being sent count
         with pytest.raises(AuditError, match="queue blocked"):
             batch.process([entry(9)])
         gate.set()
@@ -199,7 +199,7 @@ def test_entries_are_bounded_by_their_bytes_as_well(monkeypatch):
 
 
 def test_a_batch_is_bounded_by_its_bytes(monkeypatch):
-    """400 entries with bodies of a megabyte were put together, and copied, at once; what is cut off goes with the next, and is not late."""
+    """400 entries with bodies of a megabyte were assembled, and copied, at once; the rest goes with the next batch, and is not late."""
     monkeypatch.setattr("kas.audit.batch.BATCH_BYTES", 2 * len(entry(0).line))
 
     async def main() -> None:
@@ -216,8 +216,8 @@ def test_a_batch_is_bounded_by_its_bytes(monkeypatch):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_what_was_not_taken_by_the_end_is_told():
-    """Of more batches than may be under way, and of one backend among others."""
+def test_entries_not_sent_by_the_end_are_reported():
+    """Of more batches than may be in progress, and of one backend among others."""
 
     async def main() -> None:
         union, open_gate = Union(Registry().counter("apiserver_audit_error_total", "help", ("plugin",))), asyncio.Event()
@@ -240,8 +240,8 @@ def test_what_was_not_taken_by_the_end_is_told():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_close_that_is_cancelled_ends_when_every_backend_has_told():
-    """It ended with the first of them, and what the others lost was told to nobody."""
+def test_a_cancelled_close_ends_when_every_backend_has_reported():
+    """It ended with the first of them, and the losses of the others were not reported."""
 
     class Forever(Sink):
         async def close(self) -> None:
@@ -263,8 +263,8 @@ def test_a_close_that_is_cancelled_ends_when_every_backend_has_told():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_batches_wait_for_their_turn(tmp_path):
-    """Those of all workers: two were saved up, and the other four are owed."""
+def test_batches_are_throttled(tmp_path):
+    """For all workers together: two are within the burst, and the other four wait."""
 
     async def main() -> None:
         sinks = Sink(), Sink()
@@ -282,7 +282,7 @@ def test_batches_wait_for_their_turn(tmp_path):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_failing_batch_is_told():
+def test_a_failing_batch_is_reported():
     async def main() -> None:
         told: list[str] = []
         batch = Batch(Sink(fails=True), 10, 1, 0, None, lambda b, e, n: told.append(f"{b.name}: {e} ({n})"))
@@ -293,7 +293,7 @@ def test_a_failing_batch_is_told():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_every_backend_gets_every_entry_and_a_strict_one_is_heard():
+def test_every_backend_gets_every_entry_and_a_strict_one_may_refuse():
     metrics = Registry()
     union = Union(metrics.counter("apiserver_audit_error_total", "help", ("plugin",)))
     good, bad = Sink(), Sink(fails=True)
@@ -304,13 +304,13 @@ def test_every_backend_gets_every_entry_and_a_strict_one_is_heard():
         union.process([entry(2)])
     assert good.batches[-1] == ["id-2"]
     assert b'apiserver_audit_error_total{plugin="sink"} 2' in metrics.expose()
-    # Events are counted, not batches; of some that were given some may be lost.
+    # Events are counted, not batches; a part of a batch may be lost.
     union.failed(bad, AuditError("broken"), 400)
     union.failed(bad, AuditError("buffer queue blocked", 7), 400)
     assert b'apiserver_audit_error_total{plugin="sink"} 409' in metrics.expose()
 
 
-def test_waiting_backends_are_heard_too():
+def test_backends_that_wait_may_refuse_too():
     async def main() -> None:
         gate = asyncio.Event()
         gate.set()
@@ -326,7 +326,7 @@ def test_waiting_backends_are_heard_too():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_lists_that_are_large_are_put_together_in_turns_of_their_own(monkeypatch):
+def test_large_batches_are_assembled_in_loop_iterations_of_their_own(monkeypatch):
     now, turns = count(), []
     monkeypatch.setattr(webhook, "sending", SimpleNamespace(throttle=Throttle(lambda: next(now))))
     large = entry(userAgent="x" * LARGE)

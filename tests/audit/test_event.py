@@ -1,4 +1,4 @@
-"""What an event says of its request."""
+"""The content of an audit event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fields(e: Event, stage: str = COMPLETE) -> dict:
     return orjson.loads(e.entry(stage).line)
 
 
-def test_a_request_as_it_came():
+def test_the_request_of_an_event():
     e, _ = event(path="/api/v1/namespaces/ns/pods/p", query="a=b%20c", user_agent="kubectl", x_real_ip="192.0.2.3")
     found = fields(e, RECEIVED)
     assert list(found) == [
@@ -39,7 +39,7 @@ def test_a_request_as_it_came():
 
 
 @pytest.mark.parametrize(("query", "told"), [("", True), ("watch=1", False)])
-def test_what_took_long_says_where_its_time_went_unless_it_is_a_watch(query, told):
+def test_slow_requests_have_latency_annotations_unless_they_are_watches(query, told):
     e, req = event(path="/api/v1/namespaces/ns/pods", query=query)
     req.started -= 10
     e.ended()
@@ -51,12 +51,12 @@ def test_credentials_in_the_query_are_masked():
     assert fields(e)["requestURI"] == "/api/v1/pods?access_token=***&x=1"
 
 
-def test_a_path_has_no_object():
+def test_a_non_resource_path_has_no_object_reference():
     e, _ = event(path="/healthz")
     assert "objectRef" not in fields(e)
 
 
-def test_a_long_user_agent_is_cut():
+def test_a_long_user_agent_is_truncated():
     e, _ = event(user_agent="a" * 1025)
     assert fields(e)["userAgent"] == "a" * 1024 + "...TRUNCATED"
 
@@ -72,7 +72,7 @@ def test_a_long_user_agent_is_cut():
         ({}, ["10.0.0.9"]),
     ],
 )
-def test_where_a_request_came_from(headers, found):
+def test_source_addresses(headers, found):
     req = request(**headers)
     req.client = "10.0.0.9"
     assert source_ips(req) == found
@@ -93,7 +93,7 @@ def test_a_decoded_body_names_the_object_and_is_recorded_from_level_request_on()
 @pytest.mark.parametrize(("said", "shown"), [
     ("a<b", b"a\\u003cb"), ("é\u2028<", "é\\u2028\\u003c".encode()), ("\u2029&", b"\\u2029\\u0026"), ("\u2027", "\u2027".encode()),
 ])  # fmt: skip
-def test_what_html_and_scripts_would_read_is_escaped(said, shown):
+def test_characters_special_to_html_are_escaped(said, shown):
     assert b'"k":"' + shown + b'"' in Entry({"k": said}).text
 
 
@@ -105,7 +105,7 @@ def test_times_have_microseconds(at, shown):
     assert fields(Event(request(), Verdict(METADATA, (), False), at))["requestReceivedTimestamp"] == shown
 
 
-def test_managed_fields_are_left_out_where_the_policy_says_so():
+def test_managed_fields_are_omitted_if_the_policy_says_so():
     e, _ = event(REQUEST_RESPONSE, omit_managed_fields=True, method="POST", path="/api/v1/namespaces/ns/configmaps")
     obj = {"metadata": {"name": "x", "managedFields": MANAGED}}
     e.decoded(CONFIG_MAP.type, "ConfigMap", "v1", obj)
@@ -129,7 +129,7 @@ def test_a_patch_is_recorded_as_json(body, found):
     assert fields(e).get("requestObject") == found
 
 
-def test_a_status_is_told_at_every_level_and_the_object_only_at_the_highest():
+def test_a_status_is_recorded_at_every_level_and_the_object_only_at_the_highest():
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "m", "reason": "NotFound", "code": 404}
     for level in (METADATA, REQUEST_RESPONSE):
         e, _ = event(level)
@@ -150,8 +150,8 @@ def test_impersonation_shows_both():
     assert found["authenticationMetadata"] == {"impersonationConstraint": "impersonate:user-info"} and found["annotations"] == {"b": "1"}
 
 
-def test_who_comes_later_cannot_say_otherwise():
-    """Notes of webhooks and policies begin with their names, and a webhook may be called as a key of the server's own begins."""
+def test_later_annotations_cannot_replace_the_servers():
+    """Keys of webhooks and policies begin with their names, which may equal the beginning of the server's own keys."""
     e, req = event()
     e.authorized("allow", "RBAC: allowed", 0.0)
     assert not req.annotate("authorization.k8s.io/decision", "forbid") and not req.annotate("authorization.k8s.io/reason", "")

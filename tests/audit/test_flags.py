@@ -1,4 +1,4 @@
-"""What the flags ``--audit-log-*`` and ``--audit-webhook-*`` do, seen in what arrives at the file and at the webhook."""
+"""The effect of the ``--audit-log-*`` and ``--audit-webhook-*`` flags, seen in what arrives at the file and at the webhook."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Log:
         self.auditor: Auditor | None = None if self.errors else auditor.build(options, directory, self.metrics)
 
     async def process(self, *numbers: int, **more: object) -> None:
-        """Record events with these numbers; waits for what is waited for."""
+        """Records events with these numbers; awaits what must be awaited."""
         assert self.auditor is not None
         pending = self.auditor._backends.process([entry(n, **more) for n in numbers])
         if pending is not None:
@@ -43,7 +43,7 @@ class Log:
 
     @property
     def events(self) -> list[dict]:
-        """All that arrived."""
+        """All events that arrived."""
         if self.kind == "webhook":
             return self.sink.events
         return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
@@ -55,13 +55,13 @@ class Log:
 
     @property
     def lost(self) -> float:
-        """What /metrics says of events that could not be recorded: by the backend, or by the buffer before it."""
+        """Returns the number of events that were not recorded, by /metrics: by the backend, or by the buffer before it."""
         family = self.metrics.counter("apiserver_audit_error_total", "", ("plugin",))
         assert family.values.keys() <= {(self.kind,), ("buffered",)}
         return sum(family.values.values())
 
     async def has(self, *numbers: int) -> None:
-        """Wait until these have arrived, and nothing else."""
+        """Waits until these have arrived, and nothing else."""
         until = time.monotonic() + LIMIT_S
         while sorted(self.ids) != sorted(map(str, numbers)):
             assert time.monotonic() < until, self.ids
@@ -95,21 +95,21 @@ def run(request, tmp_path) -> Callable[..., Log]:
 
 
 @pytest.mark.parametrize(("size", "lost"), [("2", 1), ("3", 0)])
-def test_what_finds_the_buffer_full_is_lost(size, lost, run):
+def test_events_beyond_a_full_buffer_are_lost(size, lost, run):
     log = run(lambda log: log.process(0, 1, 2), *BATCHES, "--audit-{}-batch-max-size=9", f"--audit-{{}}-batch-buffer-size={size}")
     assert (log.lost, log.ids) == (lost, ["0", "1", "2"][: 3 - lost])
 
 
-def test_a_batch_goes_when_it_is_full(run):
+def test_a_full_batch_is_sent(run):
     async def what(log: Log) -> None:
         await log.process(0, 1, 2)
-        await log.has(0, 1)  # the third is not waited for, and waits
+        await log.has(0, 1)  # the third is not awaited, and waits
 
     log = run(what, *BATCHES, "--audit-{}-batch-max-size=2", "--audit-{}-batch-throttle-enable=false")
-    assert log.ids == ["0", "1", "2"]  # it goes at the end
+    assert log.ids == ["0", "1", "2"]  # it is sent at the end
 
 
-def test_a_batch_that_is_not_full_waits_as_long_as_told(run):
+def test_an_incomplete_batch_waits_as_long_as_the_flag_says(run):
     async def what(log: Log) -> None:
         await log.process(0)
         await log.has(0)
@@ -126,7 +126,7 @@ def test_batches_are_throttled(enabled, qps, burst, held, run):
         for n in range(burst):
             await log.process(n)
             await log.has(*range(n + 1))
-        # The next one fills the buffer for as long as it is held back; otherwise it has left it after a few turns of the loop.
+        # The next one fills the buffer while it is throttled; otherwise it has left it after a few loop iterations.
         await log.process(burst)
         for _ in range(20):
             await asyncio.sleep(0)
@@ -135,7 +135,7 @@ def test_batches_are_throttled(enabled, qps, burst, held, run):
 
     throttle = (f"--audit-{{}}-batch-throttle-{name}" for name in (f"enable={str(enabled).lower()}", f"qps={qps}", f"burst={burst}"))
     log = run(what, *BATCHES, "--audit-{}-batch-max-size=1", "--audit-{}-batch-buffer-size=1", *throttle)
-    # Whoever is held back goes at the end, without waiting for the throttle.
+    # Throttled batches are sent at the end without waiting.
     assert sorted(log.ids) == [str(n) for n in range(burst + 2 - held)]
 
 
@@ -156,8 +156,8 @@ def test_large_events_lose_their_bodies(flags, whole, run):
 
 
 @pytest.mark.parametrize(("enabled", "parts"), [(True, [2, 2, 1]), (False, [5])])
-def test_large_batches_are_cut(enabled, parts, run, monkeypatch):
-    """What is written to the file at once is not to be seen there, so who writes is asked."""
+def test_large_batches_are_split(enabled, parts, run, monkeypatch):
+    """This cannot be seen in the file, so the writer's calls are checked."""
     written: list[int] = []
     process = LogFile.process
     monkeypatch.setattr(LogFile, "process", lambda self, entries: (written.append(len(entries)), process(self, entries))[1])
@@ -169,20 +169,20 @@ def test_large_batches_are_cut(enabled, parts, run, monkeypatch):
     assert (written or [len(found["items"]) for found in log.sink.lists]) == parts
 
 
-def test_events_are_of_the_version_that_is_named(run):
+def test_events_have_the_configured_version(run):
     log = run(lambda log: log.process(0), "--audit-{}-mode=blocking", "--audit-{}-version=audit.k8s.io/v1")
     assert (log.sink.lists or log.events)[0]["apiVersion"] == "audit.k8s.io/v1"
 
 
 @pytest.mark.parametrize("version", ["audit.k8s.io/v1beta1", "audit.k8s.io/v2", ""])
-def test_there_is_no_other_version(version, tmp_path):
+def test_other_versions_are_refused(version, tmp_path):
     for kind in ("log", "webhook"):
         log = Log(kind, tmp_path, f"--audit-{{}}-version={version}")
         log.sink.close()
         assert log.errors == ['invalid group version, allowed versions are ["audit.k8s.io/v1"]']
 
 
-def test_in_mode_blocking_it_has_arrived_when_the_request_goes_on(run):
+def test_in_mode_blocking_an_event_arrives_before_the_request_continues(run):
     async def what(log: Log) -> None:
         await log.process(0)
         assert log.ids == ["0"]
@@ -190,7 +190,7 @@ def test_in_mode_blocking_it_has_arrived_when_the_request_goes_on(run):
     run(what, "--audit-{}-mode=blocking")
 
 
-def test_in_mode_batch_nobody_waits(run):
+def test_in_mode_batch_requests_do_not_wait(run):
     async def what(log: Log) -> None:
         await log.process(0)
         assert log.ids == []

@@ -18,7 +18,7 @@ import pytest
 
 from kas.audit import logfile
 from kas.audit.backend import AuditError
-from kas.audit.logfile import Beside, LogFile, _stamp, json_line, legacy_line
+from kas.audit.logfile import LogFile, ThreadedLogFile, _stamp, json_line, legacy_line
 from tests.audit.entries import entry
 
 
@@ -32,17 +32,17 @@ def lines(path: Path) -> list[dict]:
 
 
 def written(tmp_path: Path) -> list[dict]:
-    """The lines of the files rotated away, oldest first, and of the one in use."""
+    """Returns the lines of the rotated files, oldest first, and of the current one."""
     files = sorted((tmp_path / "logs").iterdir(), key=lambda p: (p.name == "audit.log", p.name))
     return [line for p in files if not p.name.startswith(".") for line in lines(p)]
 
 
 def drained(backend: LogFile) -> None:
-    if (cleaner := backend._cleaner) is not None:  # it lets go of itself
+    if (cleaner := backend._cleaner) is not None:  # it closes its file
         cleaner.join(60)
 
 
-def test_a_line_an_event_in_a_private_file(tmp_path):
+def test_one_line_for_each_event_in_a_private_file(tmp_path):
     backend = log(tmp_path)
     backend.process([entry(1), entry(2)])
     backend.process([entry(3)])
@@ -51,7 +51,7 @@ def test_a_line_an_event_in_a_private_file(tmp_path):
     assert (tmp_path / "logs" / "audit.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_is_taken_away_is_made_anew(tmp_path):
+def test_a_removed_file_is_created_again(tmp_path):
     backend = log(tmp_path)
     backend.process([entry(1)])
     (tmp_path / "logs" / "audit.log").rename(tmp_path / "moved")
@@ -87,7 +87,7 @@ def test_old_files_are_counted_aged_and_compressed(tmp_path):
     assert [e["auditID"] for name in packed for e in lines(tmp_path / "logs" / name)]
 
 
-def test_what_is_rotated_away_while_others_are_compressed_is_put_in_order_too(tmp_path, monkeypatch):
+def test_files_rotated_during_compression_are_cleaned_up_too(tmp_path, monkeypatch):
     began, may_go_on = threading.Event(), threading.Event()
 
     def slow(path: Path) -> None:
@@ -109,14 +109,14 @@ def test_what_is_rotated_away_while_others_are_compressed_is_put_in_order_too(tm
     assert [name.endswith(".gz") for name in names] == [True, True, False] and names[-1] == "audit.log"
 
 
-def test_old_files_are_put_in_order_when_the_log_is_opened(tmp_path):
-    """A server that rarely rotates keeps nothing for longer than it was told to, at least from one start to the next; as lumberjack."""
+def test_old_files_are_cleaned_up_when_the_log_is_opened(tmp_path):
+    """So a server that rarely rotates keeps nothing beyond its age, at least from one start to the next; as lumberjack."""
     logs = tmp_path / "logs"
     logs.mkdir()
     old, young = (logs / f"audit-{_stamp(time.time() - hours * 3600)}.log" for hours in (2, 0.5))
     for path in (old, young):
         path.write_bytes(entry(1).line)
-    os.utime(young, (0, 0))  # when a file was written to for the last time is not when it was rotated away
+    os.utime(young, (0, 0))  # the time of a file's last write is not that of its rotation
     (no_time := logs / "audit-2020-13-01T00-00-00.000.log").write_bytes(entry(1).line)
     backend = log(tmp_path, max_age_s=3600, compress=True)
     backend.process([entry(2)])
@@ -124,7 +124,7 @@ def test_old_files_are_put_in_order_when_the_log_is_opened(tmp_path):
     assert sorted(p.name for p in logs.iterdir()) == sorted([f"{young.name}.gz", no_time.name, "audit.log"])
 
 
-def test_backups_are_named_by_universal_time(tmp_path, monkeypatch):
+def test_backups_are_named_in_utc(tmp_path, monkeypatch):
     """As those of kube-apiserver, wherever the server is."""
     monkeypatch.setenv("TZ", "America/St_Johns")
     time.tzset()
@@ -135,7 +135,7 @@ def test_backups_are_named_by_universal_time(tmp_path, monkeypatch):
         time.tzset()
 
 
-def test_what_is_compressed_is_private_all_the_time(tmp_path, monkeypatch):
+def test_files_are_private_while_they_are_compressed(tmp_path, monkeypatch):
     (old := tmp_path / "audit-2026.log").write_bytes(b"x" * 1000)
     old.chmod(0o600)
     modes: list[int] = []
@@ -157,7 +157,7 @@ def test_what_is_compressed_is_private_all_the_time(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_what_another_worker_has_compressed_leaves_nothing_behind(tmp_path, monkeypatch, when):
+def test_files_compressed_by_another_worker_leave_nothing_behind(tmp_path, monkeypatch, when):
     old, packed = tmp_path / "audit-2026.log", tmp_path / "audit-2026.log.gz"
     old.write_bytes(b"x")
     copy = shutil.copyfileobj
@@ -178,7 +178,7 @@ def test_what_another_worker_has_compressed_leaves_nothing_behind(tmp_path, monk
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [(packed.name, b"theirs")]
 
 
-def test_a_disk_that_is_full_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_file_unchanged(tmp_path, monkeypatch):
     def full(source, out) -> None:
         raise OSError(28, "No space left on device")
 
@@ -189,7 +189,7 @@ def test_a_disk_that_is_full_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [old]
 
 
-def test_two_writers_lose_nothing_and_mix_nothing(tmp_path):
+def test_two_writers_neither_lose_nor_mix_lines(tmp_path):
     """Each worker has a backend of its own on the same file."""
     backends = [log(tmp_path, max_size=20_000, compress=True) for _ in range(2)]
 
@@ -208,7 +208,7 @@ def test_two_writers_lose_nothing_and_mix_nothing(tmp_path):
     assert found == [*range(300), *range(1000, 1300)]
 
 
-def test_who_writes_alone_looks_for_the_file_twice_a_second(tmp_path, monkeypatch):
+def test_a_single_writer_checks_the_file_twice_a_second(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(logfile, "monotonic", lambda: now[0])
     looked: list[float] = []
@@ -227,8 +227,8 @@ def test_who_writes_alone_looks_for_the_file_twice_a_second(tmp_path, monkeypatc
     assert [[e["auditID"] for e in lines(p)] for p in (moved, path)] == [["id-0", "id-1", "id-2", "id-3"], ["id-4", "id-5"]]
 
 
-def test_a_file_that_could_not_be_made_anew_is_tried_again_at_once(tmp_path, monkeypatch):
-    """Also by who writes alone and has looked a moment ago."""
+def test_a_file_that_could_not_be_created_is_tried_again_at_once(tmp_path, monkeypatch):
+    """Also by a single writer that has just checked."""
     monkeypatch.setattr(logfile, "monotonic", lambda: 100.0)
     backend = log(tmp_path, lock=None, max_size=10)
     backend.process([entry(1)])
@@ -247,7 +247,7 @@ def test_a_file_that_could_not_be_made_anew_is_tried_again_at_once(tmp_path, mon
 
 
 class Held(LogFile):
-    """Writes when it is let; ``began`` counts."""
+    """Writes when it is allowed to; ``began`` counts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), None, json_line)
@@ -260,13 +260,13 @@ class Held(LogFile):
         super().process(entries)
 
 
-def test_batches_are_written_beside_the_loop_in_order(tmp_path):
+def test_batches_are_written_in_order_off_the_loop(tmp_path):
     held = Held(tmp_path / "audit.log")
 
     async def run() -> None:
-        backend = Beside(held)
+        backend = ThreadedLogFile(held)
         waiting = [backend.process([entry(2 * n), entry(2 * n + 1)]) for n in range(5)]
-        closed = asyncio.ensure_future(backend.close())  # behind all of them
+        closed = asyncio.ensure_future(backend.close())  # after all of them
         await asyncio.sleep(0)
         assert not any(w.done() for w in waiting) and not closed.done() and not (tmp_path / "audit.log").exists()
         held.let.set()
@@ -279,9 +279,9 @@ def test_batches_are_written_beside_the_loop_in_order(tmp_path):
     assert held.began == 5 and held._fd == -1 and len(held.threads) == 1 and threading.current_thread().name not in held.threads
 
 
-def test_what_could_not_be_written_beside_the_loop_is_told(tmp_path):
+def test_write_errors_off_the_loop_are_reported(tmp_path):
     async def run() -> None:
-        backend = Beside(log(tmp_path))
+        backend = ThreadedLogFile(log(tmp_path))
         (tmp_path / "logs").write_text("a file")
         with pytest.raises(AuditError, match=r"file exists|not a directory"):
             await backend.process([entry()])
@@ -293,11 +293,11 @@ def test_what_could_not_be_written_beside_the_loop_is_told(tmp_path):
     assert [e["auditID"] for e in written(tmp_path)] == ["id-1"]
 
 
-def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path):
+def test_closing_does_not_wait_for_a_hanging_disk(tmp_path):
     held = Held(tmp_path / "audit.log")
 
     async def run() -> None:
-        backend = Beside(held)
+        backend = ThreadedLogFile(held)
         waiting = backend.process([entry()])
         closed = asyncio.ensure_future(backend.close())
         await asyncio.sleep(0)
@@ -312,7 +312,7 @@ def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path):
     assert [e["auditID"] for e in lines(tmp_path / "audit.log")] == ["id-0"]
 
 
-def test_a_directory_that_cannot_be_written_is_an_error(tmp_path):
+def test_an_unwritable_directory_is_an_error(tmp_path):
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(AuditError, match=r"file exists|not a directory"):
         log(tmp_path).process([entry()])
@@ -323,8 +323,8 @@ def test_standard_output(tmp_path, capfdbinary):
     assert orjson.loads(capfdbinary.readouterr().out)["auditID"] == "id-7"
 
 
-def test_standard_output_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch):
-    """Requests wait for their events, and the loop for neither. Beside it there is time."""
+def test_unread_standard_output_blocks_no_request(tmp_path, monkeypatch):
+    """Requests wait for their events, and the loop must not block. A thread may wait."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):
@@ -336,17 +336,17 @@ def test_standard_output_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch
         log = LogFile("-", tmp_path / "lock", json_line)
         with pytest.raises(AuditError, match=r"^-: logging blocked$"):
             log.process([entry(7)])
-        thread = threading.Thread(target=Beside(log)._log.process, args=([entry(8)],))
+        thread = threading.Thread(target=ThreadedLogFile(log)._log.process, args=([entry(8)],))
         thread.start()
         lines = (line for line in heard if line != b"\n")
         assert orjson.loads(next(lines))["auditID"] == "id-8"
         thread.join()
-        log.beside = False
+        log.may_block = False
         log.process([entry(9)])
         assert orjson.loads(next(lines))["auditID"] == "id-9"
 
 
-def test_a_pipe_that_nobody_reads_holds_up_nobody(tmp_path):
+def test_an_unread_pipe_blocks_no_request(tmp_path):
     os.mkfifo(path := tmp_path / "pipe")
     log = LogFile(str(path), None, json_line)
     with pytest.raises(AuditError, match="no such device or address"):
@@ -360,7 +360,7 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody(tmp_path):
     log.end()
 
 
-def test_the_legacy_form_of_who_is_not_known():
+def test_the_legacy_line_of_an_unknown_user():
     unknown = entry(1, user={"groups": ["a"]}, sourceIPs=[], userAgent="", objectRef={"resource": "foo"}, responseStatus=None, verb="")
     assert legacy_line(unknown) == (
         b'2026-01-02T03:04:05Z AUDIT: id="id-1" stage="ResponseComplete" ip="<unknown>" method="" user="<none>" groups="<none>" '
@@ -368,7 +368,7 @@ def test_the_legacy_form_of_who_is_not_known():
     )
 
 
-def test_the_legacy_form():
+def test_the_legacy_line():
     assert legacy_line(entry(1)) == (
         b'2026-01-02T03:04:05Z AUDIT: id="id-1" stage="ResponseComplete" ip="127.0.0.1" method="list" user="jane" '
         b'groups="\\"a\\",\\"b\\"" as="<self>" asgroups="<lookup>" user-agent="t" namespace="ns" uri="/api/v1/pods?n=1" response="200"\n'
@@ -376,10 +376,10 @@ def test_the_legacy_form():
     other = legacy_line(entry(1, impersonatedUser={"username": "eve", "groups": ["g"]}, responseStatus=None, objectRef=None, user={}))
     assert b'user="<none>" groups="<none>" as="eve" asgroups="\\"g\\""' in other
     assert b'namespace="<none>"' in other and b'response="<deferred>"' in other
-    # As Go's RFC3339Nano, without zeros at the end.
+    # As Go's RFC3339Nano, without trailing zeros.
     assert legacy_line(entry(1, requestReceivedTimestamp="2026-01-02T03:04:10.120300Z")).startswith(b"2026-01-02T03:04:10.1203Z AUDIT")
 
 
-def test_standard_output_is_no_file(tmp_path, monkeypatch):
+def test_standard_output_is_not_rotated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert logfile.unusable(logfile.STANDARD_OUTPUT) == "" and list(tmp_path.iterdir()) == []

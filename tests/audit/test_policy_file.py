@@ -1,4 +1,4 @@
-"""Reading the file of --audit-policy-file; what its rules mean is in the vectors."""
+"""Reading the file of --audit-policy-file; the meaning of its rules is tested with vectors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(tmp_path):
     return write
 
 
-def test_a_policy_is_read_and_what_it_does_not_know_passed_over(write):
+def test_a_policy_is_read_and_unknown_fields_ignored(write):
     assert load_file(write(HEAD + "rules: [{level: None, user: [a]}]\n"))
 
 
@@ -32,13 +32,13 @@ CONDITIONS = ["users: [a]", "userGroups: [a]", "verbs: [get]", "namespaces: [a]"
 
 
 @pytest.mark.parametrize("rule", CONDITIONS)
-def test_only_a_first_rule_without_conditions_is_for_every_request(write, rule):
+def test_only_a_first_rule_without_conditions_applies_to_every_request(write, rule):
     always = load_file(write(HEAD + f"rules: [{{level: Metadata}}, {{level: None, {rule}}}]\n")).always
     assert always is not None and always.level == "Metadata"
     assert load_file(write(HEAD + f"rules: [{{level: None, {rule}}}, {{level: Metadata}}]\n")).always is None
 
 
-def test_a_policy_need_not_say_its_kind(write):
+def test_the_kind_of_a_policy_is_optional(write):
     assert load_file(write("apiVersion: audit.k8s.io/v1\nrules: [{level: None}]\n"))
 
 
@@ -66,19 +66,19 @@ def test_a_policy_need_not_say_its_kind(write):
         ("{", "failed decoding: "),
     ],
 )
-def test_what_is_wrong_is_said_with_the_file(write, text, why):
+def test_errors_name_the_file(write, text, why):
     path = write(text)
     with pytest.raises(PolicyError) as e:
         load_file(path)
     assert str(e.value).startswith(why) and str(e.value).endswith(f": from file {path}")
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file(tmp_path):
     with pytest.raises(PolicyError, match="no such file or directory"):
         load_file(str(tmp_path / "none"))
 
 
-def test_of_thousands_of_rules_those_about_others_are_not_looked_at(monkeypatch):
+def test_of_thousands_of_rules_only_relevant_ones_are_evaluated(monkeypatch):
     others = [
         {"users": ["nobody"]}, {"userGroups": ["none"]}, {"resources": [{"group": "", "resources": ["secrets", "nodes/status"]}]},
         {"namespaces": ["there"]}, {"verbs": ["patch"]}, {"nonResourceURLs": ["/healthz"]},
@@ -126,8 +126,8 @@ def test_a_group_may_be_any(write, many):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_remembered_is_what_would_be_decided(seed):
-    """Whatever part of a question the rules look at."""
+def test_cached_verdicts_equal_evaluated_ones(seed):
+    """Whichever attributes the rules look at."""
     rng = random.Random(seed)
     rules = [{"level": rng.choice(policy.LEVELS), **rule} for rule in rng.sample(CONDITIONAL, rng.randint(1, 4))]
     made = AuditPolicy({"rules": rules})
@@ -137,7 +137,7 @@ def test_what_is_remembered_is_what_would_be_decided(seed):
         assert made.verdict(a) is made._decide(a)
 
 
-def test_a_resource_is_decided_about_once_and_not_for_ever(monkeypatch):
+def test_the_verdict_on_a_resource_is_cached_for_a_while(monkeypatch):
     made, decided = AuditPolicy({"rules": [{"level": "Metadata", "users": ["u"], "namespaces": ["n"]}]}), []
     real = AuditPolicy._decide
     monkeypatch.setattr(AuditPolicy, "_decide", lambda self, a: decided.append(a) or real(self, a))
@@ -148,7 +148,7 @@ def test_a_resource_is_decided_about_once_and_not_for_ever(monkeypatch):
     made.verdict(attributes(ask, UserInfo("v")))
     made.verdict(attributes({**ask, "namespace": "m"}, UserInfo("u")))
     assert len(decided) == 3
-    for _ in range(2):  # one that is too long to be kept
+    for _ in range(2):  # one that is too long to be cached
         made.verdict(attributes({**ask, "namespace": "m" * 5000}, UserInfo("u")))
     for i in range(30_000):
         made.verdict(attributes({**ask, "namespace": f"n{i}"}, UserInfo("u")))

@@ -1,4 +1,4 @@
-"""The way of most requests through the audit log: a plain answer, and entries that wait for a backend nobody waits for."""
+"""The fast path of the audit log, which most requests take: a plain answer, and entries for a backend that no request waits for."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Log:
 
 
 class Kept:
-    """A backend that keeps what it is given."""
+    """A backend that keeps its entries."""
 
     name = "kept"
 
@@ -76,13 +76,13 @@ SEVERAL = [{"level": "None", "users": ["joe"], "namespaces": ["ns"]}, {"level": 
 
 
 @pytest.mark.parametrize(("omitted", "rules"), [(("RequestReceived",), POLICY["rules"]), ((), POLICY["rules"]), ((), SEVERAL)])
-def test_a_request_takes_no_step_of_python(omitted, rules):
-    """Each would cost what a good part of the rest does."""
+def test_a_usual_request_calls_no_python_function(omitted, rules):
+    """Each call would cost much of the total."""
     stages = ["RequestReceived", "ResponseComplete"][len(omitted) :]
 
     async def run():
         log, called = Log(Kept(), size=100, omitted=omitted, rules=rules), []
-        log.ask()  # from now on there is who takes what waits
+        log.ask()  # from now on a task takes the waiting entries
 
         def seen(frame, event, arg):
             if event == "call" and ("/kas/audit/" in frame.f_code.co_filename or "/filters/audit" in frame.f_code.co_filename):
@@ -102,8 +102,8 @@ def test_a_request_takes_no_step_of_python(omitted, rules):
     asyncio.run(run())
 
 
-def test_what_the_policy_said_of_one_counts_for_its_like_alone():
-    """Told apart by all that any of its rules looks at: here the user and the namespace."""
+def test_a_cached_verdict_applies_only_to_equal_attributes():
+    """Those that any rule looks at: here the user and the namespace."""
 
     async def run():
         log = Log(Kept(), rules=SEVERAL)
@@ -124,8 +124,8 @@ def test_what_the_policy_said_of_one_counts_for_its_like_alone():
 
 
 @pytest.mark.parametrize("rules", [POLICY["rules"], SEVERAL])
-def test_a_request_was_received_when_it_came(rules):
-    """And not when it was known who asks, for which somebody else may have been asked."""
+def test_the_received_time_is_that_of_arrival(rules):
+    """And not the end of authentication, which may wait for another service."""
 
     async def run():
         log = Log(Kept(), omitted=(), rules=rules)
@@ -141,7 +141,7 @@ def test_a_request_was_received_when_it_came(rules):
     asyncio.run(run())
 
 
-def test_batches_go_when_they_are_full_and_in_order():
+def test_full_batches_are_sent_in_order():
     async def run():
         kept = Kept()
         log = Log(kept, size=4)
@@ -157,7 +157,7 @@ def test_batches_go_when_they_are_full_and_in_order():
     asyncio.run(run())
 
 
-def test_what_finds_no_room_is_lost_and_counted():
+def test_entries_beyond_the_buffer_are_lost_and_counted():
     async def run():
         kept = Kept()
         log = Log(kept, buffer=3, size=10)
@@ -171,7 +171,7 @@ def test_what_finds_no_room_is_lost_and_counted():
 
 
 @pytest.mark.parametrize(("backends", "strict"), [(2, False), (1, True)])
-def test_several_backends_and_strict_ones_are_told_by_the_union(backends, strict):
+def test_several_backends_and_strict_ones_use_the_union(backends, strict):
     async def run():
         kept = [Kept() for _ in range(backends)]
         log = Log(*kept, size=2, strict=strict)
@@ -183,7 +183,7 @@ def test_several_backends_and_strict_ones_are_told_by_the_union(backends, strict
     asyncio.run(run())
 
 
-def test_clients_are_shown_as_they_come():
+def test_source_addresses_are_normalized():
     async def run():
         kept = Kept()
         log = Log(kept)

@@ -21,10 +21,10 @@ def policy(directory: Path, *rules: dict, **more) -> str:
 
 
 def recorded(path: Path, wanted: Callable[[list[dict]], bool]) -> list[dict]:
-    """The events of the file once they are as wanted: what ends a watch is written after its client has gone."""
+    """Returns the events in the file once they are as wanted: the end of a watch is recorded after its client has gone."""
     until = time.monotonic() + LIMIT_S
     while True:
-        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # a line may be on its way
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # a line may be incomplete
         events = [json.loads(line) for line in whole.splitlines()]
         if wanted(events):
             return events
@@ -58,7 +58,7 @@ def test_requests_are_recorded_by_every_worker(kas_server, connect, tmp_path):
     events = recorded(log, complete(*names))
     by = {(e["auditID"], e["stage"]): e for e in events}
     assert set(by) == {(name, stage) for name in names for stage in ("RequestReceived", "ResponseComplete")} and len(events) == len(by)
-    assert by["escaped", "ResponseComplete"]["requestURI"] == escaped  # and not what would be a query, or another line
+    assert by["escaped", "ResponseComplete"]["requestURI"] == escaped  # and not the rest, which would be a query or another line
     created = by["create-0", "ResponseComplete"]
     assert created["requestObject"] == {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c0"}, "data": {"a": "<b>"}}
     assert created["responseObject"]["metadata"]["uid"] and created["responseStatus"] == {"metadata": {}, "code": 201}
@@ -71,7 +71,7 @@ def test_requests_are_recorded_by_every_worker(kas_server, connect, tmp_path):
     assert "responseObject" not in by["version", "ResponseComplete"]
 
 
-def test_custom_resources_are_recorded_whole(kas_server, connect, tmp_path):
+def test_custom_resources_are_recorded_completely(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     flags = policy(tmp_path, {"level": "RequestResponse", "resources": [{"group": "audit.example.com"}]}), f"--audit-log-path={log}"
     client = connect(kas_server("--controllers", "none", *flags))
@@ -96,21 +96,21 @@ def test_custom_resources_are_recorded_whole(kas_server, connect, tmp_path):
     assert client("GET", path, Audit_ID="list")[0] == 200
     events = {e["auditID"]: e for e in recorded(log, complete("create", "update", "list")) if e["stage"] == "ResponseComplete"}
     created = events["create"]
-    # As it was decoded: pruned and defaulted.
+    # As it was decoded: pruned and with defaults.
     assert created["requestObject"] == {**sent, "spec": {"n": 1, "d": "x"}}
     assert created["objectRef"]["name"] == "a" and created["responseObject"]["metadata"]["uid"]
     assert events["update"]["requestObject"]["spec"]["n"] == 2
     assert [item["metadata"]["name"] for item in events["list"]["responseObject"]["items"]] == ["a"]
 
 
-def test_who_is_not_known_and_who_may_not(kas_server, connect, tmp_path):
+def test_unauthenticated_and_forbidden_requests(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     client = connect(kas_server(policy(tmp_path, {"level": "Metadata"}, omitStages=["RequestReceived"]), f"--audit-log-path={log}"))
     assert client("GET", "/api/v1/pods", Audit_ID="bad", Authorization="Bearer no")[0] == 401
     assert client("GET", "/api/v1/pods?timeout=soon", Audit_ID="soon")[0] == 400
     assert client("GET", "/api/v1/pods", Audit_ID="jane", Impersonate_User="jane")[0] == 403
     events = {e["auditID"]: e for e in recorded(log, complete("jane")) if e["auditID"] in ("bad", "soon", "jane")}
-    # Nobody was asked yet who that is.
+    # The authorizer has not been asked yet.
     assert events["soon"]["stage"] == "ResponseStarted" and events["soon"]["user"] == {}
     assert events["soon"]["responseStatus"]["message"] == 'invalid timeout specified in the request URL - time: invalid duration "soon"'
     assert events["bad"]["stage"] == "ResponseStarted" and events["bad"]["user"] == {}
@@ -119,7 +119,7 @@ def test_who_is_not_known_and_who_may_not(kas_server, connect, tmp_path):
     assert events["jane"]["annotations"]["authorization.k8s.io/decision"] == "forbid"
 
 
-def test_a_watch_has_a_beginning_and_an_end(kas_server, connect, tmp_path):
+def test_a_watch_has_two_events(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     rule = {"level": "RequestResponse", "verbs": ["watch"]}
     client = connect(kas_server("--controllers", "none", policy(tmp_path, rule), f"--audit-log-path={log}"))
@@ -139,7 +139,7 @@ def sink():
     made.close()
 
 
-def test_a_strict_webhook_refuses_what_it_cannot_record(kas_server, connect, sink, tmp_path):
+def test_a_strict_webhook_fails_requests_that_it_cannot_record(kas_server, connect, sink, tmp_path):
     rule = {"level": "Request", "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"]}
     mode = ("--audit-webhook-mode=blocking-strict", "--audit-webhook-initial-backoff=1ms")
     flags = (policy(tmp_path, rule), sink.kubeconfig(tmp_path), *mode)
@@ -158,7 +158,7 @@ def test_a_strict_webhook_refuses_what_it_cannot_record(kas_server, connect, sin
     assert 'apiserver_audit_requests_rejected_total 1' in client.raw("GET", "/metrics").text
 
 
-def test_batches_reach_the_webhook_also_at_the_end(kas_server, connect, sink, tmp_path):
+def test_batches_reach_the_webhook_at_the_end_too(kas_server, connect, sink, tmp_path):
     rule = {"level": "Metadata", "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"], "verbs": ["list"]}
     flags = (policy(tmp_path, rule, omitStages=["RequestReceived"]), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-wait=300s")
     server = kas_server("--controllers", "none", *flags)
@@ -170,8 +170,8 @@ def test_batches_reach_the_webhook_also_at_the_end(kas_server, connect, sink, tm
     assert [[e["auditID"] for e in found["items"]] for found in sink.lists] == [[f"n{n}" for n in range(5)]]
 
 
-def test_what_the_webhook_has_not_taken_in_time_is_told(kas_server, connect, sink, tmp_path):
-    """Its tries outlast the grace: 10 s to the second one."""
+def test_events_that_the_webhook_did_not_accept_in_time_are_reported(kas_server, connect, sink, tmp_path):
+    """Its retries take longer than the grace period: 10 s until the second one."""
     rule = {"level": "Metadata", "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"], "verbs": ["list"]}
     flags = (policy(tmp_path, rule, omitStages=["RequestReceived"]), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=2")
     server = kas_server("--controllers", "none", "--shutdown-grace=1ms", *flags)
@@ -185,7 +185,7 @@ def test_what_the_webhook_has_not_taken_in_time_is_told(kas_server, connect, sin
     assert server.output.count(f"'webhook' affecting audit events: 1 {lost}") == 1
 
 
-def test_a_policy_that_is_wrong_does_not_start(tmp_path):
+def test_an_invalid_policy_prevents_the_start(tmp_path):
     from kas.testing.server import KasServer
 
     with pytest.raises(RuntimeError, match=r"loading audit policy file: rules\[0\]\.level: Required value: from file "):

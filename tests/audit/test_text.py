@@ -1,4 +1,4 @@
-"""The text of events, beside one put together of dictionaries."""
+"""The JSON of events, compared with one built from dictionaries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ANSWERS: list[tuple[int, bytes | None] | None] = [
 
 
 def expected(e: Event, req: Request, stage: str, named: dict, stamps: tuple[str, str], answer) -> bytes:
-    """The line as orjson and replacing make it."""
+    """Returns the line as orjson and escaping produce it."""
     info = req.info
     fields = {
         "level": e.level, "auditID": req.audit_id, "stage": stage, "requestURI": request_uri(req), "verb": info.verb,
@@ -108,7 +108,7 @@ def compared(e: Event, req: Request, stage: str, named: dict, answer) -> None:
 
 
 @pytest.mark.parametrize("level", [METADATA, REQUEST_RESPONSE])
-def test_every_kind_of_request_is_written_as_of_dictionaries(level):
+def test_every_kind_of_request_equals_one_built_from_dictionaries(level):
     for line, headers, user in itertools.product(LINES, HEADERS, USERS):
         e, req = made(line, headers, user, "10.0.0.9", level)
         compared(e, req, RECEIVED, {}, None)
@@ -121,14 +121,14 @@ def test_every_kind_of_request_is_written_as_of_dictionaries(level):
 
 
 @pytest.mark.parametrize("meta", [{}, {"name": "n", "uid": "u", "namespace": "other"}, {"name": EVERY, "resourceVersion": "7"}])
-def test_what_a_body_names_stands_in_the_reference(meta):
+def test_the_name_in_a_body_is_in_the_reference(meta):
     for line in LINES:
         e, req = made(line, [], USERS[2], "::1")
         e.decoded(CONFIG_MAP.type, "ConfigMap", "v1", {"metadata": meta})
         compared(e, req, STARTED, meta, None)
 
 
-def test_a_stage_is_told_as_it_was_then():
+def test_a_stage_keeps_its_state():
     e, req = made(LINES[5], [], USERS[2], "")
     first = e.entry(STARTED)
     e.decoded(CONFIG_MAP.type, "ConfigMap", "v1", {"metadata": {"name": "late"}})
@@ -138,14 +138,14 @@ def test_a_stage_is_told_as_it_was_then():
     assert e.entry(COMPLETE).fields["objectRef"]["name"] == "late"
 
 
-def test_what_is_no_character_is_written_as_go_does():
+def test_invalid_characters_are_written_as_by_go():
     e, req = made(LINES[0], [], USERS[2], "")
     req.annotations = {"a": "x\ud800y"}
     assert '"a":"x\ufffdy"'.encode() in e.entry(COMPLETE).line
 
 
 @pytest.mark.parametrize("char", ["<", '"', "\\", "\n", "\x00", "\x7f", "é", "日"])
-def test_what_is_escaped_stands_anywhere(char):
+def test_escaped_characters_in_every_position(char):
     e, req = made(LINES[0], [], USERS[2], "")
     for length in (1, 7, 8, 9, 16, 25):
         for at in range(length):
@@ -153,13 +153,13 @@ def test_what_is_escaped_stands_anywhere(char):
             compared(e, req, RECEIVED, {}, None)
 
 
-def test_long_texts_and_short_ones_in_turn():
+def test_long_and_short_texts_alternately():
     for n in (10, 100_000, 1, 30_000, 0):
         e, req = made(("GET", "/" + "<" * n, ""), [], USERS[2], "")
         compared(e, req, RECEIVED, {}, None)
 
 
-def test_bodies_are_what_is_left_out_of_a_large_event():
+def test_only_bodies_are_omitted_from_a_large_event():
     e, req = made(LINES[5], [], USERS[2], "10.0.0.9", REQUEST_RESPONSE)
     e.decoded(CONFIG_MAP.type, "ConfigMap", "v1", {"metadata": {"name": "x"}, "data": {"requestObject": "<"}})
     e.answered(200, b'{"kind":"ConfigMap"}\n')
@@ -186,7 +186,7 @@ def test_bodies_are_what_is_left_out_of_a_large_event():
         ([], b"{}", False),
     ],
 )
-def test_an_answer_is_looked_at_where_it_may_be_a_status(headers, body, plain):
+def test_answers_are_parsed_only_where_they_may_be_a_status(headers, body, plain):
     e, _ = made(LINES[0], [], USERS[2], "")
     assert e.plain(Response(200, headers, body)) == plain
     for unlike in (made(LINES[0], [], USERS[2], "", REQUEST_RESPONSE)[0], e):

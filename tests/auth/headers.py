@@ -1,6 +1,6 @@
-"""What authenticators read."""
+"""Request headers for authenticators."""
 
 
 def headers(**given):
-    """A request's ``get`` over these headers."""
+    """Returns a request's ``get`` for these headers."""
     return {k.replace("_", "-"): v for k, v in given.items()}.get

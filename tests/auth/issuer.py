@@ -1,4 +1,4 @@
-"""An issuer of ID tokens over TLS, with keys that change and faults that a test turns on."""
+"""An issuer of ID tokens over TLS, whose keys change and whose faults a test turns on."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def jwk(key: Any, kid: str = "") -> dict[str, Any]:
 
 
 class Issuer:
-    """``keys`` by their ids are what it signs with and shows. ``fault``: "" for none; "slow" keeps the keys until ``release`` is set,
-    "huge", "vast", "garbage" and "error" are answers for them, "redirect" sends elsewhere for them, "loop" sends on and on, "stranger" is
+    """``keys`` by their ids are what it signs with and publishes. ``fault``: "" for none; "slow" delays the keys until ``release`` is set,
+    "huge", "vast", "garbage" and "error" are answers instead of them, "redirect" redirects, "loop" redirects without end, "stranger" is
     another issuer's document."""
 
     def __init__(self, directory: Path, by: pki.Issued, name: str = "issuer") -> None:
@@ -48,11 +48,11 @@ class Issuer:
         self.url = self.stub.url
 
     def fetches(self) -> int:
-        """How often its keys were asked for."""
+        """How often its keys were fetched."""
         return sum(a.path == JWKS for a in self.stub.asked)
 
     def token(self, kid: str | None = "k1", alg: str | None = None, key: Any = None, **claims: Any) -> str:
-        """A token with these claims in place of usual ones; None takes one away."""
+        """Returns a token with these claims in place of the usual ones; None removes one."""
         now = int(time.time())
         said = {"iss": self.url, "aud": "client", "sub": "jane", "exp": now + 600, "iat": now, **claims}
         signer = key if key is not None else self.keys[kid or "k1"]

@@ -1,4 +1,4 @@
-"""A signer of service-account tokens behind a Unix socket, which can be good or wrong. Its messages are written here, apart from kas'."""
+"""A signer of service account tokens behind a Unix socket, which can be faulty. Its messages are encoded here, independently of kas."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def b64(data: bytes) -> str:
 
 
 class Signer:
-    """Listens at ``socket``. ``keys`` are what it tells, by id; ``kid`` is the one it signs with, ``header`` is added to those it writes,
-    ``hidden`` are not shown; ``asked`` are the methods that were called. ``answers`` replaces what a method says."""
+    """Listens at ``socket``. ``keys`` are those that it publishes, by id; ``kid`` is the one it signs with, ``header`` is added to the
+    headers it writes, ``hidden`` keys are not published; ``asked`` has the methods that were called. ``answers`` replaces a method's
+    answer."""
 
     def __init__(self, socket: Path, longest_s: int = 86400, hint_s: int = 3600) -> None:
         self.socket, self.longest_s, self.hint_s = Path(socket), longest_s, hint_s

@@ -1,4 +1,4 @@
-"""The ABAC authorizer: policies a line each, in both of their forms."""
+"""The ABAC authorizer: one policy in each line, in both formats."""
 
 import pytest
 
@@ -31,8 +31,8 @@ def test_abac(tmp_path):
         parse_policies('\n{"apiVersion": "v1", "kind": "Pod"}')
 
 
-def test_many_policies_and_somebody_of_many_groups():
-    """A review may ask about 100,000 groups: no policy walks them."""
+def test_many_policies_and_a_user_of_many_groups():
+    """A review may ask about 100,000 groups: no policy iterates over them."""
     compared = []
 
     class Group(str):
@@ -48,7 +48,7 @@ def test_many_policies_and_somebody_of_many_groups():
     assert abac.authorize(a)[0] == ALLOW and len(compared) < 200
 
 
-def test_policies_of_others_are_not_looked_at():
+def test_policies_of_other_users_are_not_examined():
     looked = []
 
     class Policy(dict):
@@ -65,7 +65,7 @@ def test_policies_of_others_are_not_looked_at():
     assert set(looked) == {"u999"}
 
 
-def test_a_policy_of_a_user_and_a_group_is_about_who_is_both():
+def test_a_policy_with_user_and_group_needs_both():
     abac = Abac(parse_policies('{"user":"bob","group":"ops"}\n{"group":"dev","resource":"pods"}'))
 
     def may(name, *groups):
@@ -92,7 +92,7 @@ def test_a_policy_of_a_user_and_a_group_is_about_who_is_both():
          "json: cannot unmarshal array into Go struct field PolicySpec.spec.group of type string"),
     ],
 )  # fmt: skip
-def test_a_line_that_is_no_policy_is_refused(line, why):
+def test_an_invalid_line_is_refused(line, why):
     with pytest.raises(PolicyError) as e:
         parse_policies(f"# comment\n {line}\n", "p")
     assert str(e.value).startswith(f"error reading policy file p, line 2:  {line}: {why}")

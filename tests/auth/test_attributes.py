@@ -1,4 +1,4 @@
-"""What an authorizer is asked, and how a refusal reads."""
+"""The attributes that an authorizer gets, and the text of a refusal."""
 
 from kas.auth.attributes import NO_OPINION, Attributes, asked_by, attributes_of, forbidden
 from kas.auth.user import UserInfo
@@ -8,7 +8,7 @@ from kas.observe.metrics import Registry
 from tests.filters.requests import request
 
 
-def test_refusal_is_harmless_for_browsers():
+def test_a_refusal_is_escaped_for_browsers():
     e = forbidden(Attributes(UserInfo("<b>"), "get", resource_request=False, path="/a&b"), "why")
     assert e.message == 'forbidden: User "&lt;b&gt;" cannot get path "/a&amp;b": why'
     assert e.details == {}
@@ -18,8 +18,8 @@ def asked(query: str) -> Attributes:
     return attributes_of(request("GET", "/api/v1/namespaces/d/pods", query))
 
 
-def test_selectors_are_parsed_when_an_authorizer_looks(monkeypatch):
-    """RBAC does not: 240 kB of them held the loop for 0.6 s before a request without a credential was refused."""
+def test_selectors_are_parsed_only_if_an_authorizer_reads_them(monkeypatch):
+    """RBAC does not: 240 kB of them held the loop for 0.6 s before an anonymous request was refused."""
     parsed = []
     for name in ("parse_label_selector", "parse_field_selector"):
         parse = getattr(selectors, name)
@@ -43,7 +43,7 @@ def test_selectors_are_parsed_when_an_authorizer_looks(monkeypatch):
     assert len(parsed) == 4
 
 
-def test_a_selector_that_cannot_be_parsed_is_not_shown():
+def test_an_invalid_selector_is_not_shown():
     a = asked("labelSelector=a+in+b")
     assert a.label_requirements is None and "unable to parse requirement" in a.label_error
     assert a.field_requirements is None and a.field_error == ""

@@ -1,4 +1,4 @@
-"""Names and passwords from a file."""
+"""User names and passwords from a file."""
 
 import base64
 
@@ -37,12 +37,12 @@ def test_users(path):
 
 
 @pytest.mark.parametrize("bad", ["Basic", "Basic ", "Basic !!", "Basic YWxpY2U=", "basic /w=="])
-def test_headers_that_say_nothing(path, bad):
+def test_headers_without_basic_credentials(path, bad):
     with pytest.raises(AuthenticationError, match="invalid basic authorization header"):
         load_basic_file(path).authenticate({"authorization": bad}.get)
 
 
-def test_a_file_that_cannot_be_used(tmp_path):
+def test_an_unusable_file(tmp_path):
     (tmp_path / "f").write_text("secret,alice\n")
     with pytest.raises(TokenFileError, match="must have at least 3 columns") as e:
         load_basic_file(str(tmp_path / "f"))

@@ -32,12 +32,12 @@ def test_bearer_success_is_marked_authenticated_and_remembered():
 
 
 @pytest.mark.parametrize("header", ["Basic abc", "Bearer", "", "Bearer "])
-def test_other_schemes_are_not_mine(header):
+def test_other_schemes_are_ignored(header):
     assert BearerToken(admin_token("t")).authenticate(headers(authorization=header)) is None
 
 
-def test_what_is_longer_than_all_that_was_good_has_no_digest_worked_out(monkeypatch):
-    """12 kB that nobody knows: that was most of what refusing them cost."""
+def test_a_token_longer_than_any_valid_one_is_not_hashed(monkeypatch):
+    """Hashing 12 kB was most of the cost of refusing an unknown token."""
     worked_out = []
     for where in (bearer, tokenfile):
         digest = where._digest

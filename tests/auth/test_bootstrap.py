@@ -1,4 +1,4 @@
-"""Bootstrap objects: what a first start writes, and what a later one leaves alone."""
+"""Bootstrap objects: what a first start creates, and what later starts restore or leave alone."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ def store(entries):
     return objects, lambda *key: objects.get(key)
 
 
-def test_every_object_is_finished_and_named_once(entries):
+def test_every_object_is_complete_and_unique(entries):
     seen = set()
     for e in entries:
         meta = e.obj["metadata"]
@@ -47,8 +47,8 @@ def test_a_full_store_needs_nothing(entries):
 
 
 @pytest.mark.parametrize("revision", [5, 0])
-def test_what_cannot_be_read_is_left_as_it_is(entries, revision, caplog):
-    """Unless it is sealed, and waits for who can open it."""
+def test_an_unreadable_object_is_left_alone(entries, revision, caplog):
+    """Unless it is encrypted, and could be decrypted later."""
     objects, _ = store(entries)
     del objects["", "namespaces", "", "kube-public"]
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_read_is_left_as_it_is(entries, revision, caplog):
     assert "namespaces kube-system cannot be read and is left as it is: it is no object" in caplog.text
 
 
-def test_what_is_missing_is_added_and_what_was_added_is_kept(entries):
+def test_missing_rules_are_added_and_added_ones_kept(entries):
     objects, get = store(entries)
     role = objects["rbac.authorization.k8s.io", "clusterroles", "", "system:discovery"]
     wanted = list(role["rules"])
@@ -117,7 +117,7 @@ def test_what_was_split_off_starts_as_a_copy(entries):
     assert bootstrap.plan([e for e in entries if e.name == "system:public-info-viewer"], get)[0].entry.obj["subjects"] == wanted["subjects"]
 
 
-def test_flow_control_is_restored_only_while_it_is_ours(entries):
+def test_flow_control_objects_are_restored_only_while_managed(entries):
     objects, get = store(entries)
     group = "flowcontrol.apiserver.k8s.io"
     for name, mark in (("workload-low", "true"), ("global-default", "false"), ("catch-all", "false")):
@@ -134,8 +134,8 @@ def test_flow_control_is_restored_only_while_it_is_ours(entries):
     (2, "false", "old", ""), (1, "", "new", "true"), (1, "", "same", "true"), (2, "", "old", "false"), (2, "", "same", "false"),
     (2, "True", "new", "True"), (2, "0", "old", ""), (2, "nonsense", "old", "false"),
 ])  # fmt: skip
-def test_a_mark_says_whether_flow_control_follows(entries, generation, mark, spec, now):
-    """Upstream's table for what is suggested: generation and annotation before, spec and annotation after."""
+def test_an_annotation_says_whether_flow_control_is_managed(entries, generation, mark, spec, now):
+    """Upstream's table for suggested objects: generation and annotation before, spec and annotation after."""
     objects, get = store(entries)
     level = objects["flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", "", "workload-low"]
     ours = copy.deepcopy(level["spec"])
@@ -153,7 +153,7 @@ def test_a_mark_says_whether_flow_control_follows(entries, generation, mark, spe
 
 
 @pytest.mark.parametrize("data", [None, {}, {"since": "2024-01-02T03:04:05Z"}, {"since": "2024-13-02"}, {"since": "2024-1-1", "a": "b"}])
-def test_since_when_tokens_are_tracked_is_a_date(entries, data):
+def test_the_start_of_token_tracking_is_a_date(entries, data):
     objects, get = store(entries)
     known = objects["", "configmaps", "kube-system", "kube-apiserver-legacy-service-account-token-tracking"]
     assert bootstrap.plan(entries, get) == []
@@ -162,7 +162,7 @@ def test_since_when_tokens_are_tracked_is_a_date(entries, data):
     assert (change.action, change.entry.obj["data"]) == ("update", {**(data or {}), "since": NOW[:10]})
 
 
-def test_priority_classes_that_are_there_are_left_alone(entries):
+def test_existing_priority_classes_are_left_alone(entries):
     objects, get = store(entries)
     objects["scheduling.k8s.io", "priorityclasses", "", "system-node-critical"]["description"] = "of somebody"
     assert bootstrap.plan(entries, get) == []
@@ -185,8 +185,9 @@ def test_gated_rules_come_with_their_gate():
     ("StorageVersionAPI", "storage-version-garbage-collector"),
     ("StorageVersionMigrator", "storage-version-migrator-controller"),
 ])  # fmt: skip
-def test_a_controller_of_a_gate_has_its_role_with_the_gate(gate, name):
-    """``controller_policy.go``: without it the controller of a kube-controller-manager, which runs with the same gate, is forbidden all."""
+def test_a_gated_controller_has_its_role_with_the_gate(gate, name):
+    """``controller_policy.go``: without the role, the controller of a kube-controller-manager with the same gate would be forbidden
+    everything."""
 
     def named(*on):
         return {e.resource: e.obj for e in bootstrap.system_objects(NOW, on) if e.name == f"system:controller:{name}"}
@@ -200,7 +201,7 @@ def test_a_controller_of_a_gate_has_its_role_with_the_gate(gate, name):
 @pytest.mark.parametrize("gate", [
     "ClusterTrustBundle", "DRADeviceTaintRules", "DRAWorkloadResourceClaims", "GenericWorkload", "PodCertificateRequest", "WorkloadWithJob",
 ])  # fmt: skip
-def test_a_gate_brings_rules_or_roles(gate):
+def test_a_gate_adds_rules_or_roles(gate):
     def policy(*on):
         entries = (e for e in bootstrap.system_objects(NOW, on) if e.group == "rbac.authorization.k8s.io")
         return {(e.resource, e.name, json.dumps(rule)) for e in entries for rule in e.obj.get("rules") or [e.obj.get("roleRef")]}
@@ -268,7 +269,7 @@ def test_aggregation(entries):
     jane = UserInfo("jane", ["system:authenticated"])
     assert index.authorize(Attributes(jane, "get", "ns", "apps", "v1", "deployments", name="d"))[0] == ALLOW
     assert index.authorize(Attributes(jane, "get", "other", "apps", "v1", "deployments", name="d"))[0] != ALLOW
-    # Public endpoints for everyone, secrets for nobody by default.
+    # Public endpoints for everyone, secrets for no one by default.
     nobody = UserInfo("system:anonymous", ["system:unauthenticated"])
     assert index.authorize(Attributes(nobody, "get", resource_request=False, path="/version"))[0] == ALLOW
     assert index.authorize(Attributes(nobody, "get", resource_request=False, path="/api"))[0] != ALLOW
@@ -282,7 +283,7 @@ def test_group_versions_are_the_callers():
     assert (own["groupPriorityMinimum"], own["versionPriority"]) == (1000, 100)
 
 
-def test_endpoints_stay_known_as_looked_after(entries):
+def test_endpoints_keep_their_label(entries):
     """Without the label kube-controller-manager would mirror them into a slice of its own."""
     objects, get = store(entries)
     objects["", "endpoints", "default", "kubernetes"]["metadata"]["labels"] = {"a": "b"}
@@ -294,7 +295,7 @@ def test_endpoints_stay_known_as_looked_after(entries):
     }
 
 
-def test_a_slice_of_another_family_is_made_anew(entries):
+def test_a_slice_of_another_family_is_replaced(entries):
     _, get = store(entries)
     moved = bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["2001:db8::1"], 6443)
     changes = {c.entry.resource: (c.action, c.entry.obj) for c in bootstrap.plan(moved, get)}
@@ -303,7 +304,7 @@ def test_a_slice_of_another_family_is_made_anew(entries):
     assert changes["endpoints"][0] == "update"
 
 
-def test_endpoints_follow_the_server(entries):
+def test_endpoints_follow_the_servers_address(entries):
     _, get = store(entries)
     moved = bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["192.0.2.1"], 6443)
     changes = bootstrap.plan(moved, get)
@@ -311,7 +312,7 @@ def test_endpoints_follow_the_server(entries):
     assert changes[0].entry.obj["subsets"][0]["addresses"] == [{"ip": "192.0.2.1"}]
 
 
-def test_the_kubernetes_service_follows_the_flags_at_start_only(entries):
+def test_the_kubernetes_service_follows_the_flags_only_at_the_start(entries):
     objects, get = store(entries)
     key = ("", "services", "default", "kubernetes")
     objects[key]["metadata"]["managedFields"].append({"manager": "somebody", "operation": "Update"})
@@ -328,19 +329,19 @@ def test_the_kubernetes_service_follows_the_flags_at_start_only(entries):
 
 
 @pytest.mark.parametrize("name, told", [("my-host", True), ("a" * 63, True), ("a" * 64, False), ("host-", False), ("ho st", False)])
-def test_a_machine_may_have_a_name_that_no_label_may(name, told):
-    """Linux knows names of 64 bytes, and does not look at what is in them. The Lease is written without the label then."""
+def test_a_host_name_that_is_no_valid_label(name, told):
+    """Linux allows names of 64 bytes with any content. The Lease is written without the label then."""
     labels = bootstrap.identity_lease(NOW, NOW, name).obj["metadata"]["labels"]
     assert labels == {"apiserver.kubernetes.io/identity": "kube-apiserver"} | ({"kubernetes.io/hostname": name} if told else {})
 
 
-def test_the_name_of_a_server_is_upstreams():
-    """What NewConfig of k8s.io/apiserver 0.36.4 answered on a host called vm."""
+def test_the_identity_of_a_server_is_upstreams():
+    """What NewConfig of k8s.io/apiserver 0.36.4 returned on a host called vm."""
     assert bootstrap.server_name("vm") == "apiserver-wlv32tlttr4jl3gtroqexyxapa"
 
 
-def test_rules_are_gathered_by_what_they_say():
-    """Each once, and no rule is compared with all that are there already."""
+def test_equal_rules_are_merged_in_linear_time():
+    """Without comparing each rule with all others."""
     compared = []
 
     class Rule(dict):

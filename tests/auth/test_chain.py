@@ -1,4 +1,4 @@
-"""Which certificates are an authority's clients; Go's rules, good and bad."""
+"""Verification of client certificates with Go's rules."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Clock:
 
 
 def verifier(tmp_path, *authorities: pki.Issued, at: float = NOW) -> tuple[Verifier, Clock, Clock]:
-    """With the clock of the file and that of certificates."""
+    """Returns a verifier with fake clocks for the file and for certificates."""
     (tmp_path / "ca.crt").write_bytes(b"".join(a.pem for a in authorities))
     looks, time = Clock(0.0), Clock(at)
     return Verifier(Bundle(str(tmp_path / "ca.crt"), clock=looks), clock=time), looks, time
 
 
 def why(verifier: Verifier, shown: pki.Issued) -> str:
-    """What is wrong; "" for a good certificate."""
+    """Returns the error; "" for a valid certificate."""
     try:
         verifier.check(Certificates(shown.ders))
     except AuthenticationError as e:
@@ -81,7 +81,7 @@ MdAIK8dLpAkCIB+BHmvWAv5ZaC66slz0rcFqdOjlAUZW4vn1VA1jMuZf
     pki.issue(JANE, CA, usages=("server", "client")),
     pki.issue(JANE, CA, ca=True), pki.issue(JANE, CA, key=ed25519.Ed25519PrivateKey.generate()),
     pki.issue(JANE, MIDDLE, chain=[MIDDLE]), pki.issue(JANE, NARROW, chain=[NARROW]),
-    pki.issue(JANE, MIDDLE, chain=[OTHER, LATE, MIDDLE]),  # others may lie around
+    pki.issue(JANE, MIDDLE, chain=[OTHER, LATE, MIDDLE]),  # unused certificates do no harm
     pki.issue(JANE, NAMED, chain=[NAMED], dns=["a.example.com"]), pki.issue(JANE, NAMED, chain=[NAMED]),
     pki.issue(JANE, NAMED, chain=[NAMED], uris=["spiffe://elsewhere/x"]),
     CA,
@@ -110,7 +110,7 @@ def test_bad(tmp_path, shown, reason):
 
 
 def alternative(names: str, critical: bool = False, of: str = "17") -> pki.Issued:
-    """A client with alternative names of its own, or of who issued it ("18"), in DER."""
+    """Returns a client certificate with alternative names, its own or its issuer's ("18"), in DER."""
     extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(f"2.5.29.{of}"), bytes.fromhex(names))
     return pki.issue(JANE, CA, extra=[(extension, critical)])
 
@@ -121,21 +121,21 @@ X400, EDI, DNS, OTHER_NAME = "a3020500", "a504a1020500", "8203612e62", "a00a0603
 @pytest.mark.parametrize("names", [
     f"3004{X400}", f"3006{EDI}", f"300f{X400}{DNS}{EDI}", f"300c{OTHER_NAME}", f"3005{DNS}", "3000",
 ])  # fmt: skip
-def test_alternative_names_of_other_kinds_are_passed_over(tmp_path, names):
-    """Critical ones are not understood when there are no others, as in Go."""
+def test_alternative_names_of_other_kinds_are_ignored(tmp_path, names):
+    """A critical extension with no known kind is not understood, as in Go."""
     check = verifier(tmp_path, CA)[0]
     assert not why(check, alternative(names))
     assert ("unhandled critical" in why(check, alternative(names, critical=True))) == (DNS not in names)
     assert not why(check, alternative(names, of="18"))
 
 
-def test_names_beside_those_that_are_passed_over_are_held_against_constraints(tmp_path):
+def test_names_beside_ignored_ones_are_checked_against_constraints(tmp_path):
     extension = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), bytes.fromhex(f"3009{X400}{DNS}"))
     shown = pki.issue(JANE, NAMED, chain=[NAMED], extra=[(extension, False)])
     assert "not authorized to sign for this name: a.b" in why(verifier(tmp_path, CA)[0], shown)
 
 
-def test_what_is_no_certificate_is_refused(tmp_path):
+def test_an_unreadable_certificate_is_refused(tmp_path):
     check = verifier(tmp_path, CA)[0].check
     with pytest.raises(AuthenticationError):
         check(Certificates([b"\x30\x03\x02\x01\x01"]))
@@ -144,21 +144,21 @@ def test_what_is_no_certificate_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("odd", ["version", "bits", "twice", "name"])
-def test_what_cannot_be_read_is_refused_whatever_is_odd_of_it(tmp_path, odd):
+def test_an_unreadable_part_is_refused_whichever_it_is(tmp_path, odd):
     check, der = verifier(tmp_path, CA)[0].check, pki.unreadable(CA)[odd]
     for shown in ([der], [pki.issue(JANE, CA).der, der]):
         with pytest.raises(AuthenticationError):
             check(Certificates(shown))
-    assert Certificates([der]).ends >= 0  # what is told of it before it is checked
+    assert Certificates([der]).ends >= 0  # its error before it is verified
 
 
 @pytest.mark.parametrize("odd", ["version", "bits", "twice", "name"])
-def test_a_bundle_with_what_cannot_be_read_is_refused(tmp_path, odd):
+def test_a_bundle_with_an_unreadable_certificate_is_refused(tmp_path, odd):
     check, looks, _ = verifier(tmp_path, CA)
     block = ssl.DER_cert_to_PEM_cert(pki.unreadable()[odd])
     (tmp_path / "ca.crt").write_text(block)
     looks.now = LOOK_EVERY_S
-    check.check(Certificates([pki.issue(JANE, CA).der]))  # as it was
+    check.check(Certificates([pki.issue(JANE, CA).der]))  # unchanged
     with pytest.raises(ValueError):
         Bundle(str(tmp_path / "ca.crt"))
 
@@ -176,27 +176,27 @@ def test_a_bundle_with_what_cannot_be_read_is_refused(tmp_path, odd):
     (x509.IPAddress(ip_network("10.0.0.0/8")), {"ips": ["::1"]}, False),
     (x509.DNSName("example.com"), {"dns": ["notexample.com"]}, False),
     (x509.DNSName("example.com"), {"dns": ["EXAMPLE.com"]}, True),
-    (x509.DirectoryName(x509.Name([])), {}, False),  # a kind that is not understood, and critical
+    (x509.DirectoryName(x509.Name([])), {}, False),  # an unknown critical kind
 ])  # fmt: skip
 def test_name_constraints(tmp_path, constraint, names, good):
     between = pki.authority("between", CA, permitted=[constraint])
     assert (not why(verifier(tmp_path, CA)[0], pki.issue(JANE, between, chain=[between], **names))) is good
 
 
-def test_a_root_with_constraints_binds_its_clients(tmp_path):
+def test_a_roots_constraints_apply_to_its_clients(tmp_path):
     root = pki.authority("root", permitted=[x509.DNSName("example.com")])
     check = verifier(tmp_path, root)[0]
     assert not why(check, pki.issue(JANE, root, dns=["example.com"]))
     assert "not authorized" in why(check, pki.issue(JANE, root, dns=["example.org"]))
 
 
-def test_a_weak_signature_does_not_count(tmp_path):
-    """Made for a hundred years with ``openssl x509 -req -sha1``: the library that makes the others does not sign so any more."""
+def test_a_weak_signature_is_refused(tmp_path):
+    """Made for a hundred years with ``openssl x509 -req -sha1``: the library that makes the others no longer signs with SHA-1."""
     root, shown = (pki.Issued(x509.load_pem_x509_certificate(pem.encode()), None) for pem in (SHA1_CA, SHA1_CLIENT))
     assert "insecure algorithm" in why(verifier(tmp_path, root)[0], shown)
 
 
-def test_a_certificate_expires_while_it_is_known(tmp_path):
+def test_a_cached_certificate_expires(tmp_path):
     check, _, clock = verifier(tmp_path, CA)
     shown = pki.issue(JANE, CA, ends_s=3600)
     assert not why(check, shown)
@@ -204,7 +204,7 @@ def test_a_certificate_expires_while_it_is_known(tmp_path):
     assert "expired" in why(check, shown)
 
 
-def test_a_certificate_becomes_valid_while_it_is_known(tmp_path):
+def test_a_cached_certificate_becomes_valid(tmp_path):
     check, _, clock = verifier(tmp_path, CA)
     shown = pki.issue(JANE, CA, begins_s=3600)
     assert "not yet valid" in why(check, shown)
@@ -212,7 +212,7 @@ def test_a_certificate_becomes_valid_while_it_is_known(tmp_path):
     assert not why(check, shown)
 
 
-def test_a_clock_that_is_set_back_leaves_no_verdict_of_another_time(tmp_path):
+def test_verdicts_are_dropped_when_the_clock_is_set_back(tmp_path):
     check, _, clock = verifier(tmp_path, CA)
     today = clock.now
     shown, later = pki.issue(JANE, CA, ends_s=3600), pki.issue(JANE, CA, begins_s=3600)
@@ -222,7 +222,7 @@ def test_a_clock_that_is_set_back_leaves_no_verdict_of_another_time(tmp_path):
     assert not why(check, shown) and "not yet valid" in why(check, later)
 
 
-def test_the_authorities_are_read_again_when_their_file_changes(tmp_path):
+def test_a_changed_ca_file_is_read_again(tmp_path):
     check, looks, _ = verifier(tmp_path, CA)
     old, new = pki.issue(JANE, CA), pki.issue(JANE, OTHER)
     assert not why(check, old) and why(check, new)
@@ -233,7 +233,7 @@ def test_the_authorities_are_read_again_when_their_file_changes(tmp_path):
     assert not why(check, new) and "unknown authority" in why(check, old)
     path.write_bytes(b"nothing")
     looks.now += LOOK_EVERY_S
-    assert not why(check, new)  # what was good stays
+    assert not why(check, new)  # the valid part remains
     path.unlink()
     looks.now += LOOK_EVERY_S
     assert not why(check, new)
@@ -250,9 +250,9 @@ def test_a_bundle_without_certificates_is_refused(tmp_path):
         Bundle(str(tmp_path / "y"))
 
 
-def test_many_certificates_cost_a_bounded_number_of_signatures(tmp_path, monkeypatch):
-    """Intermediates of one name that all might have signed one another: with the costliest keys a hundred signatures held the loop for
-    80 ms, and every connection may show others."""
+def test_the_number_of_checked_signatures_is_bounded(tmp_path, monkeypatch):
+    """Intermediates with one name may all have signed one another: with the costliest keys a hundred signatures held the loop for 80 ms,
+    and every connection may show others."""
     from kas.auth.authn import chain
 
     key = pki.authority("loop").key
@@ -261,7 +261,7 @@ def test_many_certificates_cost_a_bounded_number_of_signatures(tmp_path, monkeyp
     real = x509.Certificate.verify_directly_issued_by
 
     class Counting:
-        """A certificate, and how often its signature was checked."""
+        """A certificate that counts how often its signature was checked."""
 
         def __init__(self, read: x509.Certificate) -> None:
             self._read = read
@@ -279,8 +279,8 @@ def test_many_certificates_cost_a_bounded_number_of_signatures(tmp_path, monkeyp
     assert len(verified) <= chain.MAX_SHOWN_SIGNATURES
 
 
-def test_short_keys_do_not_count(tmp_path):
-    """Who factors one would be whom he likes."""
+def test_short_keys_are_refused(tmp_path):
+    """Whoever factors one could impersonate any user."""
     short = pki.authority("short", CA, key=pki.short_rsa_key(1023))
     assert "algorithm unimplemented" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, short, chain=[short]))
     enough = pki.authority("enough", CA, key=pki.short_rsa_key(1024))
@@ -288,7 +288,7 @@ def test_short_keys_do_not_count(tmp_path):
 
 
 @pytest.mark.parametrize("key", [pki.rsa_key(4294967311), ec.generate_private_key(ec.BrainpoolP512R1())], ids=["exponent", "curve"])
-def test_costly_keys_do_not_count(tmp_path, key):
+def test_costly_keys_are_refused(tmp_path, key):
     """Twelve of 3,072 bits with an exponent as long held the loop for 675 ms."""
     costly = pki.authority("costly", CA, key=key)
     assert "algorithm unimplemented" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, costly, chain=[costly]))

@@ -1,4 +1,4 @@
-"""AuthorizationConfiguration: what a file may say (the recorded starts have its errors, too), and what the flags make of it."""
+"""AuthorizationConfiguration: valid and invalid files (the recorded starts have errors, too), and the configuration made from flags."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_file(file, version):
     )  # fmt: skip
 
 
-def test_what_is_remembered(file):
+def test_cache_settings(file):
     def ttls(**more) -> tuple[int, int]:
         (found,) = load(text(webhook(file, **more)))
         return found.webhook.authorized_ttl // SECOND, found.webhook.unauthorized_ttl // SECOND
@@ -118,7 +118,7 @@ def test_webhooks_that_are_refused(file, more, says):
         (b"apiVersion: v1\nkind: Pod", LOADING + 'no kind "Pod" is registered for version "v1" in scheme'),
     ],
 )
-def test_files_that_are_none(data, says):
+def test_invalid_files(data, says):
     with pytest.raises(ConfigurationError) as e:
         load(data)
     assert str(e.value).startswith(says)
@@ -133,15 +133,15 @@ def test_files_that_are_none(data, says):
     ('"failurePolicy": 2, "timeout": "3"', 'time: missing unit in duration "3"'),
     ('"failurePolicy": 2, "unauthorizedTTL": null, "timeout": "3"', 'time: invalid duration ""'),
 ])  # fmt: skip
-def test_what_is_told_first(said, says):
-    """A value of a wrong type is told when all has been read; a duration reads its own JSON, null too, and ends the reading."""
+def test_the_order_of_errors(said, says):
+    """A type error is reported after everything was read; a duration parses its own JSON, also null, and ends the reading."""
     front = '{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration"'
     with pytest.raises(ConfigurationError) as e:
         load(f'{front}, "authorizers": [{{"webhook": {{{said}}}}}]}}'.encode())
     assert str(e.value) == LOADING + says
 
 
-def test_modes_that_a_later_file_must_have():
+def test_modes_that_a_reloaded_file_must_have():
     with pytest.raises(ConfigurationError, match="missing required authorizer types: Node, RBAC"):
         load(text({"type": "AlwaysAllow", "name": "alwaysallow"}), {"RBAC", "Node"})
 
@@ -159,12 +159,12 @@ def test_flags(file):
     )  # fmt: skip
 
 
-def test_other_configurations_of_api_servers_are_told_by_their_kind():
+def test_other_kinds_of_configuration_are_reported_by_their_kind():
     with pytest.raises(ConfigurationError, match=r"^.*: expected AuthorizationConfiguration, got \*apiserver.EncryptionConfiguration$"):
         load(b"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n")
 
 
-def test_the_text_without_a_kind_is_shown_and_all_that_strict_decoding_finds():
+def test_a_text_without_a_kind_and_strict_decoding_errors_are_shown():
     with pytest.raises(ConfigurationError, match=r"Object 'Kind' is missing in 'authorizers: \[\]\n'$"):
         load(b"authorizers: []\n")
     with pytest.raises(ConfigurationError) as e:

@@ -1,4 +1,4 @@
-"""Name constraints: what they are about, and that many of them and many names are no product."""
+"""Name constraints: their matching, and that many constraints and many names do not multiply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(constraints: x509.NameConstraints, *names: x509.GeneralName) -> str:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions are called, compiled ones too."""
+    """Returns how many functions are called, including compiled ones."""
     count = 0
 
     def seen(frame: object, event: str, arg: object) -> None:
@@ -41,8 +41,8 @@ def calls(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("what", list(MANY))
-def test_anybody_may_show_many_of_both(what: str) -> None:
-    """1,500 names and as many constraints, which 16 KiB hold, took the loop 2 s."""
+def test_many_names_and_constraints_are_checked_in_linear_time(what: str) -> None:
+    """1,500 names and as many constraints, which fit into 16 KiB, took the loop 2 s."""
     name, constraint = MANY[what]
 
     def cost(n: int) -> int:
@@ -54,7 +54,7 @@ def test_anybody_may_show_many_of_both(what: str) -> None:
 
 
 def by_the_letter(name: str, constraint: str) -> bool:
-    """RFC 5280 as Go reads it, one constraint at a time."""
+    """RFC 5280 as Go implements it, one constraint at a time."""
     if not constraint:
         return True
     if constraint.startswith("."):
@@ -62,7 +62,7 @@ def by_the_letter(name: str, constraint: str) -> bool:
     return name.lower() == constraint or name.lower().endswith("." + constraint)
 
 
-def test_domains_are_found_as_they_are_compared() -> None:
+def test_indexed_domains_agree_with_comparing_each() -> None:
     domains = ["b", "a.b", "x.a.b", "xa.b", "A.B", "b.a", "y.x.a.b"]
     shown = ["", "b", ".b", "a.b", ".a.b", "x.a.b", "a", ".x.a.b"]
     for name, one, two in product(domains, shown, shown):
@@ -73,7 +73,7 @@ def test_domains_are_found_as_they_are_compared() -> None:
 
 
 @pytest.mark.parametrize("bad", ["a..b", ".", ".."])
-def test_what_cannot_be_read_permits_nothing(bad: str) -> None:
+def test_an_unreadable_constraint_permits_nothing(bad: str) -> None:
     good = x509.DNSName("a.b")
     assert refused(x509.NameConstraints([x509.DNSName(bad), good], None), good) == "a.b"
     assert refused(x509.NameConstraints([good], None), x509.DNSName(bad)) == bad

@@ -1,4 +1,4 @@
-"""The keys of a server whose disk is full."""
+"""The keys of a server with a full disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kas.preparation import prepare_later
 
 @contextlib.contextmanager
 def no_room() -> Iterator[None]:
-    """No file of this process can grow beyond a few bytes."""
+    """Limits the files of this process to a few bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
     try:
@@ -31,8 +31,8 @@ def keys(tmp_path: Path) -> ServiceAccountKeys:
     return ServiceAccountKeys(["https://issuer"], tmp_path / "pki" / "sa.key", own=True)
 
 
-def test_a_key_that_finds_no_room_leaves_nothing_and_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is one thought of: it takes tenths of a second of whoever asks."""
+def test_a_key_that_cannot_be_written_is_generated_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one generated in vain, which takes tenths of a second."""
     own = keys(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(signingkey, "_new_key", lambda: pytest.fail("a key was made"))
@@ -46,7 +46,7 @@ def test_a_key_that_finds_no_room_leaves_nothing_and_is_made_later(tmp_path: Pat
     assert (tmp_path / "pki" / "sa.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_token_is_refused_while_no_key_can_be_made(tmp_path: Path) -> None:
+def test_a_token_is_refused_while_no_key_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "admin.token").write_text("secret")
     own = keys(tmp_path)
     credentials = Credentials(tmp_path / "admin.token", "", own, ["https://issuer"], lambda resource, namespace, name: None, True)
@@ -57,7 +57,7 @@ def test_a_token_is_refused_while_no_key_can_be_made(tmp_path: Path) -> None:
         credentials.authenticators.authenticate({"authorization": f"Bearer {own.signer.sign({'iss': 'https://issuer'})}"}.get)  # type: ignore
 
 
-def test_a_start_says_in_a_line_that_it_could_not_make_the_key(tmp_path: Path) -> None:
+def test_a_start_reports_an_unwritable_key_in_one_line(tmp_path: Path) -> None:
     class Raw:
         service_account_signing_key_file = service_account_signing_endpoint = ""
 
@@ -67,4 +67,4 @@ def test_a_start_says_in_a_line_that_it_could_not_make_the_key(tmp_path: Path) -
     said: list[str] = []
     with no_room():
         prepare_later(Options(), said.append)  # type: ignore[arg-type]
-    assert said == [f"the key of service-account tokens is made when the first is asked for: {tmp_path}/pki/sa.key: File too large"]
+    assert said == [f"the key of service account tokens will be created with the first token: {tmp_path}/pki/sa.key: File too large"]

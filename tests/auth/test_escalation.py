@@ -1,4 +1,4 @@
-"""Nobody grants what they do not hold."""
+"""Privilege escalation through roles and bindings is refused."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def index():
     return index
 
 
-def test_roles_grant_no_more_than_their_author_holds(index):
+def test_roles_grant_no_more_than_their_author_has(index):
     check_role(index, index, BOB, "clusterroles", "", "", role("new", READ))
     wide = role("new", [{"verbs": ["get", "delete"], "apiGroups": [""], "resources": ["pods"]}])
     e = refused(check_role, index, index, BOB, "clusterroles", "", "", wide)
@@ -42,7 +42,7 @@ def test_roles_grant_no_more_than_their_author_holds(index):
     check_role(index, index, BOB, "clusterroles", "", "", wide)
 
 
-def test_bindings_need_the_rights_or_bind(index):
+def test_bindings_need_the_rights_or_the_verb_bind(index):
     check_binding(index, index, BOB, "rolebindings", "ns", binding("n", "ClusterRole", "reader", "x", namespace="ns"))
     e = refused(check_binding, index, index, BOB, "rolebindings", "ns", binding("n", "ClusterRole", "root", "x", namespace="ns"))
     assert e.code == 403
@@ -53,7 +53,7 @@ def test_bindings_need_the_rights_or_bind(index):
     check_binding(index, index, BOB, "rolebindings", "ns", binding("n", "ClusterRole", "root", "x", namespace="ns"))
 
 
-def test_a_refusal_is_bounded(index):
+def test_the_length_of_a_refusal_is_bounded(index):
     long = "x" * 100_000
     wide = {"verbs": ["get"], "apiGroups": [long], "resources": [f"r{i}" for i in range(400)]}
     e = refused(check_role, index, index, BOB, "clusterroles", "", "", role("new", [wide]))

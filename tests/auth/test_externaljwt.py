@@ -1,4 +1,4 @@
-"""Tokens of service accounts signed by a process behind a socket: made, believed, rotated; and a signer that is wrong or away."""
+"""Service account tokens signed by a process behind a socket: creation, verification, key rotation; and a signer that is faulty or away."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def serving(directory: Path, outside: Signer, use, **flags: Any) -> None:
     asyncio.run(run())
 
 
-def test_a_token_is_made_outside_and_believed(tmp_path, outside):
+def test_a_token_is_signed_externally_and_accepted(tmp_path, outside):
     async def use(served: Served) -> None:
         status, answer = await served.token()
         assert status == 201 and "Sign" in outside.asked
@@ -84,7 +84,7 @@ def test_a_token_is_made_outside_and_believed(tmp_path, outside):
     serving(tmp_path, outside, use)
 
 
-def test_what_the_signer_can_is_the_longest_life_and_the_extension(tmp_path, outside):
+def test_the_signer_limits_lifetime_and_extension(tmp_path, outside):
     outside.longest_s = 7200
 
     async def use(served: Served) -> None:
@@ -104,7 +104,7 @@ WRONG_HEADERS = [
 ]  # fmt: skip
 
 
-def test_a_signer_that_is_wrong_makes_no_token(tmp_path, outside):
+def test_a_faulty_signer_makes_no_token(tmp_path, outside):
     async def use(served: Served) -> None:
         for header, text in WRONG_HEADERS:
             outside.header = header
@@ -135,13 +135,13 @@ class Asked:
 
 
 def _endless(claims: dict[str, Any]) -> str:
-    """A token that anybody may send: of a known issuer, with a header deeper than can be read."""
+    """Returns a token that any client may send: of a known issuer, with a header too deep to parse."""
     head, payload = b'{"kid":' + b"[" * 3000 + b"]" * 3000 + b"}", json.dumps(claims).encode()
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (head, payload, b"x"))
 
 
 def test_keys_are_rotated_without_a_restart(outside, monkeypatch):
-    monkeypatch.setattr("kas.auth.externaljwt.monotonic", lambda: 100.0)  # all of it is within one second
+    monkeypatch.setattr("kas.auth.externaljwt.monotonic", lambda: 100.0)  # all of it happens within one second
     signer = ExternalSigner(str(outside.socket), [ISSUER])
     signer.begin()
     fresh = FreshKeys(Asked(signer), signer)
@@ -159,7 +159,7 @@ def test_keys_are_rotated_without_a_restart(outside, monkeypatch):
         assert [r["n"] for r in results] == [2] * 5 and outside.asked.count("FetchKeys") == fetched + 1
         with pytest.raises(AuthenticationError):
             await fresh.authenticate_token(old)
-        assert outside.asked.count("FetchKeys") == fetched + 1  # a flood of unknown keys asks once a second
+        assert outside.asked.count("FetchKeys") == fetched + 1  # a flood of unknown keys causes one fetch a second
         assert await fresh.authenticate_token("not.a.token") is None
         with pytest.raises(AuthenticationError):
             await fresh.authenticate_token(_endless({"iss": ISSUER}))
@@ -167,7 +167,7 @@ def test_keys_are_rotated_without_a_restart(outside, monkeypatch):
     asyncio.run(run())
 
 
-def test_what_was_known_counts_while_the_signer_is_away(outside):
+def test_known_keys_are_used_while_the_signer_is_away(outside):
     signer = ExternalSigner(str(outside.socket), [ISSUER])
     signer.begin()
 
@@ -192,15 +192,15 @@ WRONG_KEYS = [
 
 
 @pytest.mark.parametrize(("answer", "text"), WRONG_KEYS)
-def test_a_signer_that_cannot_be_used_refuses_the_start(outside, answer, text):
+def test_an_unusable_signer_prevents_the_start(outside, answer, text):
     outside.answers["FetchKeys"] = lambda: answer
     with pytest.raises(SignerError) as e:
         ExternalSigner(str(outside.socket), [ISSUER]).begin()
     assert str(e.value) == PREFIX + text
 
 
-def test_keys_of_a_wrong_answer_are_not_taken(outside):
-    """Nor those of one that is wrong in nothing but the time of its data."""
+def test_keys_of_an_invalid_answer_are_not_used(outside):
+    """Nor those of one whose only error is the time of its data."""
     signer = ExternalSigner(str(outside.socket), [ISSUER])
     signer.begin()
     before = signer.keys
@@ -210,7 +210,7 @@ def test_keys_of_a_wrong_answer_are_not_taken(outside):
     assert signer.keys is before
 
 
-def test_a_signer_of_too_short_lives_and_one_that_is_not_there(outside, tmp_path, monkeypatch):
+def test_a_signer_with_too_short_lifetimes_and_a_missing_one(outside, tmp_path, monkeypatch):
     outside.longest_s = 599
     with pytest.raises(SignerError, match=r"\A" + r"max token life supported by external-jwt-signer \(599s\) is less than acceptable"):
         ExternalSigner(str(outside.socket), [ISSUER]).begin()
@@ -222,14 +222,14 @@ def test_a_signer_of_too_short_lives_and_one_that_is_not_there(outside, tmp_path
         ExternalSigner(str(tmp_path / "none.sock"), [ISSUER]).begin()
 
 
-def test_slashes_more_than_one_are_one(outside):
+def test_repeated_slashes_count_as_one(outside):
     signer = ExternalSigner(f"/{outside.socket}", [ISSUER])
     signer.begin()
     assert signer.keys
 
 
-def test_who_waits_for_a_signer_can_be_told_to_end(tmp_path):
-    """Not only once a minute is over, after which workers were killed."""
+def test_a_start_that_waits_for_a_signer_can_be_stopped(tmp_path):
+    """Not only when a minute is over, after which workers were killed."""
     flags = ("--secure-port=auto", "--workers=1", "-v=1", f"--service-account-signing-endpoint={tmp_path / 'none.sock'}")
     flags += ("--service-account-issuer=https://x", "--api-audiences=x", f"--data-dir={tmp_path / 'data'}")
     with subprocess.Popen([sys.executable, "-m", "kas", "serve", *flags], stderr=subprocess.PIPE, text=True) as server:
@@ -242,7 +242,7 @@ def test_who_waits_for_a_signer_can_be_told_to_end(tmp_path):
             server.kill()
 
 
-def test_files_with_keys_do_not_go_with_a_signer(tmp_path):
+def test_key_files_exclude_a_signer(tmp_path):
     for name in ("service-account-signing-key-file", "service-account-key-file"):
         path = tmp_path / "key.pem"
         path.touch()

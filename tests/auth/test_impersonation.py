@@ -1,4 +1,4 @@
-"""Impersonation: header forms, modes, and who may reach whom."""
+"""Impersonation: headers, modes, and which users may be impersonated by whom."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_attributes_without_a_name(header, text):
     assert e.value.message == f'requested &user.DefaultInfo{{Name:"", {text} without impersonating a user name'
 
 
-def test_masters_reach_everyone_even_masters_by_the_old_mode():
+def test_masters_may_impersonate_everyone_with_the_old_mode():
     authorizer = rbac()
     user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", ("dev",)), LastModes())
     assert (user.groups, constraint) == (("dev", "system:authenticated"), "impersonate:user-info")
@@ -72,7 +72,7 @@ def test_masters_reach_everyone_even_masters_by_the_old_mode():
     assert user.groups == ("system:nodes", "system:authenticated")
 
 
-def test_old_verb_still_works_and_is_narrow():
+def test_the_old_verb_still_works_and_is_narrow():
     authorizer = rbac(rule("impersonate", "", "users", "jane"), rule("impersonate", "", "groups", "dev"))
     assert impersonate(authorizer, listing_pods(BOB), UserInfo("jane", ("dev",)), LastModes())[0].name == "jane"
     for wanted in (UserInfo("joe"), UserInfo("jane", ("ops",)), UserInfo("jane", (MASTERS,)), UserInfo("jane", (), "7")):
@@ -93,7 +93,7 @@ def test_constrained_mode_needs_both_verbs_and_refuses_masters():
         impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", extra={"x": ["1"]}), LastModes())
 
 
-def test_without_the_gate_there_is_the_old_verb_alone():
+def test_without_the_gate_only_the_old_verb_counts():
     constrained = rbac(rule("impersonate-on:user-info:list", "", "pods"), rule("impersonate:user-info", "authentication.k8s.io", "users"))
     wanted = UserInfo("jane")
     assert impersonate(constrained, listing_pods(BOB), wanted, LastModes())[1] == "impersonate:user-info"
@@ -104,7 +104,7 @@ def test_without_the_gate_there_is_the_old_verb_alone():
         assert impersonate(rbac(rule("impersonate", "", "users")), listing_pods(BOB), wanted, LastModes())[1] == ""
 
 
-def test_refusal_text_is_the_first_modes():
+def test_the_refusal_is_that_of_the_first_mode():
     with pytest.raises(ApiError) as e:
         impersonate(rbac(), listing_pods(BOB), UserInfo("jane"), LastModes())
     assert e.value.message == (
@@ -117,7 +117,7 @@ def test_refusal_text_is_the_first_modes():
     )
 
 
-def test_node_agent_reaches_only_its_own_node():
+def test_a_node_agent_may_impersonate_only_its_own_node():
     agent = UserInfo("system:serviceaccount:kube-system:agent", ("system:authenticated",), extra={NODE_NAME: ["n1"]})
     rules = (
         rule("impersonate-on:associated-node:list", "", "pods"),
@@ -129,8 +129,8 @@ def test_node_agent_reaches_only_its_own_node():
         impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n2"), LastModes())
 
 
-def test_a_right_that_was_taken_away_ends_with_the_next_request():
-    """Upstream remembers for ten seconds that a constrained mode was allowed; here whoever is asked knows what counts now."""
+def test_a_revoked_right_ends_with_the_next_request():
+    """Upstream caches for ten seconds that a constrained mode was allowed; here the current rights count."""
     allowed, asked, last = [True], [], LastModes()
 
     class Fickle:
@@ -148,7 +148,7 @@ def test_a_right_that_was_taken_away_ends_with_the_next_request():
 
 
 class Asked:
-    """An authorizer that allows what is not in ``but``, and remembers what it was asked."""
+    """An authorizer that allows what is not in ``but``, and records its checks."""
 
     def __init__(self, *but):
         self.but, self.questions = but, []
@@ -158,7 +158,7 @@ class Asked:
         return (NO_OPINION, "told", "kept back") if a.name in self.but else (ALLOW, "", None)
 
 
-def test_without_modes_the_questions_come_in_the_order_of_the_filter_before_them():
+def test_without_modes_checks_have_the_order_of_the_old_filter():
     wanted = UserInfo("tester", ("system:authenticated", "g"), "some-uid", {"scopes": ["scope-a", "scope-b"]})
     named = "authentication.k8s.io"
     with features.DEFAULT.overridden(ConstrainedImpersonation=False):

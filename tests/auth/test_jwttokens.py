@@ -1,4 +1,4 @@
-"""Tokens of service accounts, before there is one."""
+"""The authenticator of service account tokens, before the first token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BUILDER = UserInfo("system:serviceaccount:ns:builder")
 
 
 class Known:
-    """Knows all tokens."""
+    """Accepts all tokens."""
 
     def authenticate_token(self, token: str) -> UserInfo:
         return BUILDER
@@ -20,7 +20,7 @@ class Known:
         return BUILDER, audiences
 
 
-def test_who_reads_them_is_made_once_with_the_first_that_looks_like_one():
+def test_the_authenticator_is_created_at_the_first_possible_token():
     made: list[Any] = []
     tokens = JWTTokens(lambda: made.append(Known()) or made[-1])  # type: ignore[func-returns-value]
     for other in ("", "secret", "a.b", "a.b.c.d"):

@@ -1,4 +1,4 @@
-"""What is kept of somebody with many bindings. Held against walks in ``test_rbac.py``."""
+"""The cached rights of a user with many bindings. ``test_rbac.py`` compares them with a complete evaluation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kas.auth.authz.manybound import ManyBound
 ROLE, CLUSTER = ("Role", "r"), ("ClusterRole", "c")
 
 
-def test_roles_stand_once_in_the_order_of_their_first_bindings():
+def test_roles_are_unique_and_in_the_order_of_their_first_bindings():
     bindings = {"a": CLUSTER, "b": ROLE, "c": CLUSTER, "d": ("Role", "none")}
     asked: list[str] = []
 
@@ -22,7 +22,7 @@ def test_roles_stand_once_in_the_order_of_their_first_bindings():
     first = many.have()
     assert (first, list(many.cluster_roles), len(many), many.unasked) == (([1, 1], ["no role"]), [CLUSTER], 4, 0)
     assert many.have() is first and asked == ["c", "r", "none"]
-    # What was given stays as it was, and only what a change is about is asked for.
+    # The given lists are unchanged, and only what a change concerns is looked up.
     asked.clear()
     del bindings["a"]
     many.changed("a")
@@ -39,7 +39,7 @@ def test_roles_stand_once_in_the_order_of_their_first_bindings():
     assert many.have() == ([1], []) and asked == ["r"]
 
 
-def test_whatever_changes_it_is_what_a_new_one_is():
+def test_an_updated_cache_equals_a_new_one():
     rng, bindings = random.Random(3), dict[str, tuple[tuple[str, str], str]]()
 
     def new() -> ManyBound[tuple[tuple[str, str], str], tuple[str]]:

@@ -1,4 +1,4 @@
-"""Match conditions of webhooks that authorize: what may stand in them, and when they hold."""
+"""Match conditions of authorization webhooks: valid expressions, and when they hold."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PATH = {"nonResourceAttributes": {"path": "/x", "verb": "get"}, "user": "jane"}
         (["request.resourceAttributes.fieldSelector.requirements.all(r, r.operator == 'In' && 'n1' in r.values)"], RESOURCE, True),
         (["has(request.resourceAttributes.labelSelector)"], RESOURCE, False),
         (["request.extra['k'][0] == 'v'"], RESOURCE, True),
-        # Requirements without values have an empty list of them, and those of fields and of labels are of one type.
+        # Requirements without values have an empty list, and those of fields and labels have one type.
         ([f"{OF_BOTH}.map(r, r.values.size()) == [1, 0, 1]"], SELECTED, True),
-        # What does not hold decides, whatever became of the others.
+        # A false condition decides, whatever the others return.
         (["request.extra['none'][0] == 'v'", "false"], RESOURCE, False),
     ],
 )
@@ -56,6 +56,6 @@ def test_errors_are_collected():
         (["true"] * 65, "a.matchConditions: Too many: 65: must have at most 64 items"),
     ],
 )
-def test_what_is_refused(texts, says):
+def test_invalid_conditions(texts, says):
     found = compiled(texts, "a")[1]
     assert len(found) == 1 and says in str(found[0])

@@ -34,7 +34,7 @@ def test_modes():
 
 
 class Decides:
-    """An authorizer that answers at once, or a turn of the loop later when it ``waits``."""
+    """An authorizer that answers at once, or in a later loop iteration if it ``waits``."""
 
     def __init__(self, outcome, waits: bool, asked: list) -> None:
         self.outcome, self.waits, self.asked = outcome, waits, asked
@@ -59,7 +59,7 @@ class Decides:
         ((NO_OPINION, "", ""), (DENY, "no", ""), (DENY, "no", ""), 2),
     ],
 )
-def test_authorizers_that_wait_are_asked_in_order_like_the_others(waits, first, second, decided, asked):
+def test_authorizers_that_wait_are_asked_in_order_as_well(waits, first, second, decided, asked):
     async def go():
         log: list = []
         answer = Union([Decides(first, waits[0], log), Decides(second, waits[1], log)]).authorize(Attributes(UserInfo("u"), "get"))

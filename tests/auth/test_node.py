@@ -1,4 +1,4 @@
-"""The Node authorizer: kubelets reach what their pods refer to."""
+"""The Node authorizer: kubelets may read what their pods refer to."""
 
 import pytest
 import requests
@@ -72,7 +72,7 @@ REACHED = [
 
 
 @pytest.mark.parametrize("resource,name,group", REACHED)
-def test_own_node_only_and_only_while_the_pod_is_there(graph, authorizer, resource, name, group):
+def test_only_the_own_node_and_only_while_the_pod_exists(graph, authorizer, resource, name, group):
     assert ask(authorizer, N1, "get", resource, name, group=group)[0] == ALLOW
     why = "no relationship found between node 'n2' and this object"
     assert ask(authorizer, N2, "get", resource, name, group=group) == (NO_OPINION, why, "")
@@ -80,7 +80,7 @@ def test_own_node_only_and_only_while_the_pod_is_there(graph, authorizer, resour
     assert ask(authorizer, N1, "get", resource, name, group=group)[0] == NO_OPINION
 
 
-def test_nothing_else(authorizer):
+def test_everything_else_is_refused(authorizer):
     no = [
         ("get", "secrets", "other", {}), ("list", "secrets", "", {}), ("create", "secrets", "", {}), ("get", "secrets", "controller", {}),
         ("list", "pods", "", {}), ("list", "pods", "", {"fields": "spec.nodeName=n2"}), ("list", "nodes", "", {"ns": ""}),
@@ -101,15 +101,15 @@ def test_nothing_else(authorizer):
         assert ask(authorizer, N1, verb, resource, name, **more)[0] == ALLOW, (verb, resource, name)
 
 
-def test_only_nodes_are_nodes(authorizer):
+def test_only_node_users_are_nodes(authorizer):
     pretender = UserInfo("system:node:n1", ("system:authenticated",))
     assert ask(authorizer, pretender, "get", "secrets", "vol") == (NO_OPINION, "", "")
     nameless = UserInfo("system:node:", ("system:nodes",))
     assert ask(authorizer, nameless, "get", "secrets", "vol")[1] == 'unknown node for user "system:node:"'
 
 
-def test_requests_for_certificates_of_pods_are_the_nodes_own(graph):
-    """While their gate is on; the selector is what a kubelet watches with."""
+def test_pod_certificate_requests_belong_to_the_node(graph):
+    """While their gate is on; the selector is the one with which a kubelet watches."""
     verbs = ["create", "get", "list", "watch"]
     rule = {"verbs": verbs, "apiGroups": ["certificates.k8s.io"], "resources": ["podcertificaterequests"]}
     rules = role_rules("system:node")
@@ -130,7 +130,7 @@ def test_requests_for_certificates_of_pods_are_the_nodes_own(graph):
 
 
 def test_service_accounts_of_own_pods_can_be_read(authorizer, graph):
-    """Credential plug-ins of kubelets want their annotations."""
+    """Credential plug-ins of kubelets read their annotations."""
     assert ask(authorizer, N1, "get", "serviceaccounts", "sa")[0] == ALLOW
     assert ask(authorizer, N2, "get", "serviceaccounts", "sa")[1] == "no relationship found between node 'n2' and this object"
     assert ask(authorizer, N1, "get", "serviceaccounts", "other")[0] == NO_OPINION
@@ -142,8 +142,8 @@ def test_service_accounts_of_own_pods_can_be_read(authorizer, graph):
         assert ask(authorizer, N1, "create", "serviceaccounts", "sa", sub="token")[0] == ALLOW
 
 
-def test_gates_that_are_on_bring_their_rules(kas_server):
-    """What system:node may by them is what the authorizer goes by, too."""
+def test_enabled_gates_add_their_rules(kas_server):
+    """The authorizer uses the rules of system:node."""
     server = kas_server(
         "--unsafe-no-fsync", "--controllers=none", "--authorization-mode=Node,RBAC",
         "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true",

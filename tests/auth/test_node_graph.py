@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kas.auth.authz.node_graph import NodeGraph
 
 
-def test_mirror_pods_give_nothing():
+def test_mirror_pods_grant_nothing():
     graph = NodeGraph()
     spec = {"nodeName": "n1", "volumes": [{"name": "v", "secret": {"secretName": "vol"}}]}
     meta = {"name": "p", "namespace": "ns", "annotations": {"kubernetes.io/config.mirror": "x"}}
@@ -16,7 +16,7 @@ def test_mirror_pods_give_nothing():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 2), st.integers(0, 2)), max_size=30))
-def test_graph_agrees_with_a_search(steps):
+def test_the_graph_agrees_with_a_search(steps):
     graph, pods = NodeGraph(), {}
     for put, pod, node, secret in steps:
         if put:
@@ -34,7 +34,7 @@ def test_graph_agrees_with_a_search(steps):
     assert not graph._nodes and not graph._given
 
 
-def test_what_is_not_kept_gives_nothing_any_more():
+def test_removed_pods_grant_nothing():
     graph = NodeGraph()
     volumes = [{"name": "v", "secret": {"secretName": "s"}}, {"name": "d", "persistentVolumeClaim": {"claimName": "pvc"}}]
     for name in ("a", "b"):

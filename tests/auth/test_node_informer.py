@@ -1,4 +1,4 @@
-"""The node graph over the store: built when a node asks, followed, and right again after a gap."""
+"""The node graph over the store: built at the first request of a node, updated, and correct again after missed events."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ def pod(store, name, node):
     put(store, "pods", f"ns/{name}", {"nodeName": node, "volumes": [{"name": "v", "secret": {"secretName": name}}]})
 
 
-def test_it_is_built_when_a_node_asks_and_follows(store):
+def test_the_graph_is_built_at_the_first_request_and_updated(store):
     pod(store, "a", "n1")
     put(store, "pods", "ns/free", {"volumes": [{"name": "v", "secret": {"secretName": "free"}}]})
     graph = NodeGraphInformer(store, PREFIXES, Registry())
@@ -53,13 +53,13 @@ def test_it_is_built_when_a_node_asks_and_follows(store):
 
 
 def large(store, name, node, *more):
-    """A pod that refers to thousands."""
+    """Returns a pod that refers to thousands of objects."""
     volumes = [{"name": "v", "secret": {"secretName": n}} for n in (name, *more, *(f"filler-{i}" for i in range(1500)))]
     volumes += [{"name": "c", "persistentVolumeClaim": {"claimName": f"claim-of-{name}"}}]
     put(store, "pods", f"ns/{name}", {"nodeName": node, "serviceAccountName": "sa", "volumes": volumes})
 
 
-def test_a_large_pod_gives_what_others_do_and_is_read_beside_the_loop(store, monkeypatch):
+def test_a_large_pod_grants_what_others_do_and_is_read_off_the_loop(store, monkeypatch):
     soon = []
     monkeypatch.setattr(node_informer.POOL, "soon", soon.append)
     put(store, "persistentvolumes", "pv", {"claimRef": {"namespace": "ns", "name": "claim-of-a"}})
@@ -88,7 +88,7 @@ def test_a_large_pod_gives_what_others_do_and_is_read_beside_the_loop(store, mon
     assert seen("n1", "a", "b", "z") == [False] * 3 and not graph._graph._large and not graph._graph._nodes
 
 
-def test_a_large_pod_deleted_during_a_gap_gives_nothing(store, monkeypatch):
+def test_a_large_pod_deleted_during_missed_events_grants_nothing(store, monkeypatch):
     monkeypatch.setattr(node_informer.POOL, "soon", lambda work: None)
     large(store, "a", "n1")
     graph = NodeGraphInformer(store, PREFIXES, Registry())
@@ -101,7 +101,7 @@ def test_a_large_pod_deleted_during_a_gap_gives_nothing(store, monkeypatch):
     assert [graph.reaches("n1", "secrets", "ns", name) for name in "ac"] == [False, True]
 
 
-def test_a_pod_deleted_during_a_gap_gives_nothing(store):
+def test_a_pod_deleted_during_missed_events_grants_nothing(store):
     pod(store, "a", "n1")
     pod(store, "b", "n1")
     graph = NodeGraphInformer(store, PREFIXES, Registry())
@@ -114,7 +114,7 @@ def test_a_pod_deleted_during_a_gap_gives_nothing(store):
     assert [graph.reaches("n1", "secrets", "ns", name) for name in "abc"] == [False, True, True]
 
 
-def test_what_changes_the_graph_is_counted(store):
+def test_changes_of_the_graph_are_counted(store):
     metrics = Registry()
     graph = NodeGraphInformer(store, PREFIXES, metrics)
     pod(store, "a", "n1")

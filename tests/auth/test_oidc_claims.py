@@ -1,5 +1,5 @@
-"""The cases of upstream's table about ID tokens (``plugin/pkg/authenticator/token/oidc/oidc_test.go``): configuration, claims -> a user, or
-why there is none. Distributed claims have their table in ``test_oidc_keys.py``."""
+"""Upstream's table of ID tokens (``plugin/pkg/authenticator/token/oidc/oidc_test.go``): configuration, claims, and the user or the error.
+``test_oidc_keys.py`` has the table of distributed claims."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def token(claims: Claims, header: dict[str, str] | None = None) -> str:
 
 
 def said(claims: Claims, mappings: dict[str, Any] = NAMED, audiences: tuple[str, ...] = (CLIENT,), **more: Any) -> UserInfo | str | None:
-    """The user of a token that is good but for what ``claims`` say; or the error; None for a token of nobody's that is known."""
+    """Returns the user of a token that is valid except for ``claims``, or the error; None for a token of another issuer."""
     url, claims = more.pop("url", URL), {"iss": URL, "aud": CLIENT, "username": "jane", "exp": VALID, **claims}
     document = {"issuer": {"url": url, "audiences": list(audiences)}, "claimMappings": mappings, **more}
     if len(audiences) > 1:
@@ -85,7 +85,7 @@ DEEP_EXTRA = {"bio.snorlax.org/1": ["false"], "bio.snorlax.org/2": ["1"], "bio.s
 
 
 def deep(groups: str) -> dict[str, Any]:
-    """The configuration that looks far into claims, with these groups."""
+    """Returns the configuration that uses nested claims, with these groups."""
     at = "claims.turtle.foo.bar"
     extra = [
         ("bio.snorlax.org/1", f"string({at}.other1.bit2)"), ("bio.snorlax.org/2", f"string({at}.baz.other1.bit3)"),
@@ -211,9 +211,9 @@ def test_uids(mapping: dict[str, str]) -> None:
     ({}, {"mappings": {**NAMED, "extra": [*FOO_BAR, FOO_BAR[0]]}},
      'claimMappings.extra[2].key: Duplicate value: "example.org/foo"'),
 ])  # fmt: skip
-def test_nobodies(claims: Claims, how: dict[str, Any], why: str) -> None:
+def test_refused_tokens(claims: Claims, how: dict[str, Any], why: str) -> None:
     assert said(claims, **how) == why
 
 
-def test_tokens_of_others_are_not_looked_at() -> None:
+def test_tokens_of_other_issuers_are_ignored() -> None:
     assert said({"iss": "https://example.com"}) is None

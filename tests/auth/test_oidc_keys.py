@@ -1,4 +1,4 @@
-"""The keys of an issuer, what is fetched when, and claims that stand elsewhere."""
+"""The keys of an issuer, when they are fetched, and distributed claims."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def document(*keys):
     return json.dumps({"keys": list(keys)}).encode()
 
 
-def test_keys_that_can_verify_are_taken():
+def test_keys_for_verification_are_used():
     from cryptography.hazmat.primitives.asymmetric import ec
 
     found = parse(document(
@@ -39,21 +39,21 @@ def test_keys_that_can_verify_are_taken():
 
 
 @pytest.mark.parametrize(("bits", "exponent"), [(3072, 3000), (16_384, 17), (1_000_000, 17)])
-def test_keys_that_are_costly_to_verify_with_are_passed_over(bits, exponent):
-    """256 of 3,072 bits, with exponents as long, took 1.6 s for each token that names none."""
+def test_costly_keys_are_ignored(bits, exponent):
+    """256 of 3,072 bits, with exponents as long, took 1.6 s for each token without a key id."""
     numbers = ((1 << bits) - 1, (1 << exponent) - 1)
     n, e = (base64.urlsafe_b64encode(x.to_bytes((x.bit_length() + 7) // 8, "big")).decode().rstrip("=") for x in numbers)
     assert [key.id for key in parse(document({"kty": "RSA", "n": n, "e": e, "kid": "bad"}, jwk(rsa_key(), "r")))] == ["r"]
 
 
 @pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b'{"keys": 5}', b"[" * 100_000, json.dumps({"keys": [{}] * (MAX_KEYS + 1)}).encode()])
-def test_no_set_of_keys(bad):
+def test_invalid_key_sets(bad):
     with pytest.raises(ValueError):
         parse(bad)
 
 
 class Fake:
-    """Gives ``keys``, once ``gate`` is open; a clock that a test sets."""
+    """Returns ``keys`` once ``gate`` is open; has a clock that a test sets."""
 
     def __init__(self, *keys) -> None:
         self.keys, self.gate, self.asked, self.now = list(keys), asyncio.Event(), 0, 100.0
@@ -78,7 +78,7 @@ def test_fetched_once_a_second_and_when_needed():
         fake = Fake(jwk(key, "a"))
         good, bad = (jwt.encode({}, k, "RS256", {"kid": "a"}) for k in (key, other))
         assert await fake.payload(good) == b"{}" and fake.asked == 1
-        assert isinstance(fake.remote.payload(good, RS), bytes)  # without a wait from here on
+        assert isinstance(fake.remote.payload(good, RS), bytes)  # without a delay from here on
         for _ in range(3):
             with pytest.raises(AuthenticationError, match="failed to verify"):
                 await fake.payload(bad)
@@ -91,7 +91,7 @@ def test_fetched_once_a_second_and_when_needed():
     asyncio.run(run())
 
 
-def test_all_wait_for_one_fetch_and_not_too_many():
+def test_all_tokens_wait_for_one_fetch_and_their_number_is_bounded():
     import jwt
 
     async def run():
@@ -103,7 +103,7 @@ def test_all_wait_for_one_fetch_and_not_too_many():
         while sum(t.done() for t in tasks) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert [t for t in tasks if t.done() and "too many requests" not in str(t.exception())] == []
-        tasks[0].cancel()  # who leaves takes nothing from the others
+        tasks[0].cancel()  # one that is cancelled does not affect the others
         await asyncio.sleep(0)
         fake.gate.set()
         done = await asyncio.gather(*tasks, return_exceptions=True)
@@ -136,7 +136,7 @@ def elsewhere(url, **source):
     return {"_claim_names": {"groups": "s"}, "_claim_sources": {"s": {"endpoint": url, **source}}}
 
 
-def test_claims_that_stand_elsewhere(issuer, tmp_path):
+def test_distributed_claims(issuer, tmp_path):
     made, ca = issuer
     said = {"token": made.token(groups=["far"])}
 
@@ -167,7 +167,7 @@ def test_claims_that_stand_elsewhere(issuer, tmp_path):
 
 
 def made_ca(directory):
-    """An authority that is trusted beside the first: the file is read anew by nobody, so it is the first one itself."""
+    """Returns the CA that is trusted as the first one: the file is not read again, so it is the same."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -177,7 +177,7 @@ def made_ca(directory):
     return Issued(x509.load_pem_x509_certificate(pem), load_pem_private_key((directory / "stub-ca.key").read_bytes(), None))
 
 
-def test_redirects_bounds_and_strangers(tmp_path):
+def test_redirects_limits_and_other_issuers(tmp_path):
     ca = authority(tmp_path)
     secret = [(b"authorization", b"Bearer s")]
 

@@ -1,4 +1,4 @@
-"""An issuer that is not there yet: asked until it has answered as it should."""
+"""An issuer that does not answer yet is asked until it answers correctly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.auth import issuer as issuers
 from tests.tlsstub import authority
 
 
-def test_it_is_asked_every_ten_seconds_until_it_answers(tmp_path):
+def test_an_issuer_is_asked_every_ten_seconds_until_it_answers(tmp_path):
     made = issuers.Issuer(tmp_path, authority(tmp_path))
     made.fault = "down"
     slept: list[float] = []

@@ -62,7 +62,7 @@ class World:
                     return user and user.name
 
     def told_of_keys(self):
-        """(issuer, server) of which keys are told, and those of which it is told when they were fetched."""
+        """Returns (issuer, server) of the key metrics, and those that have a fetch time."""
         info, last = (self.metrics.metrics[f"{FETCHED}_{what}"].values for what in ("key_set_info", "timestamp_seconds"))
         return sorted(labels[:2] for labels in info), sorted(labels[1:] for labels in last if labels[0] == "success")
 
@@ -84,7 +84,7 @@ def test_issuers_that_do_not_answer_change_nothing(issuers, tmp_path, monkeypatc
         assert await world.who(one.token()) == "one:jane"
         assert world.told_of_keys() == ([of(one)],) * 2
         await world.reload.look()
-        assert (world.changes, world.counted()) == (0, {})  # as it was
+        assert (world.changes, world.counted()) == (0, {})  # unchanged
         two.fault = "down"
         say(two, "two:")
         await world.reload.look()
@@ -106,7 +106,7 @@ def test_issuers_that_do_not_answer_change_nothing(issuers, tmp_path, monkeypatc
     asyncio.run(run())
 
 
-def test_who_waits_for_keys_while_the_file_changes_is_served(issuers, tmp_path):
+def test_a_token_that_waits_for_keys_during_a_reload_is_accepted(issuers, tmp_path):
     one, two = issuers
     path, ca = tmp_path / "authn.yaml", tmp_path / "stub-ca.crt"
     names = {"claim": "sub", "prefix": ""}
@@ -130,7 +130,7 @@ def test_who_waits_for_keys_while_the_file_changes_is_served(issuers, tmp_path):
     asyncio.run(run())
 
 
-def test_keys_are_told_of_once_a_set_and_with_their_gate_alone():
+def test_key_metrics_change_once_for_each_set_and_need_their_gate():
     metrics = Metrics(Registry(), "me")
     for document in (b"a", b"b", None):
         metrics.fetched("x", document)

@@ -1,5 +1,5 @@
-"""The cases of upstream's table about AuthenticationConfiguration (``apis/apiserver/validation/validation_test.go``): which field is
-wrong, and how; the ends of texts are those of today."""
+"""Upstream's table of AuthenticationConfiguration errors (``apis/apiserver/validation/validation_test.go``): which field is wrong, and
+how; the ends of texts are those of the current version."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def by_expression(username: str, extra: str = "claims.extra", rules: list[dict[s
     (True, {"extra": "claims.email_verified.upperAscii()"}), (True, {"extra": "claims.?email_verified"}),
     (True, {"extra": 'has(claims.email_verified) ? string(claims.email_verified) : "false"'}),
 ])  # fmt: skip
-def test_an_address_counts_verified_alone(username: str, verified: bool, how: dict[str, Any]) -> None:
+def test_an_email_claim_counts_only_if_verified(username: str, verified: bool, how: dict[str, Any]) -> None:
     says = [e for e in found(by_expression(username, **how)) if UNVERIFIED in e]
     assert len(says) == (0 if verified else 1)
     assert all(e.startswith("jwt[0].claimMappings.username.expression: Invalid value: ") for e in says)
@@ -52,7 +52,7 @@ def test_an_address_counts_verified_alone(username: str, verified: bool, how: di
     "claims.email_", "claims.other.claims.email", "claims.username", "claims.?email_verified.orValue(true) ? claims.email : claims.sub",
     "claims.?email_verified.orValue(false) ? claims.email : claims.sub",
 ])  # fmt: skip
-def test_what_is_no_address(username: str) -> None:
+def test_expressions_without_the_email_claim_need_no_verification(username: str) -> None:
     assert found(by_expression(username)) == []
 
 
@@ -94,7 +94,7 @@ def test_issuers(issuer: dict[str, Any], why: str) -> None:
     assert len(said) == bool(why) and all(e.startswith(f"jwt[0].issuer.{why}") for e in said), said
 
 
-def test_an_authority(tmp_path: Path) -> None:
+def test_certificate_authorities(tmp_path: Path) -> None:
     certificate, _ = pki.authority("test-ca").write(tmp_path, "ca")
     issuer = {**ISSUER, "certificateAuthority": Path(certificate).read_text()}
     assert found({"issuer": issuer, "claimMappings": {"username": USERNAME}}) == []

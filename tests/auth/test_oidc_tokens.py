@@ -1,4 +1,4 @@
-"""What ID tokens say of themselves."""
+"""The claims of ID tokens."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def token(**claims):
 
 
 def claims_of(issuer, text):
-    # Nobody has to wait for these keys, so what comes is no awaitable.
+    # These keys are ready, so the result is no awaitable.
     return Verifier(issuer, ["a"], ("RS256",), Signed(), clock=lambda: NOW).claims(text)
 
 
 @pytest.mark.parametrize("said", ["accounts.google.com", GOOGLE])
-def test_google_may_leave_out_its_scheme(said):
+def test_google_may_omit_its_scheme(said):
     text = token(iss=said)
     assert claimed_issuer(text) == GOOGLE
     assert claims_of(GOOGLE, text)["iss"] == said
 
 
-def test_what_is_too_long_for_a_token_is_not_looked_into():
-    """Whoever may ask for reviews may send 3 MB, which took the loop 0.1 s to read."""
+def test_an_oversized_token_is_not_parsed():
+    """A user who may create reviews may send 3 MB, which took the loop 0.1 s to parse."""
     text = token(iss="https://x", more="a" * MAX_TOKEN)
     assert claimed_issuer(text) == "" and claimed_issuer(token(iss="https://x", more="a" * 100)) == "https://x"
 
 
 @pytest.mark.parametrize(("issuer", "said"), [("https://x.example.com", "x.example.com"), (GOOGLE, "www.google.com"), (GOOGLE, "")])
-def test_nobody_else_may(issuer, said):
+def test_other_issuers_may_not(issuer, said):
     text = token(iss=said)
     assert claimed_issuer(text) == said
     with pytest.raises(AuthenticationError, match="issued by a different provider"):
@@ -64,7 +64,7 @@ def test_nobody_else_may(issuer, said):
         (["a"], {"iss": "b"}, 'oidc: id token issued by a different provider, expected "https://x" got "b"'),
     ],
 )
-def test_what_is_wrong_is_said_as_go_says_it(audiences, said, why):
+def test_errors_have_gos_texts(audiences, said, why):
     verifier = Verifier("https://x", audiences, ("RS256",), Signed(), clock=lambda: NOW)
     text = token(**{"iss": "https://x", **said})
     if why is None:
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said_as_go_says_it(audiences, said, why):
     assert str(e.value) == why
 
 
-def test_an_algorithm_that_is_not_wanted_is_named():
+def test_an_unsupported_algorithm_is_named():
     keys = RemoteKeys("https://x/keys", lambda url: None)
     with pytest.raises(AuthenticationError) as e:
         keys.payload(token(), ("ES256", "ES384"))

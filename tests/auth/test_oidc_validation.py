@@ -1,4 +1,4 @@
-"""What an AuthenticationConfiguration may say, and what claims become."""
+"""Validation of AuthenticationConfiguration, and the users made from claims."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_texts(authenticator, says):
         ("claims.x.email", {}, True),
     ],
 )  # fmt: skip
-def test_an_address_is_verified(expression, more, good):
+def test_an_email_must_be_verified(expression, more, good):
     found = errors(jwt({"expression": expression}, **more))
     assert (found == []) is good and all("claims.email_verified must be used in" in text for text in found)
 
@@ -105,7 +105,7 @@ def test_anonymous():
 
 
 @pytest.mark.parametrize("egress", ["cluster", "controlplane"])
-def test_egress_needs_a_way_out(tmp_path, egress):
+def test_egress_needs_a_configured_proxy(tmp_path, egress):
     path = tmp_path / "c.yaml"
     kind = {"apiVersion": "apiserver.config.k8s.io/v1beta1", "kind": "AuthenticationConfiguration"}
     path.write_text(json.dumps({**kind, "jwt": [jwt(issuer={"egressSelectorType": egress})]}))
@@ -122,8 +122,8 @@ def user(claims, *args, **more):
     return user_of(claims, mapper)
 
 
-def test_rules_that_take_long_are_judged_beside_the_loop():
-    """A token may list some thousand groups; the operator's expressions go through them as often as they say."""
+def test_long_rules_are_evaluated_off_the_loop():
+    """A token may have some thousand groups, over which the operator's expressions iterate as often as they like."""
     rules = [{"expression": "dyn(claims.g).all(x, dyn(claims.g).all(y, x != y + 'z'))"}]
     issuer = Issuer("https://x", "", "", ("a",), ("RS256",), compiled_authenticator(jwt(claimValidationRules=rules), "", frozenset())[0])
 
@@ -146,7 +146,7 @@ def test_rules_that_take_long_are_judged_beside_the_loop():
     assert asyncio.run(run()) == [0, 1]
 
 
-def test_the_parts_of_a_user():
+def test_the_fields_of_a_user():
     mappings = {
         "groups": {"claim": "g", "prefix": "p:"}, "uid": {"expression": "claims.?id.orValue('')"},
         "extra": [{"key": "a.b/c", "valueExpression": "claims.list"}, {"key": "a.b/d", "valueExpression": "''"}],
@@ -174,7 +174,7 @@ def test_the_parts_of_a_user():
         ({"sub": "a"}, (), {"userValidationRules": [{"expression": "user.username != 'a'", "message": "not a"}]}, "failed: not a"),
     ],
 )  # fmt: skip
-def test_claims_that_make_nobody(claims, args, more, why):
+def test_claims_without_a_valid_user(claims, args, more, why):
     with pytest.raises(AuthenticationError, match=why):
         user(claims, *args, **more)
 
@@ -190,7 +190,7 @@ def test_claims_that_make_nobody(claims, args, more, why):
         ("{'pod': 'p'} == claims.same ? 'same' : ''", "same"), ("type(claims.same) == map ? 'map' : ''", "map"),
     ],
 )  # fmt: skip
-def test_names_that_are_none_of_cels_are_escaped(expression, name):
+def test_names_that_are_not_cel_identifiers_are_escaped(expression, name):
     deep = {"pod": "p", "node/uid": "n", "deep": [{"a-b": "d"}], "x__y__z": "odd"}
     claims = {"kubernetes.io": deep, "if": "word", "a__b": "two", "odd__y__z": "odd", "same": {"pod": "p"}}
     assert user(claims, {"expression": expression}).name == name
@@ -205,7 +205,7 @@ def test_extra_keys_are_escaped_in_rules():
 @pytest.mark.parametrize(
     "expression", ["claims.a.map(x, x)", "claims['a'].exists(x, true)", "claims.?a.orValue([]).all(x, true)", "claims.a.sortBy(x, x)"]
 )
-def test_nothing_goes_through_a_claim_of_which_nothing_is_known(expression):
+def test_untyped_claims_cannot_be_iterated_over(expression):
     (said,) = errors(jwt({"expression": expression}))
     assert "expression of type 'any' cannot be range of a comprehension (must be list, map, or dynamic)" in said
     assert errors(jwt({"expression": "dyn(claims.a).map(x, x)"})) == errors(jwt({"expression": "claims.map(k, k)"})) == []
@@ -216,7 +216,7 @@ def test_numbers_are_doubles():
     assert user({"sub": "a", "n": [2**53 + 1]}, {"expression": "string(claims.n[0])"}).name == "9.007199254740992e+15"
 
 
-def test_an_expression_that_never_ends_costs_too_much():
+def test_an_endless_expression_exceeds_the_cost_limit():
     deep = "dyn(claims.l).all(a, dyn(claims.l).all(b, dyn(claims.l).all(c, a + b + c >= 0.0))) ? 'a' : 'b'"
     with pytest.raises(AuthenticationError, match="cost limit"):
         user({"l": list(range(300))}, {"expression": deep})
@@ -227,7 +227,7 @@ def test_an_empty_list_of_algorithms_is_the_default_one():
     assert errors == [] and [issuer.algorithms for issuer in load(options).issuers] == [("RS256",)]
 
 
-def test_the_way_to_an_issuer_has_a_gate():
+def test_the_egress_setting_of_an_issuer_has_a_gate():
     gate = "StructuredAuthenticationConfigurationEgressSelector"
     with DEFAULT.overridden(**{gate: False}):
         (why,) = errors(jwt(issuer={"egressSelectorType": "cluster"}))

@@ -1,4 +1,4 @@
-"""Certificate policies of a chain, as Go heeds them since 1.24 (RFC 5280 6.1, RFC 9618)."""
+"""Certificate policies of a chain, as Go checks them since 1.24 (RFC 5280 6.1, RFC 9618)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def mapped(*pairs):
 
 
 def why(tmp_path, *says):
-    """What is wrong with a client below authorities that say so of policies, the root first, the client last."""
+    """Returns the error of a client certificate whose CAs have these policies, the root first, the client last."""
     above = None
     for i, extensions in enumerate(says[:-1]):
         made = pki.authority(f"ca{i}", above, extra=extensions)
@@ -73,8 +73,8 @@ def why(tmp_path, *says):
 
 @pytest.mark.parametrize("says", [
     ([], [issued(P)]),
-    ([], [issued(P)], [issued(Q)]),  # nobody asks for one
-    ([needed(), issued(P)], [], []),  # the root's word is none
+    ([], [issued(P)], [issued(Q)]),  # none is required
+    ([needed(), issued(P)], [], []),  # the root's policies do not count
     ([], [issued(P), needed()], [issued(P)]),
     ([], [issued(P, Q), needed()], [issued(R, Q)]),
     ([], [issued(ANY), needed()], [issued(P)]),
@@ -82,7 +82,7 @@ def why(tmp_path, *says):
     ([], [issued(P), needed(), mapped((P, Q), (P, R))], [issued(Q)]),
     ([], [issued(ANY), needed(), mapped((P, Q))], [issued(Q)]),
     ([], [issued(P), needed(), mapped((P, Q))], [issued(Q)], [issued(Q)]),
-    ([], [issued(P), needed(2)], []),  # there are no two more
+    ([], [issued(P), needed(2)], []),  # there are not two more certificates
     ([], [issued(ANY), no_any(), needed()], [issued(P)]),
 ])  # fmt: skip
 def test_good(tmp_path, says):
@@ -91,12 +91,12 @@ def test_good(tmp_path, says):
 
 @pytest.mark.parametrize("says", [
     ([], [needed()], []),
-    ([], [needed(1)], []),  # at the client the count goes on
+    ([], [needed(1)], []),  # the count continues at the client
     ([], [issued(P), needed()], []),
     ([], [issued(P), needed()], [issued(Q)]),
     ([], [issued(P), needed()], [issued(P)], [issued(Q)]),
     ([], [issued(P), needed(1)], [issued(Q)], [issued(P)]),
-    ([], [], [needed()]),  # the client's own word
+    ([], [], [needed()]),  # the client's own extension
     ([], [issued(P), needed(), mapped((P, Q))], [issued(P)]),
     ([], [issued(P), needed(), mapped((P, ANY))], [issued(P)]),
     ([], [issued(P), unmapped()], [issued(P), needed(), mapped((P, Q))], [issued(Q)]),
@@ -107,7 +107,7 @@ def test_bad(tmp_path, says):
 
 
 @pytest.mark.parametrize("value", ["", "3003020105", "30053003060180", "30073005060103060100", "300530030601"])
-def test_mappings_that_are_none(tmp_path, value):
+def test_invalid_mappings(tmp_path, value):
     extension = x509.UnrecognizedExtension(MAPPINGS, bytes.fromhex(value)), False
     found = why(tmp_path, [], [extension], [])
     assert found and "policies" not in found

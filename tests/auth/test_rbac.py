@@ -1,4 +1,4 @@
-"""The RBAC authorizer beyond the vectors: changes are seen at once, memory is bounded."""
+"""The RBAC authorizer beyond the vectors: changes apply at once, memory is bounded."""
 
 import asyncio
 import random
@@ -23,7 +23,7 @@ def get(user, name="p", ns="ns", resource="pods", verb="get"):
     return Attributes(user, verb, ns, "", "v1", resource, "", name)
 
 
-def test_every_change_counts_at_once():
+def test_every_change_applies_at_once():
     index = RbacIndex()
     assert index.authorize(get(BOB))[0] == NO_OPINION
     index.put("rolebindings", binding("b", "Role", "r", "bob", namespace="ns"))
@@ -54,8 +54,8 @@ class Compiling(RbacIndex):
         return super().compile_shape(m, a)
 
 
-def test_a_change_in_a_namespace_is_nothing_to_who_has_not_asked_about_it():
-    """Somebody who writes roles all the time costs others nothing: their rights stay compiled, of all their namespaces but this one."""
+def test_a_change_in_a_namespace_does_not_affect_users_who_never_used_it():
+    """A user who writes roles all the time does not cost others anything: their rights stay compiled, except those in this namespace."""
     index, many = Compiling(), UserInfo("m", (f"g{i}" for i in range(MANY_GROUPS + 1)))
     index.put("clusterroles", role("r", READ))
     index.put("clusterrolebindings", binding("b", "ClusterRole", "r", "bob", "m"))
@@ -64,12 +64,12 @@ def test_a_change_in_a_namespace_is_nothing_to_who_has_not_asked_about_it():
         index.put("rolebindings", binding(f"b{i}", "Role", f"r{i}", "jane", namespace="other"))
         assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == ALLOW
     assert index.compiled == 2
-    # One who has asked about it while nothing was bound there is told of what is bound then.
+    # A user who has asked about it while nothing was bound there gets what is bound then.
     none, later = UserInfo("none"), 3
     assert index.authorize(get(none, ns="new"))[0] == NO_OPINION and index.compiled == later
     index.put("rolebindings", binding("b", "ClusterRole", "r", "none", namespace="new"))
     assert index.authorize(get(none, ns="new"))[0] == ALLOW and index.compiled == later + 1
-    # More changes than are remembered are everybody's.
+    # More changes than are recorded affect all users.
     for _ in range(MOST_CHANGES + 1):
         index.put("roles", role("r", READ, "other"))
     index.authorize(get(BOB))
@@ -78,8 +78,8 @@ def test_a_change_in_a_namespace_is_nothing_to_who_has_not_asked_about_it():
     assert index.authorize(get(BOB))[0] == NO_OPINION and index.compiled == later + 3
 
 
-def test_a_change_of_the_cluster_is_nothing_to_who_has_no_part_in_it():
-    """Neither is one of cluster roles: but for those who are bound to them, and for subjects of the bindings that change."""
+def test_a_cluster_wide_change_affects_only_its_subjects():
+    """Nor does a change of cluster roles affect others: only users who are bound to them, and subjects of changed bindings."""
     index, many = Compiling(), UserInfo("m", (f"g{i}" for i in range(MANY_GROUPS + 1)))
     index.put("clusterroles", role("r", READ))
     index.put("clusterrolebindings", binding("b", "ClusterRole", "r", "bob", "m"))
@@ -91,20 +91,20 @@ def test_a_change_of_the_cluster_is_nothing_to_who_has_no_part_in_it():
         index.delete("clusterroles", "", f"r{i - 2}")
         assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == ALLOW
     assert index.compiled == 2
-    # His are those he is bound to, in a namespace, too, and before they are there.
+    # Roles he is bound to, in a namespace, too, and before they exist.
     index.put("clusterroles", role("local", [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]))
     assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == ALLOW and index.compiled == 3
     index.delete("clusterroles", "", "r")
     index.delete("clusterroles", "", "local")
     assert index.authorize(get(BOB))[0] == index.authorize(get(many))[0] == NO_OPINION and index.compiled == 5
-    # Who is in a binding, and who was.
+    # Current and former subjects of a binding.
     index.put("clusterroles", role("r", READ))
     assert index.authorize(get(BOB))[0] == ALLOW
     index.put("clusterrolebindings", binding("b", "ClusterRole", "r", "m"))
     assert (index.authorize(get(BOB))[0], index.authorize(get(many))[0]) == (NO_OPINION, ALLOW)
     index.delete("clusterrolebindings", "", "b")
     assert index.authorize(get(many))[0] == NO_OPINION
-    # One of a thousand subjects is theirs alone, however often it is written; what of them is remembered has a bound.
+    # A change of one of a thousand subjects affects only that one, however often it is written; the record of changes is bounded.
     compiled, crowd = index.compiled, [f"u{i}" for i in range(1000)]
     for _ in range(2 * MOST_CHANGES):
         index.put("clusterrolebindings", binding("b", "ClusterRole", "x", *crowd))
@@ -112,14 +112,14 @@ def test_a_change_of_the_cluster_is_nothing_to_who_has_no_part_in_it():
     assert index.compiled == compiled
     index.put("clusterrolebindings", binding("b", "ClusterRole", "r", *crowd, "bob"))
     assert index.authorize(get(BOB))[0] == ALLOW and index.compiled == compiled + 1
-    # One that alone is more than that is everybody's.
+    # A single change that exceeds the bound affects all users.
     index.put("clusterrolebindings", binding("b2", "ClusterRole", "x", *(f"{i:0128}" for i in range(CHANGES_BYTES // 256))))
     assert index.authorize(get(BOB))[0] == ALLOW and index.compiled == compiled + 2
     assert not index._changes and not index._changes_bytes
 
 
-def test_two_indexes_know_the_same_user_apart():
-    """Nobody is one for all servers of a process."""
+def test_two_indexes_distinguish_the_same_user():
+    """The anonymous user is one object for all servers of a process."""
     for user in (UserInfo("u"), UserInfo("u", (f"g{i}" for i in range(MANY_GROUPS + 1)))):
         one, other = RbacIndex(), RbacIndex()
         for index in (one, other):
@@ -133,7 +133,7 @@ def test_two_indexes_know_the_same_user_apart():
         assert other.authorize(get(user))[0] == NO_OPINION
 
 
-def test_what_is_compiled_is_what_a_new_index_says():
+def test_compiled_rights_equal_those_of_a_new_index():
     rng, spaces, names = random.Random(7), ("", "n1", "n2", "n3"), ("r1", "r2", "x" * 300)
     index, stored = RbacIndex(), {}
     users = [UserInfo(f"u{i}") for i in range(4)]
@@ -172,8 +172,8 @@ class Walking(RbacIndex):
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one role", "many roles"])
-def test_a_change_of_one_binding_of_thousands_costs_what_it_is(many):
-    """Of somebody who is bound 5,000 times; all of his bindings were walked again by his next request."""
+def test_a_changed_binding_of_thousands_costs_only_its_own_part(many):
+    """For a user who is bound 5,000 times; all of his bindings used to be evaluated again at his next request."""
     index = Walking()
     for i in range(5000):
         index.put("roles", role(f"r{i if many else 0}", READ, "ns"))
@@ -196,7 +196,7 @@ def test_a_change_of_one_binding_of_thousands_costs_what_it_is(many):
     assert ("b0002/ns" if many else "b2500/ns") in index.authorize(get(BOB))[1] and index.looked_up <= 12
 
 
-def test_what_is_kept_of_somebody_with_many_bindings_is_what_a_walk_finds(monkeypatch):
+def test_cached_rights_of_many_bindings_equal_a_complete_evaluation(monkeypatch):
     monkeypatch.setattr(rbac, "MANY_BINDINGS", 2)
     monkeypatch.setattr(rbac, "MOST_UNASKED", 40)
     rng, index, kept = random.Random(5), RbacIndex(), set()
@@ -226,7 +226,7 @@ def test_what_is_kept_of_somebody_with_many_bindings_is_what_a_walk_finds(monkey
     assert len(kept) == 4
 
 
-def test_what_is_kept_of_those_with_many_bindings_has_a_bound(monkeypatch):
+def test_the_cache_of_many_bindings_is_bounded(monkeypatch):
     monkeypatch.setattr(rbac, "MANY_BINDINGS", 3)
     monkeypatch.setattr(rbac, "MOST_BINDINGS", 12)
     monkeypatch.setattr(rbac, "MOST_UNASKED", 5)
@@ -237,10 +237,10 @@ def test_what_is_kept_of_those_with_many_bindings_has_a_bound(monkeypatch):
     for j in range(9):
         assert index.authorize(get(UserInfo(f"u{j}")))[0] == ALLOW
     assert [next(iter(keys)) for _, keys in index._many] == ["uu6", "uu7", "uu8"]
-    for i in range(6):  # he does not ask meanwhile
+    for i in range(6):  # he makes no request meanwhile
         index.put("rolebindings", binding(f"c{i}", "Role", "r", "u8", namespace="ns"))
     assert not index._many and index.authorize(get(UserInfo("u8")))[0] == ALLOW
-    # One that cannot be read is nobody's, and what was kept is made anew afterwards.
+    # An unreadable binding has no subject, and the cache is rebuilt afterwards.
     broken = [True]
 
     def load():
@@ -255,7 +255,7 @@ def test_what_is_kept_of_those_with_many_bindings_has_a_bound(monkeypatch):
     assert 'RoleBinding "a/ns"' in index.authorize(get(UserInfo("u8")))[1]
 
 
-def test_memory_is_bounded_against_made_up_names():
+def test_memory_is_bounded_for_arbitrary_user_names():
     index = RbacIndex()
     index.put("clusterroles", role("r", READ))
     index.put("clusterrolebindings", binding("b", "ClusterRole", "r", "bob"))
@@ -269,8 +269,8 @@ def test_memory_is_bounded_against_made_up_names():
     assert index.authorize(get(BOB))[0] == ALLOW
 
 
-def test_somebody_of_more_groups_than_are_bound():
-    """Is found by those that are bound, and remembered nowhere but with the identity: a review may ask about 100,000 groups."""
+def test_a_user_with_more_groups_than_are_bound():
+    """The lookup starts from the bound groups, and the result is cached only with the identity: a review may ask about 100,000 groups."""
     index = RbacIndex()
     index.put("clusterroles", role("r", READ))
     of_group = {**binding("b", "ClusterRole", "r"), "subjects": [{"kind": "Group", "name": n} for n in ("g5", "other")]}
@@ -303,7 +303,7 @@ class Walked(dict):
 
 
 def reviewed(index):
-    """What a review of Bob's rules lists, whether or not others have their turns meanwhile."""
+    """Returns the rules in a review of Bob's rules, with or without yielding the loop."""
 
     async def review():
         return await awaited(index.rules_for(BOB, "ns"))
@@ -311,7 +311,7 @@ def reviewed(index):
     return asyncio.run(review())
 
 
-def test_names_narrow_a_rule():
+def test_resource_names_restrict_a_rule():
     index = RbacIndex()
     rules = [{**READ[0], "resourceNames": ["a", "b"]}]
     index.put("clusterroles", role("r", rules))
@@ -320,7 +320,7 @@ def test_names_narrow_a_rule():
 
 
 def test_a_role_counts_once_however_often_it_is_bound():
-    """And decisions hold its names, not its rules: 1,000 bindings of 40,000 rules were 40 million entries for each kind of request."""
+    """And decisions hold its name, not its rules: 1,000 bindings of 40,000 rules were 40 million entries for each kind of request."""
     index = RbacIndex()
     rules = [{**READ[0], "resourceNames": [f"p{i}"]} for i in range(2000)]
     index.put("roles", role("r", rules, "ns"))
@@ -333,7 +333,7 @@ def test_a_role_counts_once_however_often_it_is_bound():
     assert (len(resource), other, incomplete) == (MOST_RULES, [], True) and error == f"there are more than {MOST_RULES} rules"
 
 
-def test_a_role_is_read_when_it_is_asked_for():
+def test_a_role_is_read_when_it_is_needed():
     index, asked = RbacIndex(), []
     index.put_role("ns", "r", Role(lambda: asked.append(1) or READ))
     index.put("rolebindings", binding("b", "Role", "r", "bob", namespace="ns"))
@@ -341,7 +341,7 @@ def test_a_role_is_read_when_it_is_asked_for():
     assert [index.authorize(get(BOB))[0], index.authorize(get(BOB, verb="put"))[0], asked] == [ALLOW, NO_OPINION, [1]]
 
 
-def test_a_large_binding_is_read_when_somebody_asks_and_grants_what_others_do():
+def test_a_large_binding_is_read_when_needed_and_grants_what_others_do():
     index, read = RbacIndex(), []
     index.put("roles", {"metadata": {"name": "r", "namespace": "ns"}, "rules": READ})
     index.put("rolebindings", binding("z", "Role", "r", "ann", namespace="ns"))
@@ -363,9 +363,9 @@ def test_a_large_binding_is_read_when_somebody_asks_and_grants_what_others_do():
     assert index.authorize(get(BOB))[0] == NO_OPINION
 
 
-def test_of_thousands_of_roles_only_what_a_request_is_about_is_told_of(monkeypatch):
-    """Why a role allows something is put into words where it does, and a role is made ready for reviews once: who changes a binding of
-    somebody with 10,000 had that done for all of them."""
+def test_of_thousands_of_roles_only_relevant_ones_are_explained(monkeypatch):
+    """The reason of a decision is built only where it is used, and a role is prepared for reviews once: a changed binding of a user with
+    10,000 used to cause this for all of them."""
     index, told, shown = RbacIndex(), [], []
     monkeypatch.setattr(rbac, "_describe_subject", lambda *given: told.append(1) or "somebody")
     monkeypatch.setattr(roles, "listed", lambda given: shown.append(1) or listed(given))
@@ -383,8 +383,8 @@ def test_of_thousands_of_roles_only_what_a_request_is_about_is_told_of(monkeypat
     assert first[0][0] == {**READ[0], "resources": ["things0"]} and first[1][0] == {"verbs": ["get"], "nonResourceURLs": ["/a"]}
 
 
-def test_roles_that_nobody_asked_for_yet_are_read_beside_the_loop_where_they_are_many():
-    """The first question of somebody with 10,000 roles of 20 rules each held the loop for 0.3 s."""
+def test_many_roles_are_read_off_the_loop():
+    """The first check of a user with 10,000 roles of 20 rules each held the loop for 0.3 s."""
     index, where = RbacIndex(), list[bool]()
 
     def load():
@@ -405,7 +405,7 @@ def test_roles_that_nobody_asked_for_yet_are_read_beside_the_loop_where_they_are
     assert index.authorize(get(UserInfo("jane")))[0] == NO_OPINION and where == []
     assert asyncio.run(asked(get(BOB))) == ALLOW and where == [False] * 10
     assert index.authorize(get(BOB))[0] == ALLOW and index.ready(BOB, "ns") is None
-    there("few", LARGE - 1)  # what is little is read at once, and what is known is not read again
+    there("few", LARGE - 1)  # a few are read at once, and known ones are not read again
     assert index.authorize(get(BOB, resource="services"))[0] == NO_OPINION and where[10:] == [True]
     for question in (get(BOB, resource="nodes"), Attributes(BOB, "get", "", path="/x", resource_request=False)):
         index.put_role("ns", "r0", Role(load, LARGE))
@@ -425,7 +425,7 @@ def test_roles_that_nobody_asked_for_yet_are_read_beside_the_loop_where_they_are
     assert where == [False]
 
 
-def test_what_changes_while_roles_are_read_counts():
+def test_changes_during_the_reading_of_roles_count():
     index = RbacIndex()
     index.put("rolebindings", binding("b", "Role", "r", "bob", namespace="ns"))
 
@@ -441,8 +441,8 @@ def test_what_changes_while_roles_are_read_counts():
     assert asyncio.run(changed(lambda: index.delete("rolebindings", "ns", "b"))) == NO_OPINION
 
 
-def test_bindings_of_somebody_who_has_many_are_put_in_order_in_turns(monkeypatch):
-    """Of 10,000 they held the loop for 15 ms of a quiet machine. What changes meanwhile counts, and nobody waits for ever."""
+def test_many_bindings_are_sorted_over_several_loop_iterations(monkeypatch):
+    """10,000 held the loop for 15 ms on a quiet machine. Changes meanwhile count, and no request waits for ever."""
     monkeypatch.setattr(rbac, "MOST_AT_ONCE", 100)
     monkeypatch.setattr(rbac, "MANY_BINDINGS", 50)
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
@@ -490,8 +490,8 @@ def test_bindings_of_somebody_who_has_many_are_put_in_order_in_turns(monkeypatch
     assert asyncio.run(in_turns()) == reviewed(index)[0] != [] and max(steps) == 10
 
 
-def test_bindings_without_rules_are_not_listed_without_end(monkeypatch):
-    """30,000 of one user, to roles without rules or to none, were all gone through, and each that led nowhere was told."""
+def test_the_search_of_bindings_without_rules_is_bounded(monkeypatch):
+    """30,000 of one user, to roles without rules or to none, were all examined, and each dangling one was reported."""
     monkeypatch.setattr(rbac, "MOST_RULES", 10)
     for there in (True, False):
         index = RbacIndex()
@@ -507,7 +507,7 @@ def test_bindings_without_rules_are_not_listed_without_end(monkeypatch):
         assert incomplete and "there are more than 10 rules" in error and error.count("not found") == (0 if there else 10)
 
 
-def test_many_bindings_are_reviewed_in_turns_as_they_were_at_first(monkeypatch):
+def test_many_bindings_are_reviewed_over_several_iterations_from_one_state(monkeypatch):
     """10,000 held the loop for 36 to 61 ms."""
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     index, turns = RbacIndex(), []

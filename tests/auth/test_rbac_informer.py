@@ -1,4 +1,4 @@
-"""The RBAC index over the store: it loads, follows, and is right again after a gap."""
+"""The RBAC index over the store: it loads, follows events, and is correct again after missed events."""
 
 import orjson
 import pytest
@@ -33,7 +33,7 @@ def may(index, namespace="ns"):
     return index.authorize(Attributes(BOB, "get", namespace, "", "v1", "pods", "", "p"))[0] == ALLOW
 
 
-def test_it_loads_and_follows(store):
+def test_the_index_loads_and_follows_events(store):
     put(store, "clusterroles", "r", RULES)
     put(store, "rolebindings", "ns/b", BINDING)
     index = RbacIndex()
@@ -50,7 +50,7 @@ def test_it_loads_and_follows(store):
     assert not may(index)
 
 
-def test_a_binding_deleted_during_a_gap_grants_nothing(store):
+def test_a_binding_deleted_during_missed_events_grants_nothing(store):
     put(store, "clusterroles", "r", RULES)
     put(store, "rolebindings", "ns/b", BINDING)
     put(store, "rolebindings", "kept/b", BINDING)
@@ -64,7 +64,7 @@ def test_a_binding_deleted_during_a_gap_grants_nothing(store):
     assert not may(index) and may(index, "kept")
 
 
-def test_large_bindings_count_like_others(store):
+def test_large_bindings_grant_like_others(store):
     put(store, "clusterroles", "r", RULES)
     many = [{"kind": "User", "name": f"u{i}" + "x" * 100} for i in range(600)]
     index = RbacIndex()

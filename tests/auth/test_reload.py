@@ -46,7 +46,7 @@ class Following:
         return {status: n for (_, status), n in values.items()}
 
     def last(self) -> dict[str, float]:
-        """When a reload was last tried, by its outcome."""
+        """Returns when a reload was last tried, by its outcome."""
         values = self.registry.metrics["apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds"].values
         return {status: at for (_, status), at in values.items()}
 
@@ -56,7 +56,7 @@ class Following:
         return outcome[0]
 
 
-def test_a_changed_file_counts(tmp_path):
+def test_a_changed_file_applies(tmp_path):
     path = tmp_path / "z.yaml"
     path.write_bytes(text(RBAC))
     began = time.time()
@@ -70,7 +70,7 @@ def test_a_changed_file_counts(tmp_path):
     assert following.decision() == ALLOW and following.reloads() == {"success": 2}
     assert following.last().keys() == {"success"} and first < following.last()["success"] <= time.time()
     assert len(following.registry.metrics["apiserver_authorization_config_controller_last_config_info"].values) == 1
-    # Written again, and written in other words: nothing happens.
+    # A file with equal content, or equal meaning, changes nothing.
     path.write_bytes(text(RBAC, ALLOWING))
     following.look()
     path.write_bytes(text(RBAC, ALLOWING) + b"\n")
@@ -79,7 +79,7 @@ def test_a_changed_file_counts(tmp_path):
     assert following.registry.metrics["apiserver_authorization_decisions_total"].values == {("AlwaysAllow", "alwaysallow", "allowed"): 1}
 
 
-def test_a_file_that_changed_is_read_and_its_conditions_compiled_beside_the_loop(tmp_path, monkeypatch):
+def test_a_changed_file_is_read_and_compiled_off_the_loop(tmp_path, monkeypatch):
     """64 conditions of each of a hundred webhooks held the loop for a second."""
     where = list[bool]()
     real = reload.parts_of
@@ -107,7 +107,7 @@ def test_a_file_that_changed_is_read_and_its_conditions_compiled_beside_the_loop
         (None, "no such file"),
     ],
 )
-def test_a_file_that_cannot_be_used_changes_nothing(tmp_path, caplog, data, says):
+def test_an_unusable_file_changes_nothing(tmp_path, caplog, data, says):
     path = tmp_path / "z.yaml"
     path.write_bytes(text(RBAC))
     following = Following(path)
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(tmp_path, caplog, data, says
     assert following.decision() == ALLOW and following.reloads() == {"failure": 1, "success": 2}
 
 
-def test_the_first_file_has_to_be_good(tmp_path):
+def test_the_first_file_must_be_valid(tmp_path):
     path = tmp_path / "z.yaml"
     with pytest.raises(ConfigurationError, match="no such file"):
         Following(path)
@@ -168,7 +168,7 @@ def of(namespace: str) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
+def test_a_server_with_an_authorization_webhook(kas_server, connect, tmp_path, hook):
     path = tmp_path / "z.yaml"
     slow = "has(request.resourceAttributes) && request.resourceAttributes.namespace == 'slow'"
     given = {"failurePolicy": "NoOpinion", "authorizedTTL": "5m", "unauthorizedTTL": "5m", "matchConditionSubjectAccessReviewVersion": "v1"}
@@ -186,7 +186,7 @@ def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
     assert client("GET", of("other"), **jane)[0] == 403
     for namespace in ("garbage", "huge", "moved", "slow"):
         assert client("GET", of(namespace), **jane)[0] == 500, namespace
-    # Whoever is in system:masters is never asked about, and RBAC behind it still allows what it allows.
+    # Members of system:masters are not checked, and RBAC behind the webhook still allows what it allows.
     assert client("GET", of("no"), **root)[0] == 404
     review = {"spec": {"resourceAttributes": {"namespace": "no", "verb": "get", "resource": "pods"}}}
     status, body = client("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, **jane)
@@ -194,7 +194,7 @@ def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
     status, body = client("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}, **jane)
     assert body["status"]["incomplete"] is True
     assert body["status"]["evaluationError"] == "webhook authorizer does not support user rule resolution"
-    # A broken file changes nothing; the next good one counts without a restart.
+    # An invalid file changes nothing; the next valid one applies without a restart.
     reloads = "apiserver_authorization_config_controller_automatic_reloads_total"
     path.write_bytes(b"{")
     until(lambda: 'status="failure"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
@@ -210,7 +210,7 @@ def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("policy", ["Deny", "NoOpinion"])
-def test_a_webhook_that_is_down(kas_server, connect, tmp_path, hook, policy):
+def test_an_unreachable_webhook(kas_server, connect, tmp_path, hook, policy):
     with PolicyBackend() as gone:
         pass
     config = kubeconfig(tmp_path / "gone.kubeconfig", gone.url)
@@ -218,7 +218,7 @@ def test_a_webhook_that_is_down(kas_server, connect, tmp_path, hook, policy):
     path.write_bytes(text(webhook(Path(config), timeout="1s", failurePolicy=policy), ALLOWING))
     server = kas_server(f"--authorization-config={path}", tokens(tmp_path), "--unsafe-no-fsync", "--controllers=none")
     client = connect(server)
-    # With Deny nothing gets past it; with NoOpinion the next authorizer decides.
+    # With Deny everything is refused; with NoOpinion the next authorizer decides.
     status = client("GET", of("default"), Authorization="Bearer jane-token")[0]
     assert status == (500 if policy == "Deny" else 404)
     assert client("GET", of("default"), Authorization="Bearer root-token")[0] == 404
@@ -244,7 +244,7 @@ def test_the_flags(kas_server, connect, tmp_path, hook):
         (("--authorization-config=/none",), "open /none: no such file or directory"),
     ],
 )  # fmt: skip
-def test_a_mistake_refuses_to_start(kas_server, hook, flags, says):
+def test_an_error_prevents_the_start(kas_server, hook, flags, says):
     with pytest.raises(RuntimeError) as e:
         kas_server(*(flag.format(hook=hook.config) for flag in flags))
     assert says in str(e.value)

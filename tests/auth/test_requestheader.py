@@ -1,4 +1,4 @@
-"""Users a proxy vouches for."""
+"""Users that an authenticating proxy names."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_user_groups_uid_and_extra():
     assert found.extra == {"scopes/x": ["1", "2"], "a%2fb%zz": ["3"], "": ["4"]}
 
 
-def test_of_several_users_the_first_header_and_its_first_value_count():
+def test_the_first_header_and_its_first_value_name_the_user():
     assert user(("X-Remote-User", "a"), ("X-Remote-User", "b")).name == "a"
     assert user(("X-Remote-User", "a"), ("X-First-User", "b")).name == "b"
     assert user(("X-First-User", ""), ("X-Remote-User", "a")).name == "a"
@@ -35,7 +35,7 @@ def test_of_several_users_the_first_header_and_its_first_value_count():
     assert user(("X-Remote-User", "jäne")).name == "jäne"
 
 
-def test_only_a_proxy_is_believed():
+def test_only_a_proxy_is_trusted():
     sent = ("X-Remote-User", "jane")
     assert user(sent, allowed=["x", "proxy"]).name == "jane"
     assert user(("X-Remote-Group", "a")) is None
@@ -47,6 +47,6 @@ def test_only_a_proxy_is_believed():
         user(sent, shown=pki.issue([("CN", "proxy")]))
 
 
-def test_headers_that_are_not_configured_mean_nothing():
+def test_unconfigured_headers_are_ignored():
     assert user(("X-Remote-User", "jane"), names=((), (), (), ())) is None
     assert user(("X-Remote-User", "jane"), ("X-Remote-Uid", "1"), names=(["X-Remote-User"], [], [], [])).uid == ""

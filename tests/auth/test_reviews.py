@@ -1,4 +1,4 @@
-"""The review kinds: whole answers as kube-apiserver gives them."""
+"""The review kinds: complete answers as kube-apiserver gives them."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""What was remembered of good tokens is forgotten when they may be good no longer."""
+"""Cached verdicts on tokens are dropped when tokens may have been revoked."""
 
 from kas.auth.authn.revocation import Revocation
 from kas.store import Op, build_record, open_store
 
 
-def test_who_remembers_is_told(tmp_path):
+def test_caches_are_notified(tmp_path):
     store = open_store(str(tmp_path), sync=False)
     try:
         told = []

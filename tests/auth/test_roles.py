@@ -1,4 +1,4 @@
-"""What a role says of a kind of request."""
+"""Matching of a role's rules with a request."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_paths(verb, path, allowed):
     assert Role(lambda: [*RULES, {"verbs": ["*"], "nonResourceURLs": ["*"]}]).allows_path(verb, path)
 
 
-def test_beginnings_are_found_either_way():
+def test_prefixes_are_found_with_both_methods():
     few, many = {"/a": 1, "": 1, "/b": 1}, {f"/{i}": 1 for i in range(100)}
     assert sorted(beginnings(few, "/a/b")) == ["", "/a"]
     assert beginnings(many, "/77x") == ["/7", "/77"]

@@ -1,4 +1,4 @@
-"""Whether rules cover others, beyond the vectors: what is many, and paths."""
+"""Whether rules cover others, beyond the vectors: many rules, and paths."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from kas.auth.authz.rules import MOST_MISSING, TooManyError, covers
 READ = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
 
 
-def test_what_is_held_is_found_and_not_looked_through():
-    """40,000 rules against as many, and a rule of 27 million atoms: each was a walk over all that is held."""
+def test_covering_rules_are_found_without_a_scan():
+    """40,000 rules against as many, and a rule of 27 million combinations: each used to scan all rules."""
     named = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": [f"n{i}"]} for i in range(40_000)]
     groups = [{"verbs": ["get"], "apiGroups": [f"g{i}"], "resources": ["pods"]} for i in range(40_000)]
     assert covers([*named, *groups], [*named, *groups]) == []
@@ -22,7 +22,7 @@ def test_what_is_held_is_found_and_not_looked_through():
         covers(owner, [wide])
 
 
-def test_paths_are_covered_by_paths_and_beginnings():
+def test_paths_are_covered_by_paths_and_prefixes():
     owner = [{"verbs": ["get"], "nonResourceURLs": ["/a", "/b/*", "/*/c"]}, {"verbs": ["*"], "nonResourceURLs": ["/d*"]}]
     wanted = [{"verbs": ["get", "put"], "nonResourceURLs": ["/a", "/b/c", "/b", "/d", "/d/e", "/*/c", "/x/c"]}]
     missing = {(r["verbs"][0], r["nonResourceURLs"][0]) for r in covers(owner, wanted)}

@@ -1,4 +1,4 @@
-"""Tokens of service accounts."""
+"""Service account tokens."""
 
 import base64
 import json
@@ -82,7 +82,7 @@ def test_bound_token_refused(world, change, text):
         (5, "service account token has been invalidated"),
     ],
 )
-def test_what_is_being_deleted_ends_a_minute_later(world, what, text):
+def test_tokens_of_deleted_objects_end_a_minute_later(world, what, text):
     """Upstream's table of deletion times: now is 1000 s, the leeway 60 s."""
     _, signer, tokens, sa, pod, node = world
     bound = {4: {"pod": pod}, 5: {"node": node}}.get(what, {})
@@ -96,7 +96,7 @@ def test_what_is_being_deleted_ends_a_minute_later(world, what, text):
 
 
 @pytest.mark.parametrize("aud", [None, []])
-def test_a_token_that_names_no_audience_is_for_the_server(world, aud):
+def test_a_token_without_an_audience_is_for_the_server(world, aud):
     """As tokens were before they had audiences, whoever issued them."""
     _, signer, tokens, sa, _, _ = world
     claims = {**bound_claims(ISSUER, sa, [ISSUER], 1000, 600), "aud": aud}
@@ -110,13 +110,13 @@ def test_a_token_that_names_no_audience_is_for_the_server(world, aud):
 
 
 @pytest.mark.parametrize("aud", [5, {}, [ISSUER, 5], "", None])
-def test_audiences_that_are_none(world, aud):
+def test_invalid_audiences(world, aud):
     _, signer, tokens, sa, _, _ = world
     with pytest.raises(AuthenticationError):
         tokens.authenticate_token(signer.sign({**bound_claims(ISSUER, sa, [ISSUER], 1000, 600), "aud": aud}))
 
 
-def test_a_legacy_token_is_for_the_server_alone(world):
+def test_a_legacy_token_is_for_the_server_only(world):
     objects, signer, tokens, sa, _, _ = world
     secret = objects.put("secrets", {"metadata": {"name": "s", "namespace": "ns", "uid": "u-s"}})
 
@@ -144,8 +144,8 @@ def test_token_of_another_key_or_issuer(world):
 
 
 @pytest.mark.parametrize("change", ["{0}==", "{0}!!!!", "{0}\n", "{1}=.{2}.{3}", "{1}.{2}=.{3}", "{1}.{2}!!!!.{3}"])
-def test_a_token_is_written_in_one_way(world, change):
-    """What is no base64 was passed over."""
+def test_a_token_has_only_one_encoding(world, change):
+    """Invalid base64 used to be skipped."""
     _, signer, tokens, sa, _, _ = world
     token = signer.sign(bound_claims(ISSUER, sa, [ISSUER], 1000, 600))
     assert tokens.authenticate_token(token) is not None
@@ -156,7 +156,7 @@ def test_a_token_is_written_in_one_way(world, change):
     assert found is None
 
 
-def test_a_key_that_several_files_hold_is_shown_once():
+def test_a_key_in_several_files_is_published_once():
     key, other = generate_key(), generate_key()
     public = load_public_keys(key)[0].public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     shown = Verifier([key, public, other + public], [ISSUER]).jwks()["keys"]
@@ -175,16 +175,16 @@ def test_unsigned_token_is_refused(world):
 
 
 @pytest.mark.parametrize("algorithm", [["ES256"], {"a": 1}, None, 7, ""], ids=repr)
-def test_an_algorithm_that_is_no_text_is_refused(world, algorithm):
-    """A list was a panic, and anybody may send one."""
+def test_an_algorithm_that_is_not_a_string_is_refused(world, algorithm):
+    """A list was a panic, and any client may send one."""
     parts = [{"alg": algorithm}, {"iss": ISSUER}]
     token = ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts) + ".AA"
     with pytest.raises(AuthenticationError, match="unexpected signature algorithm"):
         world[2].authenticate_token(token)
 
 
-def test_public_key_is_no_shared_secret(world):
-    """The classic confusion: a token signed by HMAC with the public key everybody can read."""
+def test_a_public_key_is_not_accepted_as_an_hmac_secret(world):
+    """The classic confusion: a token signed by HMAC with the public key, which everyone can read."""
     import hashlib
     import hmac
 
@@ -202,7 +202,7 @@ def test_public_key_is_no_shared_secret(world):
         tokens.authenticate_token(token)
 
 
-def test_legacy_token_lives_and_dies_with_its_secret(world):
+def test_a_legacy_token_is_valid_as_long_as_its_secret_exists(world):
     objects, signer, tokens, sa, _, _ = world
     secret = objects.put("secrets", {"metadata": {"name": "s", "namespace": "ns", "uid": "u-s"}})
     token = signer.sign(legacy_claims(sa, secret))
@@ -217,7 +217,7 @@ CLAIMS = "kubernetes.io/serviceaccount/"
 
 
 def kept(world, change=None, labels=None, claims=CLAIMS):
-    """A legacy token as kube-controller-manager writes it, but for ``change``, in the Secret "s"."""
+    """Returns a legacy token as kube-controller-manager writes it, except for ``change``, in the Secret "s"."""
     objects, signer, _, sa, _, _ = world
     secret = objects.put("secrets", {"metadata": {"name": "s", "namespace": "ns", "uid": "u-s", "labels": labels or {}}})
     written = {
@@ -230,12 +230,12 @@ def kept(world, change=None, labels=None, claims=CLAIMS):
     return token
 
 
-def test_legacy_tokens_of_others_and_of_former_versions(world):
+def test_legacy_tokens_of_other_issuers_and_versions(world):
     for claims in (CLAIMS, "kubernetes/serviceaccount/"):
         assert world[2].authenticate_token(kept(world, claims=claims)).uid == "u-sa"
 
 
-def test_without_lookup_a_legacy_token_needs_nothing_and_others_do(world):
+def test_without_lookup_only_bound_tokens_need_their_objects(world):
     objects, signer, tokens, sa, _, _ = world
     unlooked = ServiceAccountTokens(tokens._verifier, [ISSUER], objects.lookup, clock=lambda: 1000.0, lookup=False)
     legacy, bound = kept(world), signer.sign(bound_claims(ISSUER, sa, [ISSUER], 1000, 600))
@@ -260,13 +260,13 @@ def test_without_lookup_a_legacy_token_needs_nothing_and_others_do(world):
     ({f"{CLAIMS}secret.name": "other"}, "Token has been invalidated"),
     ({f"{CLAIMS}service-account.uid": "old"}, "ServiceAccount UID (u-sa) does not match claim (old)"),
 ])  # fmt: skip
-def test_what_is_wrong_with_a_legacy_token(world, change, why):
+def test_invalid_legacy_tokens(world, change, why):
     with pytest.raises(AuthenticationError) as e:
         world[2].authenticate_token(kept(world, change))
     assert str(e.value) == why
 
 
-def test_what_becomes_of_a_legacy_token(world):
+def test_invalidated_legacy_tokens(world):
     objects, _, tokens, sa, _, _ = world
     token, secret = kept(world), objects["secrets", "ns", "s"]
     data = secret["data"]
@@ -288,14 +288,15 @@ def test_what_becomes_of_a_legacy_token(world):
     assert why() == 'serviceaccounts "sa" not found'
 
 
-def test_uses_of_legacy_tokens_are_counted_and_noted(world):
+def test_uses_of_legacy_tokens_are_counted_and_recorded(world):
     objects, signer, _, sa, _, _ = world
     used, counts = [], TokenCounts(Registry())
     tokens = ServiceAccountTokens(
         Verifier([signer.public_key()], ["kubernetes/serviceaccount"]), [ISSUER], objects.lookup, clock=lambda: 1000.0,
         note_use=lambda namespace, name: used.append((namespace, name)), counts=counts,
     )  # fmt: skip
-    for day, noted in (("1969-12-31", 1), ("1970-01-01", 1), ("1970-01-02", 1), ("1970-01-03", 2)):  # a clock ahead wrote tomorrow's
+    # a clock that is ahead wrote tomorrow's date
+    for day, noted in (("1969-12-31", 1), ("1970-01-01", 1), ("1970-01-02", 1), ("1970-01-03", 2)):
         tokens.authenticate_token(kept(world, labels={"kubernetes.io/legacy-token-last-used": day}))
         assert used == [("ns", "s")] * noted
     sa["secrets"] = [{"name": "s"}]

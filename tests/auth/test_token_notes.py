@@ -1,4 +1,4 @@
-"""What is to be known of a credential, as long as it is remembered: annotations for the audit log, warnings for the client."""
+"""Notes on a credential, kept as long as it is cached: annotations for the audit log, warnings for the client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW = 1_800_000_000
 
 
 def asked_twice(token: str, account: dict[str, Any] = ACCOUNT) -> list[Request]:
-    """Two requests through the filter; the second finds the token remembered."""
+    """Sends two requests through the filter; the second finds the token in the cache."""
     objects = {"serviceaccounts": account, "secrets": SECRET | {"data": {"token": base64.b64encode(token.encode()).decode()}}}
     verifier = Verifier([KEY], ["https://issuer", "kubernetes/serviceaccount"])
     tokens = ServiceAccountTokens(verifier, ["api"], lambda resource, namespace, name: objects[resource], clock=lambda: NOW)
@@ -49,18 +49,18 @@ def bound(warn_after_s: int) -> str:
     return SIGNER.sign(bound_claims("https://issuer", ACCOUNT, ["api"], NOW - 4000, 365 * 86400, warn_after_s=warn_after_s))
 
 
-def test_a_token_that_was_not_read_again_in_time_is_named_in_the_audit_log():
+def test_an_outdated_token_is_named_in_the_audit_log():
     for req in asked_twice(bound(3607)):
         said = "subject: system:serviceaccount:default:bot, seconds after warning threshold: 393"
         assert req.annotations == {STALE: said} and req.warnings is None
 
 
-def test_a_token_in_time_is_not():
+def test_a_refreshed_token_is_not():
     for token in (bound(0), bound(5000)):
         assert [req.annotations for req in asked_twice(token)] == [None, None]
 
 
-def test_the_secret_of_a_token_without_end_is_named_and_a_generated_one_warned_of():
+def test_a_legacy_tokens_secret_is_named_and_a_generated_one_warned_of():
     token = SIGNER.sign(legacy_claims(ACCOUNT, SECRET))
     without = {LEGACY: "system:serviceaccount:default:bot"}
     for req in asked_twice(token):
@@ -69,7 +69,7 @@ def test_the_secret_of_a_token_without_end_is_named_and_a_generated_one_warned_o
         assert req.annotations == {**without, GENERATED: "bot-token"} and list(req.warnings) == [NO_GENERATED]
 
 
-def test_a_token_that_names_no_audience_is_told_as_one_of_old() -> None:
+def test_a_token_without_an_audience_is_reported_as_legacy() -> None:
     claims = bound_claims("https://issuer", ACCOUNT, [], NOW - 4000, 365 * 86400, warn_after_s=3607)
     del claims["aud"]
     for req in asked_twice(SIGNER.sign(claims)):
@@ -77,8 +77,8 @@ def test_a_token_that_names_no_audience_is_told_as_one_of_old() -> None:
         assert req.annotations[LEGACY] == "system:serviceaccount:default:bot" and STALE in req.annotations
 
 
-def test_of_a_refused_token_the_audit_log_is_told_too():
-    """Whoever else is asked after it."""
+def test_notes_of_a_refused_token_are_audited_too():
+    """Whichever authenticator is asked next."""
     marked = {"metadata": SECRET["metadata"] | {"labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}}
     token = SIGNER.sign(legacy_claims(ACCOUNT, SECRET))
     objects = {"serviceaccounts": ACCOUNT, "secrets": marked | {"data": {"token": base64.b64encode(token.encode()).decode()}}}
@@ -92,7 +92,7 @@ def test_of_a_refused_token_the_audit_log_is_told_too():
     assert req.annotations == {LEGACY: "system:serviceaccount:default:bot", INVALIDATED: "bot-token/default"}
 
 
-def test_who_reviews_a_token_is_told_what_is_to_be_known_of_it():
+def test_a_token_review_returns_the_notes():
     """In the audit log of the review, and as a warning, as upstream."""
     user = UserInfo("jane")
     user.notes = Notes({GENERATED: "s"}, (NO_GENERATED,))

@@ -1,4 +1,4 @@
-"""TokenRequest: what the token says, and that it then works."""
+"""TokenRequest: the claims of the token, and that the token is accepted."""
 
 import base64
 import json
@@ -66,8 +66,8 @@ def test_plain_token(ask):
     assert ask.tokens.authenticate_token(answer["status"]["token"]).uid == "u1"
 
 
-def test_a_request_may_name_the_account_it_means(objects):
-    """One of another uid was deleted since, and made again (kubernetes#132803)."""
+def test_a_request_may_name_the_accounts_uid(objects):
+    """An account with another uid was deleted and created again (kubernetes#132803)."""
     issuer, noted = Issuer(Signer(generate_key(), ISSUER), ["api"]), []
 
     def asked(uid):
@@ -158,8 +158,8 @@ def test_bootstrap_token():
         assert auth.authenticate_token("abcdef.0123456789abcdef") is not None, end
 
 
-def test_who_needs_the_signing_key_first_makes_it(tmp_path):
-    """Also two at once: a worker that is asked for a token and the child that makes keys after the start."""
+def test_the_signing_key_is_generated_by_its_first_user(tmp_path):
+    """Also by two at once: a worker that needs a token, and the child that generates keys after the start."""
     path = tmp_path / "pki" / "sa.key"
     with ThreadPoolExecutor(2) as pool:
         made = list(pool.map(lambda _: ServiceAccountKeys([ISSUER], path, own=True), range(2)))

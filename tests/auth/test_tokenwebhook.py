@@ -1,4 +1,4 @@
-"""A webhook that is asked whose a token is: a whole server, and the webhook over TLS with client certificates."""
+"""A webhook that authenticates tokens: a whole server, and the webhook over TLS with client certificates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = (("Content-Type", "text/plain"),)
 
 
 class Hook:
-    """Answers by the token; ``open`` is waited for with the token "slow"."""
+    """Answers by the token; the token "slow" waits for ``open``."""
 
     def __init__(self, directory) -> None:
         self.ca = authority(directory)
@@ -97,29 +97,29 @@ def server(hook, tmp_path_factory):
         yield running
 
 
-def test_who_the_webhook_says(server, hook):
+def test_the_user_is_the_webhooks(server, hook):
     user = who(server, "good")
     assert user == {"username": "hooked", "uid": "7", "groups": ["g", "system:authenticated"], "extra": {"k": ["v"]}}
     assert hook.stub.asked[-1].shown  # our certificate
     assert who(server, "bad") is None and who(server, "bad") is None
-    assert hook.asked("bad") == 1  # a no is remembered, too
+    assert hook.asked("bad") == 1  # a refusal is cached, too
 
 
-def test_whose_token_is_known_here_is_not_asked_about(server, hook):
+def test_tokens_known_here_are_not_sent_to_the_webhook(server, hook):
     assert who(server, server.token)["username"] == "admin"
     assert hook.asked(server.token) == 0
 
 
 @pytest.mark.parametrize("fault", ["garbage", "list", "empty", "huge", "redirect", "refused", "wrongkind", "types", "error"])
-def test_answers_that_are_none(server, hook, fault):
+def test_invalid_answers(server, hook, fault):
     assert who(server, fault) is None
     assert who(server, fault) is None
-    assert hook.asked(fault) == 2  # failures are not remembered
+    assert hook.asked(fault) == 2  # failures are not cached
     assert not any(a.path.startswith("/elsewhere") for a in hook.stub.asked)
     assert who(server, "good")["username"] == "hooked"
 
 
-def test_a_slow_webhook_is_asked_once_and_holds_nobody_else_up(server, hook):
+def test_a_slow_webhook_is_asked_once_and_delays_no_other_request(server, hook):
     found: list = []
     threads = [threading.Thread(target=lambda: found.append(who(server, "slow"))) for _ in range(5)]
     for thread in threads:
@@ -153,8 +153,8 @@ def test_without_the_webhook(tmp_path):
         assert "unknown" not in [line for line in server.output.splitlines() if "webhook" in line]
 
 
-def test_made_up_tokens_do_not_fill_the_log_while_the_webhook_is_away(caplog):
-    """Each had a line of its own: as many as anybody sent."""
+def test_unknown_tokens_do_not_fill_the_log_while_the_webhook_is_down(caplog):
+    """Each used to write a line of its own: as many as clients sent."""
     now = [5.0]
 
     async def send(question: bytes, read: Any) -> bytes:
@@ -180,9 +180,9 @@ def asked(hook: tokenwebhook.TokenWebhook, address: str, token: str) -> asyncio.
         return None
 
 
-def test_who_makes_up_tokens_leaves_room_for_others(monkeypatch):
-    """256 made-up tokens at once, for which nobody needs a credential, and everybody whose token was not known yet was refused. Those
-    beyond a client's share wait: 192 clients behind one address had theirs, and the others were refused."""
+def test_unknown_tokens_leave_slots_for_others(monkeypatch):
+    """256 made-up tokens at once, for which no credential is needed, used to make all other unknown tokens fail. Requests beyond a
+    client's share wait: 192 clients behind one address had theirs, and the others were refused."""
     for name, value in (("MAX_ASKED", 8), ("MOST_ASKED", 12), ("MAX_WAITING", 32), ("MOST_WAITING", 50)):
         monkeypatch.setattr(tokenwebhook, name, value)
 
@@ -203,7 +203,7 @@ def test_who_makes_up_tokens_leaves_room_for_others(monkeypatch):
         mine = [asked(hook, "10.0.0.1", f"made-up-{i}") for i in range(30)]
         assert [one is not None for one in mine] == [True] * 24 + [False] * 6
         assert await under_way() == 6
-        assert asked(hook, "10.0.0.1", "made-up-0") is not None  # it is asked about already
+        assert asked(hook, "10.0.0.1", "made-up-0") is not None  # it is being asked about already
         others = [asked(hook, f"2001:db8:0:{i}::1", f"good-{i}") for i in range(3)]
         others.append(asked(hook, "2001:db8:0:1::2", "other"))  # of the same network as one of them
         works_for("reviewer")
@@ -225,8 +225,8 @@ def test_who_makes_up_tokens_leaves_room_for_others(monkeypatch):
     asyncio.run(story())
 
 
-def test_who_waits_for_a_place_waits_no_longer_than_for_an_answer(monkeypatch):
-    """And takes no place from those who come later."""
+def test_waiting_for_a_slot_takes_no_longer_than_the_timeout(monkeypatch):
+    """And takes no slot from later requests."""
     monkeypatch.setattr(tokenwebhook, "MAX_ASKED", 2)
     monkeypatch.setattr(tokenwebhook, "LOOKUP_S", 0.01)
 

@@ -1,4 +1,4 @@
-"""Authenticators asked one after the other."""
+"""Authenticators that are asked in order."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from kas.auth.user import ANONYMOUS_USER, UserInfo
 from tests.auth.headers import headers
 
 
-def test_bad_token_never_becomes_anonymous():
+def test_an_invalid_token_is_never_anonymous():
     chain = Authenticators([BearerToken(admin_token("t"))])
     with pytest.raises(AuthenticationError):
         chain.authenticate(headers(authorization="Bearer nope"))
@@ -28,7 +28,7 @@ JANE = UserInfo("jane")
 
 
 class Says:
-    """Answers at once, or a turn of the loop later when it ``waits``."""
+    """Answers at once, or in a later loop iteration if it ``waits``."""
 
     def __init__(self, answer, waits: bool) -> None:
         self.answer, self.waits = answer, waits
@@ -61,7 +61,7 @@ async def said(answer):
         ("a", None, "a"),
     ],
 )  # fmt: skip
-def test_members_that_wait_are_asked_in_order_like_the_others(waits, first, second, found):
+def test_members_that_wait_are_asked_in_order_as_well(waits, first, second, found):
     async def go() -> str:
         members = [Says(first, waits[0]), Says(second, waits[1])]
         try:
@@ -87,7 +87,7 @@ def test_tokens_that_need_no_waiting_are_answered_at_once(waits):
     asyncio.run(go())
 
 
-def test_a_bearer_token_asked_while_all_are_revoked_is_not_remembered():
+def test_a_token_checked_during_a_revocation_is_not_cached():
     async def go():
         bearer = BearerToken(Says(JANE, True))
         get = headers(authorization="Bearer t")

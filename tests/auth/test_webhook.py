@@ -1,4 +1,4 @@
-"""The authorizer that asks a webhook: what it sends, what it makes of answers, what it remembers."""
+"""The webhook authorizer: its requests, its reading of answers, and its cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def answer(api_version: str = "authorization.k8s.io/v1", **status: Any) -> Answe
 
 
 class Asking:
-    """An authorizer of the webhook at ``backend``; what it is told by ``more`` is the constructor's."""
+    """Returns an authorizer of the webhook at ``backend``; ``more`` are further arguments of the constructor."""
 
     def __init__(self, tmp_path, backend: PolicyBackend, timeout_s: float = 60.0, **more: Any) -> None:
         async def no_pause(seconds: float) -> None:
@@ -69,7 +69,7 @@ def backend():
         yield running
 
 
-def test_what_it_is_sent(tmp_path, backend):
+def test_the_review_that_is_sent(tmp_path, backend):
     ask = Asking(tmp_path, backend, timeout_s=60)
     assert ask(question(api_group="apps", subresource="scale"), question(resource_request=False, path="/x", user=UserInfo("bob")))
     assert [seen["path"] for seen in backend.seen] == ["/?timeout=1m0s"] * 2

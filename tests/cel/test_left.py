@@ -15,7 +15,7 @@ AGAIN = "object.data.all(k, object.data[k].size() < 100)"
 
 
 @pytest.mark.parametrize("text, limit, error", [
-    (AGAIN, 20, True),  # of a turn of the loop, which is over
+    (AGAIN, 20, True),  # of a loop iteration, which is over
     ("int(object.data.k1) > 0", cel.PER_CALL_LIMIT, True),
     ("int(object.data.k1) > 0 || int(object.data.k2) > 0", cel.PER_CALL_LIMIT, True),
     ("int(object.data.k1) > 0 || object.metadata.name == 'a'", cel.PER_CALL_LIMIT, False),

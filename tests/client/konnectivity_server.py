@@ -1,4 +1,4 @@
-"""A konnectivity server: gRPC on a Unix socket, each tunnel to a port of the loopback."""
+"""A konnectivity server: gRPC on a Unix socket, each tunnel to a loopback port."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kas.meta.protowire import put_bytes, put_int, put_text
 
 
 def selection(path: str, name: str) -> dict[str, Any]:
-    """Of an EgressSelectorConfiguration."""
+    """An EgressSelectorConfiguration's selection."""
     return {"name": name, "connection": {"proxyProtocol": "GRPC", "transport": {"uds": {"udsName": path}}}}
 
 
 class KonnectivityServer:
-    """``routes`` say to which port an address leads, others keep their own. ``asked`` are all addresses, ``got`` the kinds of the packets
-    that came; ``ended`` is released once for each tunnel that is over. ``refuses`` is what it says instead of dialling, ``silent`` says
-    nothing at all. A context manager."""
+    """``routes`` say to which port an address leads, others keep their own. ``asked`` has all addresses, ``got`` the kinds of received
+    packets; ``ended`` is released once for each tunnel that ended. ``refuses`` is its answer instead of dialling; with ``silent`` it does
+    not answer. A context manager."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class KonnectivityServer:
         self.ended = threading.Semaphore(0)
         self.refuses = ""
         self.silent = False
-        self.drops = threading.Event()  # set: every tunnel, in its middle
+        self.drops = threading.Event()  # if set, every tunnel is cut off in its middle
         self.gave_up = threading.Event()
         self._pool = ThreadPoolExecutor(32)
         self._server = grpc.server(self._pool)
@@ -43,7 +43,7 @@ class KonnectivityServer:
         self._server.add_insecure_port(f"unix:{path}")
 
     def selection(self, name: str) -> dict[str, Any]:
-        """Of an EgressSelectorConfiguration."""
+        """An EgressSelectorConfiguration's selection."""
         return selection(self.path, name)
 
     def __enter__(self) -> KonnectivityServer:
@@ -74,7 +74,7 @@ class KonnectivityServer:
             yield packet(DIAL_RSP, put_int(2, number) + answered)
             copying = threading.Thread(target=self._copy, args=(packets, there))
             copying.start()
-            with contextlib.suppress(OSError):  # somebody left
+            with contextlib.suppress(OSError):  # a client disconnected
                 while data := there.recv(1 << 15):
                     yield packet(DATA, put_int(1, number) + put_bytes(3, data))
                     if self.drops.is_set():
@@ -90,7 +90,7 @@ class KonnectivityServer:
             if kind in (CLOSE_REQ, DIAL_CLS):
                 break
             there.sendall(said[3])
-        with contextlib.suppress(OSError):  # it has left before
+        with contextlib.suppress(OSError):  # it has disconnected before
             there.shutdown(socket.SHUT_RDWR)
 
 

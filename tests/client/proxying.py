@@ -1,4 +1,4 @@
-"""An HTTP CONNECT proxy, on a Unix socket or behind TLS that wants a certificate, and a directory with what it takes."""
+"""An HTTP CONNECT proxy, on a Unix socket or with TLS and client certificates, and a directory with its files."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class Authority:
 
 
 class ConnectProxy:
-    """Leads to the loopback: ``routes`` say to which port an authority leads, others keep their own. ``asked`` are all authorities.
-    ``says`` is what it answers instead, None for nothing at all; then it hangs up if ``closes``. A context manager, with its own loop."""
+    """Connects to loopback: ``routes`` say to which port an authority leads, others keep their own. ``asked`` has all authorities.
+    ``says`` is its answer instead, None for no answer; then it closes the connection if ``closes``. A context manager, with its own loop.
+    """
 
     def __init__(self, path: str = "", authority: Authority | None = None) -> None:
         self._path, self.authority = path, authority
-        self.port = 0 if path else ports.reserve()  # its own when it does not listen any more, too
+        self.port = 0 if path else ports.reserve()  # its own, also when it no longer listens
         self.asked: list[str] = []
         self.routes: dict[str, int] = {}
-        self.headers = "Host: 127.0.0.1\r\n"  # that are to be asked with
+        self.headers = "Host: 127.0.0.1\r\n"  # headers that requests must have
         self.says: bytes | None = b""
         self.closes = False
         self._loop = asyncio.new_event_loop()
@@ -46,7 +47,7 @@ class ConnectProxy:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def selection(self, name: str) -> dict[str, Any]:
-        """Of an EgressSelectorConfiguration."""
+        """An EgressSelectorConfiguration's selection."""
         if self._path:
             transport: dict[str, Any] = {"uds": {"udsName": self._path}}
         else:
@@ -86,7 +87,7 @@ class ConnectProxy:
         try:
             await self._tunnel(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # somebody left
+            pass  # a client disconnected
         finally:
             self._tasks.discard(task)
             writer.close()
@@ -121,7 +122,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def egress_file(directory: Path, *selections: dict[str, Any], name: str = "egress.yaml") -> str:
-    """The path of an EgressSelectorConfiguration with these selections."""
+    """Returns the path of an EgressSelectorConfiguration with these selections."""
     document = {"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration", "egressSelections": selections}
     (directory / name).write_text(json.dumps(document))
     return str(directory / name)

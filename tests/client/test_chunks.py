@@ -1,4 +1,4 @@
-"""Bodies in chunks, however they are cut."""
+"""Chunked bodies, however they are cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BODY = b"5;x=y\r\nhello\r\n1\r\n \r\n5\nworld\r\n0\r\nT: v\r\n\r\n"
 
 
 def take(*pieces: bytes, most: int = 1 << 20) -> tuple[bytes, bool, bytes]:
-    """(the body, whether its end has come, what is left)"""
+    """Returns (the body, whether its end has come, the rest)."""
     chunks, got, body = Chunks(), bytearray(), bytearray()
     for piece in pieces:
         got += piece
@@ -20,21 +20,21 @@ def take(*pieces: bytes, most: int = 1 << 20) -> tuple[bytes, bool, bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_however_it_is_cut(size: int) -> None:
+def test_chunks_are_read_however_they_are_cut(size: int) -> None:
     assert take(*(BODY[i : i + size] for i in range(0, len(BODY), size))) == (b"hello world", True, b"")
 
 
-def test_what_comes_behind_is_left() -> None:
+def test_what_follows_the_body_is_left() -> None:
     assert take(BODY + b"HTTP/1.1") == (b"hello world", True, b"HTTP/1.1")
 
 
-def test_no_more_is_taken_than_asked_for() -> None:
+def test_no_more_is_read_than_requested() -> None:
     body, done, _ = take(b"1\r\nx\r\n" * 100, most=10)
     assert (body, done) == (b"x" * 10, False)
 
 
-def test_one_call_looks_at_so_many_lines() -> None:
-    """Others want the loop meanwhile."""
+def test_one_call_reads_a_bounded_number_of_lines() -> None:
+    """Other tasks want the loop meanwhile."""
     chunks, got, body, calls = Chunks(), bytearray(b"1\r\nx\r\n" * 10 * LINES), bytearray(), 1
     while chunks.take(got, body, 1 << 20):
         calls += 1
@@ -51,6 +51,6 @@ def test_one_call_looks_at_so_many_lines() -> None:
         (b"0\r\n" + b"a:b\r\n" * TRAILER_BYTES, "http: suspiciously long trailer after chunked body"),
     ],
 )
-def test_what_is_refused(sent: bytes, said: str) -> None:
+def test_invalid_chunks_are_refused(sent: bytes, said: str) -> None:
     with pytest.raises(ChunkError, match=said):
         take(sent)

@@ -1,4 +1,4 @@
-"""Connections through HTTP CONNECT proxies: what arrives, and what is said when the proxy is not there, refuses, hangs or leaves."""
+"""Connections through HTTP CONNECT proxies: data, and errors of a proxy that is missing, refuses, hangs or disconnects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def proxy(request, tmp_path, certificates):
 
 
 def loaded(directory, *selections):
-    """(the ways, what is counted)."""
+    """Returns (the dialers, their metrics)."""
     registry = Registry()
     path = egress_file(directory, *selections)
     return load(SimpleNamespace(egress_selector_config_file=path, storage_backend="lmdb", tracing_config_file=""), registry), registry
@@ -79,8 +79,8 @@ async def backend(pair, tls):
 
 
 async def answered(proxy, via, pair, tls, ended=lambda: None):
-    """What a backend that echoes answers on both kinds of connections, asked twice on each, with more than any buffer holds; its name is
-    only the proxy's to know. ``ended()`` runs in a thread once both are closed."""
+    """Returns what an echoing backend answers on both kinds of connections, with two requests on each that are larger than any buffer;
+    only the proxy can resolve its name. ``ended()`` runs in a thread once both are closed."""
     server, port = await backend(pair, tls)
     proxy.routes["pod.invalid:7443"] = port
     context = verified_tls(pair[0]) if tls else None
@@ -101,7 +101,7 @@ async def answered(proxy, via, pair, tls, ended=lambda: None):
 
 @pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
-def test_what_arrives(proxy, tmp_path, pair, tls, loop):
+def test_data_pass_unchanged(proxy, tmp_path, pair, tls, loop):
     via, registry = through(proxy, tmp_path)
     with asyncio.Runner(loop_factory=loop) as runner:
         assert runner.run(answered(proxy, via, pair, tls)) == [BIG, b"x", BIG, b"y"]
@@ -113,7 +113,7 @@ def test_what_arrives(proxy, tmp_path, pair, tls, loop):
 
 
 def dialled(via, timeout_s=10.0, loop=uvloop.new_event_loop, host="10.9.8.7"):
-    """What both kinds of connections say; they agree."""
+    """Returns the error of both kinds of connections, which is the same."""
 
     async def run():
         said = set()
@@ -142,7 +142,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("says", "text"), WRONG, ids=range(len(WRONG)))
-def test_a_proxy_that_does_not_lead_there(proxy, tmp_path, says, text):
+def test_a_proxy_that_refuses(proxy, tmp_path, says, text):
     via, registry = through(proxy, tmp_path)
     proxy.says, proxy.closes = says or None, True
     assert dialled(via) == text.format(via.where)
@@ -151,7 +151,7 @@ def test_a_proxy_that_does_not_lead_there(proxy, tmp_path, says, text):
 
 
 @pytest.mark.parametrize("host", ["a:1 HTTP/1.1\r\nX: y\r\n\r\n", "a b", "a\n", "\x7f"])
-def test_a_host_that_would_say_more_than_its_name(proxy, tmp_path, host):
+def test_a_host_name_cannot_inject_headers(proxy, tmp_path, host):
     via, registry = through(proxy, tmp_path)
     assert "invalid character in host name" in dialled(via, host=host)
     assert proxy.asked == [] and not registry.metrics[f"{NAME}start_total"].values
@@ -166,7 +166,7 @@ def test_a_proxy_that_hangs(proxy, tmp_path):
     assert sum(registry.metrics[f"{NAME}failure_count"].values.values()) == 4
 
 
-def test_who_gives_up_as_the_proxy_is_reached_is_counted(tmp_path):
+def test_a_cancelled_dial_is_counted(tmp_path):
     class GivenUp(connectproxy.ConnectProxy):
         async def _reached(self, opening):
             await super()._reached(opening)
@@ -180,7 +180,7 @@ def test_who_gives_up_as_the_proxy_is_reached_is_counted(tmp_path):
     assert registry.metrics[f"{NAME}failure_count"].values == {("http_connect", "proxy", "uds"): 1}
 
 
-def test_no_proxy(proxy, tmp_path):
+def test_a_missing_proxy(proxy, tmp_path):
     via, registry = through(proxy, tmp_path)
     proxy._loop.call_soon_threadsafe(proxy._server.close)
     asyncio.run_coroutine_threadsafe(proxy._server.wait_closed(), proxy._loop).result(10)
@@ -191,8 +191,8 @@ def test_no_proxy(proxy, tmp_path):
     assert registry.metrics[f"{NAME}failure_count"].values == {("http_connect", "connect", "uds" if proxy._path else "tcp"): 2}
 
 
-def test_who_the_proxy_and_we_are(tmp_path, certificates):
-    """A proxy of another authority is not asked anything, and one that does not know us leaves."""
+def test_both_sides_are_authenticated(tmp_path, certificates):
+    """A proxy of another CA gets no request, and one that does not trust the client disconnects."""
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other", "others")
     with ExitStack() as stack:
@@ -209,7 +209,7 @@ def test_who_the_proxy_and_we_are(tmp_path, certificates):
 
 
 def test_a_wrong_backend_behind_the_proxy(proxy, tmp_path, pair):
-    """TLS to the backend is between us and it."""
+    """TLS with the backend is end to end."""
     via, _ = through(proxy, tmp_path)
 
     async def run():
@@ -228,7 +228,7 @@ def test_a_wrong_backend_behind_the_proxy(proxy, tmp_path, pair):
 
 @pytest.mark.parametrize("name", ["", "cluster", "controlplane"])
 def test_documents_of_issuers(proxy, tmp_path, pair, name):
-    """By the way that the issuer names, directly without."""
+    """Through the proxy that the issuer names, directly without one."""
     ways, _ = loaded(tmp_path, proxy.selection(name or "cluster"))
     issuer = Issuer("https://issuer.invalid:9443", "", Path(pair[0]).read_text(), (), (), None, name)
     provider = Provider(issuer, egress=ways)

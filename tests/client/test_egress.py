@@ -1,4 +1,4 @@
-"""The file of egress selectors: what is refused, in upstream's words, and what is direct."""
+"""The egress selector configuration: what is refused, with upstream's messages, and what is direct."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def selection(protocol: str, transport: dict[str, Any] | None = None, name: str 
     return {"name": name, "connection": connection}
 
 
-def test_direct_connections_are_what_kas_makes(tmp_path):
+def test_direct_connections_are_the_default_ones(tmp_path):
     assert said(tmp_path, *(selection("Direct", name=n) for n in ("cluster", "controlplane", "ETCD"))) == ""
     assert said(tmp_path) == "" and said(tmp_path, apiVersion="apiserver.k8s.io/v1alpha1") == ""
     assert said(tmp_path, selection("Direct", name="master")) == ""
@@ -72,18 +72,18 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("given", "text"), WRONG, ids=range(len(WRONG)))
-def test_what_is_refused(tmp_path, given, text):
+def test_invalid_configurations(tmp_path, given, text):
     assert said(tmp_path, given) == VALIDATE + text
 
 
-def test_two_of_a_name(tmp_path):
+def test_two_selections_with_one_name(tmp_path):
     assert said(tmp_path, selection("Direct"), selection("Direct", name="Cluster")) == f'{VALIDATE}{AT}[1]: Duplicate value: "cluster"'
 
 
 UDS = {"uds": {"udsName": "/run/x.sock"}}
 
 
-def test_proxies_that_are_not_gone_through_are_refused(tmp_path):
+def test_unsupported_proxies_are_refused(tmp_path):
     flag = "--egress-selector-config-file: kas does not "
     said(tmp_path, selection("Direct"), selection("HTTPConnect", UDS, "etcd"))
     path = str(tmp_path / "egress.yaml")
@@ -107,7 +107,7 @@ def test_konnectivity_needs_grpc(tmp_path, monkeypatch):
         of(path)
 
 
-def test_files_and_addresses_that_make_no_proxy(tmp_path):
+def test_unusable_files_and_addresses(tmp_path):
     create = 'failed to create dialer for egressSelection "cluster": '
     pki.issue([("CN", "x")]).write(tmp_path, "x")
     empty, crt, key = (str(tmp_path / name) for name in ("empty", "x.crt", "x.key"))
@@ -124,7 +124,7 @@ def test_files_and_addresses_that_make_no_proxy(tmp_path):
     assert tcp("https://p:x", crt, crt, key).startswith(create)
 
 
-def test_files_that_are_none(tmp_path):
+def test_invalid_files(tmp_path):
     read, scheme = "failed to read egress selector config: ", ' in scheme "k8s.io/apiserver/pkg/server/egressselector/config.go:33"'
     assert said(tmp_path, kind="X") == f'{read}no kind "X" is registered for version "apiserver.k8s.io/v1beta1"{scheme}'
     newer = f'{read}no kind "EgressSelectorConfiguration" is registered for version "apiserver.k8s.io/v1"{scheme}'
@@ -138,7 +138,7 @@ def test_files_that_are_none(tmp_path):
     head = "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n"
     both.write_text(f"{head}foo: 1\negressSelections: [{{name: x, bar: 1}}]\n")
     with pytest.raises(ConfigurationError, match=r'strict decoding error: unknown field "egressSelections\[0\].bar", unknown field "foo"'):
-        of(str(both))  # YAML is JSON with sorted keys by then
+        of(str(both))  # YAML has become JSON with sorted keys by then
     (tmp_path / "empty.yaml").touch()
     with pytest.raises(ConfigurationError, match=f"^{read}Object 'Kind' is missing in ''$"):
         of(str(tmp_path / "empty.yaml"))

@@ -1,4 +1,4 @@
-"""Questions and answers on one connection, over TLS and without, however the bytes are cut."""
+"""Requests and answers on one connection, with TLS and without, however the bytes are cut."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pair(tmp_path_factory):
 
 
 class Peer:
-    """Says the pieces of ``said`` one after the other to each question; an empty one hangs up. ``bodies`` are the questions'."""
+    """Answers each request with the parts of ``said`` in order; an empty one closes. ``bodies`` has those of the requests."""
 
     def __init__(self, *said: bytes) -> None:
         self.said, self.bodies, self.connections = said, list[bytes](), 0
@@ -48,7 +48,7 @@ class Peer:
 
 
 def talk(peer, pair, *bodies, limit=1 << 20, tls=True, loop=uvloop.new_event_loop, ca=None):
-    """The answers to questions with these bodies on one connection, and whether it can be used again."""
+    """Returns the answers to requests with these bodies on one connection, and whether it can be used again."""
 
     async def run():
         context = None
@@ -86,7 +86,7 @@ WAYS = [
     [HEAD + b"Content-Length: 5\r\n\r\nhello"], [b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD, b"Content-Length: 5\r\n", b"\r\nhel", b"lo"],
     [CHUNKED, b"2;x=y\r", b"\nhe\r\n", b"3\r\nl", b"lo\r", b"\n0\r\nTrailer: x\r\n", b"\r\n"],
 ])  # fmt: skip
-def test_an_answer_is_whole_however_it_comes(pair, said, tls, loop):
+def test_an_answer_is_complete_however_it_is_cut(pair, said, tls, loop):
     peer = Peer(*said)
     large = b"x" * 3_000_000
     found, again = talk(peer, pair, b"one", large, b"", tls=tls, loop=loop)
@@ -94,7 +94,7 @@ def test_an_answer_is_whole_however_it_comes(pair, said, tls, loop):
 
 
 class Turns(Peer):
-    """Says the next of ``said`` to each question."""
+    """Answers each request with the next of ``said``."""
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
@@ -108,7 +108,7 @@ FIVE = HEAD + b"Content-Length: 5\r\n\r\n"
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_heads_that_are_those_before_and_others(pair, tls):
+def test_repeated_and_changed_heads(pair, tls):
     nothing = b"HTTP/1.1 204 No Content\r\n\r\n"
     said = [
         FIVE + b"first", FIVE + b"again", HEAD + b"Content-Length: 0\r\n\r\n", HEAD + b"Content-Length: 0\r\n\r\n", FIVE + b"third",
@@ -119,7 +119,7 @@ def test_heads_that_are_those_before_and_others(pair, tls):
     assert found == [b"first", b"again", b"", b"", b"third", b"", b"", b"he", b"ho", b"12345", b"67890", b"after", b"more!"] and again
 
 
-def test_an_open_connection_keeps_nothing_of_answers():
+def test_an_open_connection_keeps_no_answer():
     async def run():
         peer = Turns(HEAD + b"Content-Length: 100000\r\n\r\n" + b"x" * 100_000, FIVE + b"first", FIVE + b"again")
         server = await asyncio.start_server(peer, "127.0.0.1", 0)
@@ -140,21 +140,21 @@ def test_an_open_connection_keeps_nothing_of_answers():
         runner.run(asyncio.wait_for(run(), 60))
 
 
-def test_no_more_is_taken_than_was_asked_for_though_the_head_is_the_one_before(pair):
+def test_the_size_limit_holds_with_a_repeated_head(pair):
     found, again = talk(Turns(FIVE + b"first", FIVE + b"again"), pair, b"", b"", limit=5)
     assert found == [b"first", b"again"] and again
     found, again = talk(Turns(FIVE + b"first"), pair, b"", limit=4)
     assert found == [b"firs"] and not again
 
 
-def test_a_head_as_before_with_something_behind_the_answer(pair):
+def test_a_repeated_head_with_data_after_the_answer(pair):
     found, again = talk(Turns(FIVE + b"first", FIVE + b"again, and more"), pair, b"", b"")
     assert found == [b"first", b"again"] and not again
 
 
 @pytest.mark.parametrize(("tls", "loop"), WAYS)
 @pytest.mark.parametrize("framing", [b"Content-Length: 2000000\r\n\r\n", b"\r\n"])
-def test_all_of_an_answer_arrives_whose_sender_hangs_up(pair, framing, tls, loop):
+def test_an_answer_is_complete_though_its_sender_closes(pair, framing, tls, loop):
     found, again = talk(Peer(HEAD + framing + b"x" * 2_000_000, b""), pair, b"", limit=3_000_000, tls=tls, loop=loop)
     assert found == [b"x" * 2_000_000]
     assert not again or framing != b"\r\n"
@@ -171,22 +171,22 @@ def test_all_of_an_answer_arrives_whose_sender_hangs_up(pair, framing, tls, loop
     ([b"HTTP/1.1 100 Continue\r\n\r\n" * 6], "too many 1xx"), ([CHUNKED + (b"1;" + b"x" * 4000 + b"\r\na\r\n") * 5], "too much non-data"),
 ])  # fmt: skip
 @pytest.mark.parametrize("tls", [True, False])
-def test_what_is_no_answer(pair, said, says, tls):
+def test_invalid_answers(pair, said, says, tls):
     with pytest.raises(BackendError, match=says):
         talk(Peer(*said), pair, b"", tls=tls)
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 9000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n2328\r\n", b"\r\n"])
-def test_no_more_is_taken_than_was_asked_for(pair, framing):
+def test_the_size_limit_of_answers(pair, framing):
     assert talk(Peer(HEAD + framing + b"x" * 9000), pair, b"", limit=7) == ([b"x" * 7], False)
 
 
-def test_what_comes_unasked_ends_it(pair):
+def test_unrequested_data_close_the_connection(pair):
     with pytest.raises(BackendError, match="write: connection lost"):
         talk(Peer(HEAD + b"Content-Length: 1\r\n\r\nx" + HEAD), pair, b"", b"")
 
 
-def test_nobody_is_asked_whose_certificate_is_not_known(pair, tmp_path):
+def test_no_request_is_sent_to_an_untrusted_peer(pair, tmp_path):
     peer, other = Peer(HEAD + b"Content-Length: 1\r\n\r\nx"), make_certificate(tmp_path, "127.0.0.1")
     with pytest.raises(BackendError, match="certificate signed by unknown authority"):
         talk(peer, pair, b"", ca=other[0])
@@ -195,13 +195,13 @@ def test_nobody_is_asked_whose_certificate_is_not_known(pair, tmp_path):
 
 
 class Deaf(asyncio.Transport):
-    """What is written to it is lost."""
+    """A transport that drops what is written."""
 
     def write(self, data):
         pass
 
 
-def test_a_second_answer_is_no_end_of_the_first():
+def test_a_second_answer_is_not_read_as_trailers():
     async def run():
         connection = Exchange(None, None)
         connection.connection_made(Deaf())
@@ -216,7 +216,7 @@ def test_a_second_answer_is_no_end_of_the_first():
 
 
 @pytest.mark.parametrize(("tls", "loop"), WAYS)
-def test_a_peer_that_does_not_read_is_cut_when_it_is_given_up(pair, tls, loop, monkeypatch):
+def test_a_peer_that_does_not_read_is_disconnected(pair, tls, loop, monkeypatch):
     monkeypatch.setattr("kas.client.http.CUT_S", 0.01)
     held: list[asyncio.StreamWriter] = []
 
@@ -242,12 +242,12 @@ def test_a_peer_that_does_not_read_is_cut_when_it_is_given_up(pair, tls, loop, m
         asked.cancel()
         connection.close()
         await until(lambda: connection._transport is None)
-        if not tls:  # asyncio's own TLS cuts by itself
+        if not tls:  # asyncio's own TLS does so by itself
             streams = await connect(target)
             sent = asyncio.ensure_future(streams.send("POST", target, [], b"x" * (16 << 20)))
             await until(lambda: len(held) == 2 and streams.writer.transport.get_write_buffer_size())
             streams.close()
-            await asyncio.wait([sent])  # it is told when the connection is gone
+            await asyncio.wait([sent])  # it is notified when the connection is gone
         for writer in held:
             writer.transport.abort()
         server.close()

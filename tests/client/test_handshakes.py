@@ -1,4 +1,4 @@
-"""Peers that show more certificates than usual: what is verified of them keeps no others waiting."""
+"""Peers with unusually many certificates: verifying them does not delay others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CA = pki.authority("ca")
 
 
 def chain(links: int) -> pki.Issued:
-    """A server's certificate below so many authorities, which are shown with it."""
+    """Returns a server's certificate below this many CAs, which are sent with it."""
     shown: list[pki.Issued] = []
     for i in range(links):
         shown.insert(0, pki.authority(f"link {i}", (shown or [CA])[0]))
@@ -35,7 +35,7 @@ def chain(links: int) -> pki.Issued:
 
 
 def hand_over(accepted: socket.socket, context: ssl.SSLContext, piece: int, answer: bytes, steps: list[bool]) -> None:
-    """The server's part, of which so many bytes are sent when what was sent before has led to another step."""
+    """The server's part, which sends this many bytes when the previous ones have led to another step."""
     back, there = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(back, there, server_side=True)
     known = answered = False
@@ -59,8 +59,8 @@ def hand_over(accepted: socket.socket, context: ssl.SSLContext, piece: int, answ
 
 @contextlib.contextmanager
 def serving(tmp_path, shown: pki.Issued, answers: bool, answer: bytes = ANSWER, piece: int = 0, steps: list[bool] | None = None):
-    """The port of who shows it, and answers once or hangs up in the middle of the handshake; with a ``piece`` it does not say more at
-    once, see ``hand_over``."""
+    """Returns the port of a server that sends the chain, and answers once or closes in the middle of the handshake; ``piece`` limits the
+    bytes sent at once, see ``hand_over``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*shown.write(tmp_path, "server"))
     listening = socket.create_server(("127.0.0.1", 0))
@@ -109,7 +109,7 @@ async def get(target: Target) -> bytes:
 
 @pytest.fixture
 def steps(monkeypatch) -> list[bool]:
-    """Of each step of a handshake whether it was the loop's."""
+    """Returns for each step of a handshake whether it ran on the loop."""
     made = []
     for module in ("kas.client.handshakes", "kas.client.exchange"):
         monkeypatch.setattr(f"{module}.shake", lambda tls: made.append(threading.current_thread() is threading.main_thread())
@@ -135,7 +135,7 @@ def believing(authority: pki.Issued) -> ssl.SSLContext:
 @pytest.mark.parametrize("how", [post, get])
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
 @pytest.mark.parametrize("links", [0, LINKS])
-def test_a_long_step_is_made_beside_the_loop(tmp_path, steps, how, loop, links):
+def test_a_long_step_runs_off_the_loop(tmp_path, steps, how, loop, links):
     with serving(tmp_path, chain(links), True) as port:
         assert ask(how, port, believing(CA), loop) == b"ok"
     assert steps[0] and False not in steps[1:] if not links else False in steps
@@ -143,36 +143,36 @@ def test_a_long_step_is_made_beside_the_loop(tmp_path, steps, how, loop, links):
 
 @pytest.mark.parametrize("how", [post, get])
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_a_step_is_as_long_as_all_that_was_said_until_then(tmp_path, steps, how, loop):
-    """What comes in pieces, each of which is short, is verified with the last of them: that was the loop's."""
+def test_the_length_of_a_step_counts_all_received_bytes(tmp_path, steps, how, loop):
+    """A chain that arrives in short parts is verified with the last of them, which used to run on the loop."""
     with serving(tmp_path, chain(LINKS), True, piece=2000, steps=steps) as port:
         assert ask(how, port, believing(CA), loop) == b"ok"
     assert len(steps) > 4 and not steps[-1]
 
 
 @pytest.mark.parametrize("how", [post, get])
-def test_nobody_is_to_be_believed_and_they_are_verified_all_the_same(tmp_path, steps, how):
+def test_certificates_are_parsed_off_the_loop_even_unverified(tmp_path, steps, how):
     with serving(tmp_path, chain(LINKS), True) as port:
         assert ask(how, port, insecure_tls()) == b"ok"
     assert False in steps
 
 
 @pytest.mark.parametrize("how", [post, get])
-def test_who_is_refused_by_a_long_step_is_told_why(tmp_path, steps, how):
+def test_a_failed_long_step_reports_its_reason(tmp_path, steps, how):
     with serving(tmp_path, chain(LINKS), True) as port, pytest.raises(BackendError, match="certificate signed by unknown authority"):
         ask(how, port, believing(pki.authority("other")))
     assert False in steps
 
 
 @pytest.mark.parametrize("how", [post, get])
-def test_who_hangs_up_in_a_long_step(tmp_path, steps, how):
+def test_a_close_during_a_long_step(tmp_path, steps, how):
     with serving(tmp_path, chain(LINKS), False) as port, pytest.raises((BackendError, OSError)):
         ask(how, port, believing(CA))
     assert False in steps
 
 
 @pytest.mark.parametrize("how", [post, get])
-def test_who_is_given_up_in_a_long_step(tmp_path, monkeypatch, how):
+def test_a_cancellation_during_a_long_step(tmp_path, monkeypatch, how):
     begun, goes_on = threading.Event(), threading.Event()
 
     def shake(tls):
@@ -203,8 +203,8 @@ def test_who_is_given_up_in_a_long_step(tmp_path, monkeypatch, how):
 
 @pytest.mark.parametrize("how", [exchange, connect])
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_many_peers_that_answer_at_once_have_their_turns(tmp_path, monkeypatch, how, loop):
-    """A step takes a third of a millisecond, and here as long as a turn has for all of them."""
+def test_many_simultaneous_handshakes_take_turns(tmp_path, monkeypatch, how, loop):
+    """A step takes a third of a millisecond, and here as long as an iteration has for all of them."""
     now, turn, many = 0.0, 0, 20
     taken = Counter[int]()
 
@@ -248,12 +248,12 @@ def test_many_peers_that_answer_at_once_have_their_turns(tmp_path, monkeypatch, 
     with socket.create_server(("127.0.0.1", 0), backlog=many) as listening, asyncio.Runner(loop_factory=loop) as runner:
         target = Target("https", "127.0.0.1", str(listening.getsockname()[1]), "/", tls=believing(CA), tls_name="localhost")
         runner.run(run())
-    assert taken.total() == many and max(taken.values()) <= 2  # the end of one turn and the beginning of the next count as one
+    assert taken.total() == many and max(taken.values()) <= 2  # the end of one iteration and the beginning of the next count as one
 
 
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_a_turn_of_the_loop_takes_little_of_what_comes_as_fast_as_it_is_read(tmp_path, monkeypatch, loop):
-    """A peer that renews its keys all the time fills the kernel's buffer with that: 4 MB are 150,000 of them: seconds of a turn."""
+def test_a_loop_iteration_reads_little_of_a_fast_sender(tmp_path, monkeypatch, loop):
+    """A peer that renews its keys all the time fills the kernel's buffer with that: 4 MB are 150,000 renewals, seconds of an iteration."""
     turn, taken = 0, {}
     before = handshakes.SSLProtocol.buffer_updated
 

@@ -1,4 +1,4 @@
-"""Clients of configured webhooks: what they are made of, and what bounds a call."""
+"""Clients of configured webhooks: how they are made, and what bounds a call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Script:
 
 
 OK = Answer(200, "application/json", "", b"{}")
-# One authority of its own, for clients by the hundred: those of the system take 30 ms to read, and nothing here is about them.
+# A CA of its own for hundreds of clients: reading the system's CAs takes 30 ms, and is not tested here.
 TRUSTED = {"caBundle": base64.b64encode(pki.authority("hooks").pem).decode()}
 
 
@@ -90,14 +90,14 @@ def test_a_call():
     (Answer(200, "", "", b"x" * (3 << 20) + b"x"), "the answer is larger than 3145728 bytes", 503),
     (BackendError("EOF"), 'Post "https://hook.example.com:8443/a%20b?timeout=5s": EOF', 503),
 ])  # fmt: skip
-def test_what_is_no_answer(answer, says, code):
+def test_invalid_answers(answer, says, code):
     found, _, _ = client(answer)
     with pytest.raises(HookError) as e:
         post(found, 5.0)
     assert (str(e.value), e.value.code, found._shares.running("hook")) == (says, code, 0)
 
 
-def test_an_answer_may_ask_for_patience():
+def test_an_answer_may_ask_to_retry_later():
     busy = Answer(429, "", "3", b"")
     found, pool, slept = client(busy, replace_status(busy, 503), OK)
     assert post(found, 5.0) == b"{}" and slept == [3.0, 3.0]
@@ -115,7 +115,7 @@ def replace_status(answer, status):
     return answer._replace(status=status)
 
 
-def test_time_is_over():
+def test_the_timeout():
     async def run():
         found, _, _ = client(asyncio.Event())
         with pytest.raises(HookError) as e:
@@ -125,13 +125,13 @@ def test_time_is_over():
     asyncio.run(run())
 
 
-def test_more_than_so_many_do_not_wait():
+def test_the_number_of_waiting_calls_is_bounded():
     async def run():
         release = asyncio.Event()
         found, pool, _ = client(release, room=4)
         tasks = [asyncio.create_task(found.post(b"", 60.0)) for _ in range(3)]
         for _ in range(3):
-            await asyncio.sleep(0)  # each task gets as far as to the backend
+            await asyncio.sleep(0)  # each task gets as far as the backend
         assert len(pool.asked) == 3
         with pytest.raises(HookError, match="3 requests are waiting for it already"):
             await found.post(b"", 60.0)
@@ -142,7 +142,7 @@ def test_more_than_so_many_do_not_wait():
     asyncio.run(run())
 
 
-def test_backends_that_hang_leave_room_for_others():
+def test_backends_that_hang_leave_slots_for_others():
     shares = Shares(100)
     held = {}
     for name in ("a", "b", "c", "d"):
@@ -160,7 +160,7 @@ def test_backends_that_hang_leave_room_for_others():
     assert {name: shares.running(name) for name in "ab"} == {"a": 43, "b": 43}
 
 
-def test_what_a_backend_is_asked_counts_together():
+def test_calls_to_one_backend_count_together():
     clients = HookClients(Users({}), None, Shares(10))
     at = [clients.of({"url": f"https://a:8443/{path}"})._backend for path in ("mutate", "validate")]
     assert at[0] == at[1] != clients.of({"url": "https://a/mutate"})._backend
@@ -179,7 +179,7 @@ def test_clients_are_shared_and_bounded():
     assert clients.of({"url": "https://a/"}) is not first
 
 
-def test_the_one_that_was_not_used_for_longest_is_forgotten():
+def test_the_least_recently_used_client_is_dropped():
     clients = HookClients(Users({}), None, Shares(1))
     first, second = (clients.of({"url": f"https://{host}/"}) for host in "ab")
     assert clients.of({"url": "https://b/"}) is second and clients.of({"url": "https://a/"}) is first
@@ -188,8 +188,8 @@ def test_the_one_that_was_not_used_for_longest_is_forgotten():
     assert clients.of({"url": "https://a/"}) is first and clients.of({"url": "https://b/"}) is not second
 
 
-def test_many_authorities_leave_room_for_fewer_clients():
-    """An object has room for 20 MB of them."""
+def test_clients_with_many_cas_are_fewer():
+    """An object may have 20 MB of them."""
     clients = HookClients(Users({}), None, Shares(1))
     bundle = pki.authority("hooks").pem + b"\n" * (4 * CONTEXT_BYTES)
     for i in range(20):
@@ -198,8 +198,8 @@ def test_many_authorities_leave_room_for_fewer_clients():
     assert sum(c.bytes_kept() for c in clients._clients.values()) <= MAX_CLIENTS * CONTEXT_BYTES
 
 
-def test_one_that_is_new_is_made_beside_the_loop(monkeypatch):
-    """Reading what the system trusts takes long, and there may be hundreds of webhooks."""
+def test_a_new_client_is_created_off_the_loop(monkeypatch):
+    """Reading the system's CAs takes long, and there may be hundreds of webhooks."""
     clients, made = HookClients(Users({}), None, Shares(1)), []
     real = clients._made
     monkeypatch.setattr(clients, "_made", lambda config: made.append(threading.get_ident()) or real(config))
@@ -232,13 +232,13 @@ def test_a_service():
     ({}, "webhook configuration must have either service or URL"), ({"url": "https://[x"}, "Unparsable URL: "),
     ({"url": "https://a", "caBundle": base64.b64encode(b"nonsense").decode()}, "unable to parse bytes as PEM block"),
 ])  # fmt: skip
-def test_configurations_nobody_can_be_asked_with(config, says):
+def test_unusable_configurations(config, says):
     with pytest.raises(HookError, match=says) as e:
         HookClients(Users({}), None, Shares(1)).of(config)
     assert e.value.client
 
 
-# --- whose credentials
+# --- credentials
 
 
 def test_users_are_named_after_servers():
@@ -276,8 +276,8 @@ def test_users_that_cannot_be_used(tmp_path, text, says):
 
 
 
-def test_which_way_calls_go():
-    """Services are in the cluster, URLs beside the control plane; this server itself is reached directly."""
+def test_which_proxy_calls_use():
+    """Services are in the cluster, URLs beside the control plane; this server itself is called directly."""
     clients = HookClients(Users({}), None, Shares(1), Egress("beside", "within"))
     ways = [clients.of(config)._target.via for config in (
         {"service": {"name": "s", "namespace": "n"}}, {"url": "https://x/y"}, {"service": {"name": "kubernetes", "namespace": "default"}},

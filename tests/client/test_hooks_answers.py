@@ -1,4 +1,4 @@
-"""Webhooks that answer with another place, which is not asked, compressed, or at a path that is written otherwise."""
+"""Webhooks whose answers redirect or are compressed, and paths in other spellings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OK = Answer(200, b'{"kind": "x"}')
 
 
 class Place:
-    """A webhook that answers by path, and who asks it."""
+    """A webhook that answers by path, and its callers."""
 
     def __init__(self, tmp_path) -> None:
         self.ca = pki.authority("ca")
@@ -77,12 +77,12 @@ UNREADABLE = "unexpected error when reading response body. Please retry. Origina
     (gzip.compress(b"x" * (MAX_ANSWER + 1)), f"the answer is larger than {MAX_ANSWER} bytes"),
     (gzip.compress(b""), "0-length response with status code: 200 and content type: application/json"),
 ], ids=range(5))  # fmt: skip
-def test_compressed_answers_that_are_none(place, data, says):
+def test_invalid_compressed_answers(place, data, says):
     place.answers["/a"] = zipped(data)
     assert place.refused("/a") == says
 
 
-def test_an_answer_without_text_and_one_without_a_type(place):
+def test_an_answer_without_a_body_and_one_without_a_type(place):
     place.answers |= {"/a": Answer(403, b"", (("Content-Type", "text/plain"),)), "/b": Answer(204, b"", ())}
     assert place.refused("/a") == ""
     assert place.refused("/b") == "0-length response with status code: 204 and content type: application/json"
@@ -96,7 +96,7 @@ def test_paths_are_cleaned(place, path, asked):
     assert place.ask(path) == OK.body
 
 
-def test_ports_that_are_none(place):
+def test_invalid_ports(place):
     def says(port: str) -> str:
         url = f"https://127.0.0.1:{port}/x"
         with pytest.raises(HookError) as e:

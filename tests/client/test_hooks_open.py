@@ -1,4 +1,4 @@
-"""Webhooks asked on a connection that is open already, which is how nearly all questions go."""
+"""Calls to webhooks on a connection that is already open, as nearly all calls are."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kas.client.kubeconfig import ANONYMOUS, Credentials
 from kas.observe import tracing
 from tests.client.test_pool import play, until
 
-KAS = kas.__path__[0]  # of the package: a checkout may be called so, too
+KAS = kas.__path__[0]  # of the package: the checkout may have the same name
 USUAL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def opened(story, *answers, credentials=ANONYMOUS, room=10):
-    """Run ``story(backend, hook, shares)`` with a hook that has been answered once, USUAL; ``answers`` come after that."""
+    """Runs ``story(backend, hook, shares)`` with a hook that has been answered once, USUAL; ``answers`` come after that."""
 
     async def run(backend, pool, target):
         shares = Shares(room)
@@ -33,7 +33,8 @@ def opened(story, *answers, credentials=ANONYMOUS, room=10):
 
 
 def refused(*answers, timeout_s=10.0):
-    """What a question ends with, how often the backend was connected to once another was answered, and what of the shares is left."""
+    """Returns the error of a call, how often the backend was connected to after another call was answered, and what is left of the shares.
+    """
 
     async def story(backend, hook, shares):
         with pytest.raises(HookError) as e:
@@ -47,7 +48,7 @@ def refused(*answers, timeout_s=10.0):
     return opened(story, *answers)
 
 
-def test_one_connection_serves_one_question_after_the_other():
+def test_one_connection_serves_successive_calls():
     async def story(backend, hook, shares):
         for n in range(20):
             assert await hook.post(b"x" * n * 10_000, 60.0) == b"ok"
@@ -56,8 +57,8 @@ def test_one_connection_serves_one_question_after_the_other():
     opened(story, USUAL)
 
 
-def test_the_usual_question_takes_few_functions():
-    """Each call of a function of Python on the way costs what a good part of the rest does, in caches that others have emptied."""
+def test_a_usual_call_takes_few_functions():
+    """Each call of a Python function on the way costs much of the total, when the processor's caches hold other data."""
 
     async def story(backend, hook, shares):
         await hook.post(b"second", 60.0)
@@ -81,11 +82,11 @@ def test_a_backend_that_does_not_answer():
     assert refused(b"", timeout_s=0.05) == ("context deadline exceeded", 503, 2)
 
 
-def test_a_backend_that_begins_and_does_not_end():
+def test_a_backend_that_never_completes_its_answer():
     assert refused(USUAL[:-1], timeout_s=0.05) == ("context deadline exceeded", 503, 2)
 
 
-def test_the_earliest_deadline_counts_though_another_came_first():
+def test_the_earliest_deadline_counts_whatever_the_order():
     async def story(backend, hook, shares):
         late = asyncio.ensure_future(hook.post(b"late", 1000.0))
         await until(lambda: backend.requests == 2)
@@ -101,8 +102,8 @@ def test_the_earliest_deadline_counts_though_another_came_first():
     opened(story, b"")
 
 
-def test_who_waits_goes_on_where_the_answer_comes_and_not_in_another_turn_of_the_loop():
-    """Unless somebody else's task is at work there: it is to end its step first."""
+def test_a_waiting_task_continues_in_the_iteration_of_the_answer():
+    """Unless another task is running then, which ends its step first."""
 
     async def story(backend, hook, shares):
         ((_, connection),) = hook._pool._idle
@@ -125,7 +126,7 @@ def test_who_waits_goes_on_where_the_answer_comes_and_not_in_another_turn_of_the
     opened(story, b"")
 
 
-def test_a_question_that_is_given_up_closes_its_connection():
+def test_a_cancelled_call_closes_its_connection():
     async def story(backend, hook, shares):
         asked = asyncio.ensure_future(hook.post(b"second", 60.0))
         await until(lambda: backend.requests == 2)
@@ -151,11 +152,11 @@ def test_a_question_that_is_given_up_closes_its_connection():
         (b"HTTP/9 200 OK\r\n\r\n", 'net/http: HTTP/1.x transport connection broken: malformed HTTP version "HTTP/9"', 503, 2),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_not_the_usual_one(answer, said, code, connections):
+def test_an_unusual_answer(answer, said, code, connections):
     assert refused(answer) == (said, code, connections)
 
 
-def test_a_backend_that_asks_to_be_asked_again():
+def test_a_backend_that_asks_to_retry():
     async def story(backend, hook, shares):
         assert await hook.post(b"second", 60.0) == b"ok"
         assert backend.requests == 3 and backend.connections == 1 and shares.running("backend") == 0
@@ -163,7 +164,7 @@ def test_a_backend_that_asks_to_be_asked_again():
     opened(story, b"HTTP/1.1 429 Later\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n", USUAL)
 
 
-def test_retry_after_with_a_good_answer_is_just_that():
+def test_retry_after_with_a_successful_answer_is_ignored():
     async def story(backend, hook, shares):
         for _ in range(3):
             assert await hook.post(b"again", 60.0) == b"ok"
@@ -172,7 +173,7 @@ def test_retry_after_with_a_good_answer_is_just_that():
     opened(story, b"HTTP/1.1 200 OK\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\nok")
 
 
-def test_who_finds_no_room_leaves_the_connection():
+def test_a_call_without_a_slot_leaves_the_connection_open():
     async def story(backend, hook, shares):
         for _ in range(3):
             assert shares.take("backend")
@@ -186,7 +187,7 @@ def test_who_finds_no_room_leaves_the_connection():
     opened(story, USUAL, room=4)
 
 
-def test_a_connection_made_with_other_certificates_is_not_kept():
+def test_a_connection_with_other_certificates_is_not_kept():
     async def story(backend, hook, shares):
         asked = asyncio.ensure_future(hook.post(b"second", 60.0))
         await until(lambda: backend.requests == 2)
@@ -197,7 +198,7 @@ def test_a_connection_made_with_other_certificates_is_not_kept():
     opened(story, b"")
 
 
-def test_what_is_told_of_a_trace_and_of_time_is_never_that_of_the_question_before():
+def test_traces_and_timeouts_are_never_those_of_the_call_before():
     heads: list[bytes] = []
 
     async def story(backend, hook, shares):
@@ -220,7 +221,7 @@ def test_what_is_told_of_a_trace_and_of_time_is_never_that_of_the_question_befor
 
 
 class Watched:
-    """A pool of which the heads are seen that are sent."""
+    """A pool that records the heads that are sent."""
 
     generation = 0
 
@@ -235,7 +236,7 @@ class Watched:
         self._pool.close()
 
 
-def test_a_token_that_is_in_a_file_is_read_for_each_question(tmp_path):
+def test_a_token_file_is_read_for_each_call(tmp_path):
     token, now = tmp_path / "token", [0.0]
     token.write_text("one")
     heads: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Connections through a konnectivity server: what arrives, and what is said when it is not there, refuses, hangs or leaves."""
+"""Connections through a konnectivity server: data, and errors of one that is missing, refuses, hangs or disconnects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def through(proxy, directory):
 
 @pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
-def test_what_arrives(proxy, tmp_path, pair, tls, loop):
+def test_data_pass_unchanged(proxy, tmp_path, pair, tls, loop):
     via, registry = through(proxy, tmp_path)
 
     def ended():
@@ -60,7 +60,7 @@ def test_an_agent_that_cannot_dial(proxy, tmp_path):
 
 
 class Ahead(asyncio.SelectorEventLoop):
-    """A loop whose clock can be put forward."""
+    """A loop whose clock can be advanced."""
 
     ahead_s = 0.0
 
@@ -68,8 +68,8 @@ class Ahead(asyncio.SelectorEventLoop):
         return super().time() + self.ahead_s
 
 
-def test_an_agent_that_says_nothing(proxy, tmp_path):
-    """The time for it is over when the server has heard of it, however long that takes."""
+def test_an_agent_that_does_not_answer(proxy, tmp_path):
+    """Its timeout starts when the server has received the request, however long that takes."""
     via, registry = through(proxy, tmp_path)
     proxy.silent = True
     target = Target("https", "10.9.8.7", "443", tls=insecure_tls(), via=via)
@@ -91,15 +91,15 @@ def test_an_agent_that_says_nothing(proxy, tmp_path):
     assert registry.metrics[f"{NAME}failure_count"].values == {("grpc", "proxy", "uds"): 2}
 
 
-def test_no_server(tmp_path):
+def test_a_missing_server(tmp_path):
     via, registry = loaded(tmp_path, selection(str(tmp_path / "none.sock"), "cluster"))
     said = dialled(via.cluster)
     assert said.startswith("rpc error: code = Unavailable desc = ") and "No such file or directory" in said
     assert registry.metrics[f"{NAME}failure_count"].values == {("grpc", "connect", "uds"): 2}
 
 
-def test_a_tunnel_that_breaks_off(proxy, tmp_path, pair):
-    """Who reads is told, and does not wait."""
+def test_a_broken_tunnel(proxy, tmp_path, pair):
+    """A reader is notified, and does not wait."""
     via, _ = through(proxy, tmp_path)
     proxy.drops.set()
 
@@ -118,7 +118,7 @@ def test_a_tunnel_that_breaks_off(proxy, tmp_path, pair):
 
 
 class Slow(asyncio.Protocol):
-    """Counts what it is told."""
+    """Counts what it receives."""
 
     def __init__(self):
         self.got, self.pauses, self.enough, self.enough_at, self.lost = 0, 0, asyncio.Event(), 0, asyncio.Event()
@@ -138,8 +138,8 @@ class Slow(asyncio.Protocol):
         self.lost.set()
 
 
-def test_neither_side_holds_more_than_windows(proxy, tmp_path):
-    """What a protocol does not read stays at the other end, and what that one does not read pauses the protocol."""
+def test_both_sides_buffer_no_more_than_their_windows(proxy, tmp_path):
+    """Data that a protocol does not read stay at the other end, and data that the other end does not read pause the protocol."""
     via, _ = through(proxy, tmp_path)
 
     async def run():
@@ -179,7 +179,7 @@ def test_neither_side_holds_more_than_windows(proxy, tmp_path):
     assert asyncio.run(run()) < 32 << 20
 
 
-def test_what_was_written_before_it_closed_arrives(proxy, tmp_path):
+def test_data_written_before_a_close_arrive(proxy, tmp_path):
     via, _ = through(proxy, tmp_path)
     got = bytearray()
 

@@ -1,4 +1,4 @@
-"""What a kubeconfig may say (client-go's ``tools/clientcmd``)."""
+"""Valid and invalid kubeconfigs (client-go's ``tools/clientcmd``)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(tmp_path, text):
      ("apiVersion: v1\n", ""), ("kind: Config\n", ""), ("kind: Config\n", "kind: Config\nfoo: bar\n"),
      ("user: u}", "user: nobody}"), ("cluster: {server", "cluster: {extensions: [1], server"), ("user: {}", "user: null")],
 )  # fmt: skip
-def test_what_may_be(tmp_path, before, after):
+def test_valid(tmp_path, before, after):
     assert load(write(tmp_path, GOOD.replace(before, after))).target.host == "127.0.0.1"
 
 
@@ -65,20 +65,20 @@ def test_what_may_be(tmp_path, before, after):
                     '"json:\\"kind,omitempty\\"" }}'),
     ],
 )  # fmt: skip
-def test_what_may_not_be(tmp_path, before, after, says):
+def test_invalid(tmp_path, before, after, says):
     path = write(tmp_path, GOOD.replace(before, after))
     with pytest.raises(KubeconfigError) as e:
         load(path)
     assert str(e.value) == says.format(path)
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_directory_is_not_a_file(tmp_path):
     with pytest.raises(KubeconfigError, match=f'^error loading config file "{tmp_path}": read {tmp_path}: is a directory$'):
         load(str(tmp_path))
 
 
 @pytest.mark.parametrize(("scheme", "sent"), [("https", [(b"authorization", b"Bearer t")]), ("http", [])])
-def test_credentials_are_kept_back_where_anybody_could_read_them(tmp_path, scheme, sent):
+def test_credentials_are_not_sent_without_tls(tmp_path, scheme, sent):
     text = GOOD.replace("https", scheme).replace("name: u, user: {}", "name: u, user: {token: t}")
     assert load(write(tmp_path, text)).headers() == sent
 
@@ -97,7 +97,7 @@ async def posted(path: str, via: Via | None = None) -> dict:
 
 
 class Nowhere:
-    """A way that the kubeconfig's own goes before."""
+    """A dialer over which the kubeconfig's own proxy has priority."""
 
     where = "nowhere"
 
@@ -106,8 +106,8 @@ class Nowhere:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_before_the_server(tmp_path, scheme):
-    """Asked as Go asks it, with the password of its URL; TLS with the server is inside, and a proxy's own is of the same authorities."""
+def test_an_http_proxy_in_front_of_the_server(tmp_path, scheme):
+    """Called as Go does, with the password of its URL; TLS with the server is inside, and TLS with the proxy uses the same CAs."""
     certificates = Authority(tmp_path)
     stub = TLSStub(*serving(tmp_path, authority(tmp_path)), lambda asked: Answer(200, b'{"found": true}'))
     port = int(stub.url.rpartition(":")[2].partition("/")[0])
@@ -129,8 +129,8 @@ def test_a_proxy_before_the_server(tmp_path, scheme):
     assert len(stub.asked) == 1
 
 
-def test_a_socks_proxy_before_the_server(tmp_path):
-    """It is told the server's name and a login, and sees nothing of what is asked."""
+def test_a_socks_proxy_in_front_of_the_server(tmp_path):
+    """It gets the server's name and a login, and sees nothing of the requests."""
     stub = TLSStub(*serving(tmp_path, authority(tmp_path)), lambda asked: Answer(200, b'{"found": true}'))
     port, heard = int(stub.url.rpartition(":")[2].partition("/")[0]), []
 

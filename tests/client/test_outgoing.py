@@ -1,4 +1,4 @@
-"""Connections that clients have the server hold: shared out, and given back whatever ends them."""
+"""Connections that the server holds for clients: shared fairly, and released however they end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(
     story: Callable[[Target], Coroutine[object, object, None]], tmp_path: Path | None = None,
     loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:  # fmt: skip
-    """``story(target)`` beside a backend that reads and never answers, in TLS where there is a path for its certificate."""
+    """Runs ``story(target)`` with a backend that reads and never answers, with TLS if there is a path for its certificate."""
 
     async def all_of_it() -> None:
         tls = None
@@ -60,7 +60,7 @@ def run(
 
 
 async def taken(client: str, target: Target) -> list[Connection]:
-    """As many as a client gets."""
+    """Opens as many as a client gets."""
     found: list[Connection] = []
     with pytest.raises(ApiError) as refused:
         while len(found) < 2 * ROOM:
@@ -77,8 +77,9 @@ async def given_back(client: str, n: int) -> None:
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("sealed", [False, True])
-def test_who_holds_many_leaves_some_to_others(tmp_path, sealed, loop):
-    """One user with a pod that never answers had all descriptors of a worker: nobody new was let in, and no webhook could be asked."""
+def test_a_user_with_many_connections_leaves_some_to_others(tmp_path, sealed, loop):
+    """One user with a pod that never answers had all descriptors of a worker: no new client was accepted, and no webhook could be called.
+    """
 
     async def story(target: Target) -> None:
         mine = await taken("a", target)
@@ -95,8 +96,8 @@ def test_who_holds_many_leaves_some_to_others(tmp_path, sealed, loop):
     run(story, tmp_path if sealed else None, loop)
 
 
-def test_what_ends_otherwise_is_given_back():
-    """A connection that breaks, a peer that is not there, and a connection that stays open for whoever comes next."""
+def test_connections_are_released_however_they_end():
+    """A connection that breaks, a peer that is missing, and a connection that stays open for later calls."""
 
     async def story(target: Target) -> None:
         mine = await taken("a", target)
@@ -121,7 +122,7 @@ def test_what_ends_otherwise_is_given_back():
     run(story)
 
 
-def test_one_that_may_not_be_held_is_closed():
+def test_a_connection_beyond_the_limit_is_closed():
     async def story(target: Target) -> None:
         mine = await taken("a", target)
         mine[0].let_go()
@@ -162,6 +163,6 @@ def test_proxies_count_by_user_and_service_accounts_by_namespace():
 
 
 @pytest.mark.parametrize(("limit", "room"), [(256, 32), (600, 86), (4096, 960)])
-def test_what_is_kept_is_not_given_to_proxies_alone(limit, room, monkeypatch):
+def test_reserved_connections_are_not_given_to_proxies(limit, room, monkeypatch):
     monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
     assert outgoing_descriptors() == room and spare_descriptors() + room + 32 <= limit

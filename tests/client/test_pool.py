@@ -18,7 +18,7 @@ KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/x\r\nRetry-A
 
 
 class Backend:
-    """Answers each request with the next of ``answers``, the last one again and again."""
+    """Answers each request with the next of ``answers``, and repeats the last one."""
 
     def __init__(self, *answers: bytes) -> None:
         self.answers, self.connections, self.requests = list(answers), 0, 0
@@ -44,14 +44,14 @@ def post(pool, target, body, limit):
 
 
 async def until(true):
-    """Wait for what the other side of a connection does."""
+    """Waits for something that the other end does."""
     async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
 def play(story, *answers, pool=None):
-    """Run ``story(backend, pool, target)`` with a backend that gives these answers."""
+    """Runs ``story(backend, pool, target)`` with a backend with these answers."""
 
     async def run():
         backend = Backend(*answers)
@@ -69,7 +69,7 @@ def play(story, *answers, pool=None):
     return asyncio.run(run())
 
 
-def test_one_connection_for_many_questions():
+def test_one_connection_for_many_requests():
     async def story(backend, pool, target):
         for _ in range(5):
             answer = await post(pool, target, b"body", 10)
@@ -79,7 +79,7 @@ def test_one_connection_for_many_questions():
     play(story, KEPT)
 
 
-def test_questions_at_once_have_their_own_connections_and_only_some_are_kept():
+def test_concurrent_requests_have_their_own_connections_and_some_are_kept():
     async def story(backend, pool, target):
         await asyncio.gather(*(post(pool, target, b"", 10) for _ in range(MAX_IDLE + 5)))
         assert 1 < backend.connections <= MAX_IDLE + 5
@@ -91,7 +91,7 @@ def test_questions_at_once_have_their_own_connections_and_only_some_are_kept():
 @pytest.mark.parametrize("answer", [
     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
 ])  # fmt: skip
-def test_who_closes_is_not_asked_again(answer):
+def test_a_connection_that_closes_is_not_reused(answer):
     async def story(backend, pool, target):
         for _ in range(2):
             assert (await post(pool, target, b"", 10)).body == b"ok"
@@ -100,7 +100,7 @@ def test_who_closes_is_not_asked_again(answer):
     play(story, answer)
 
 
-def test_an_answer_that_is_too_long_is_cut_and_its_connection_closed():
+def test_a_too_long_answer_is_cut_off_and_its_connection_closed():
     async def story(backend, pool, target):
         assert len((await post(pool, target, b"", 10)).body) == 11
         assert not pool._idle
@@ -117,7 +117,7 @@ def test_chunks_keep_the_connection():
     play(story, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
 
 
-def test_a_connection_the_peer_has_closed_is_not_used():
+def test_a_connection_closed_by_the_peer_is_not_used():
     async def story(backend, pool, target):
         await post(pool, target, b"", 10)
         (_, connection), = pool._idle
@@ -129,7 +129,7 @@ def test_a_connection_the_peer_has_closed_is_not_used():
     play(story, KEPT)
 
 
-def test_what_was_said_unasked_is_no_answer_to_the_next_question():
+def test_unrequested_data_are_no_answer_to_the_next_request():
     async def story(backend, pool, target):
         assert (await post(pool, target, b"", 10)).body == b"ok"
         for _, connection in pool._idle:
@@ -140,7 +140,7 @@ def test_what_was_said_unasked_is_no_answer_to_the_next_question():
     play(story, KEPT + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad", KEPT)
 
 
-def test_idle_ones_go_after_a_while():
+def test_idle_connections_are_closed_after_a_while():
     now = 0.0
     pool = Pool(clock=lambda: now)
 
@@ -166,7 +166,7 @@ def test_a_closed_pool_keeps_nothing():
     play(story, KEPT)
 
 
-def test_who_gives_up_closes_the_connection():
+def test_a_cancelled_request_closes_its_connection():
     async def story(backend, pool, target):
         task = asyncio.create_task(post(pool, target, b"", 10))
         await until(lambda: backend.requests)
@@ -178,7 +178,7 @@ def test_who_gives_up_closes_the_connection():
     play(story, b"")
 
 
-def test_dialling_elsewhere():
+def test_another_dial_address():
     async def story(backend, pool, target):
         port = int(target.port)
 
@@ -200,7 +200,7 @@ def test_dialling_elsewhere():
 
 @pytest.fixture
 def one_a_turn(monkeypatch):
-    """Whatever passes takes all of its turn of the loop; gives the turns in which questions were put."""
+    """Each request takes up its whole loop iteration; returns the iterations in which requests were sent."""
     now, turns = count(), []
     monkeypatch.setattr(pools, "sending", SimpleNamespace(throttle=Throttle(lambda: next(now))))
 
@@ -223,7 +223,7 @@ def one_a_turn(monkeypatch):
 
 
 class Ways(Pool):
-    """One whose connections are ``ways`` while there are some."""
+    """A dialer whose connections are ``ways`` while there are some."""
 
     ways = ()
 
@@ -232,7 +232,7 @@ class Ways(Pool):
 
 
 def counts_turns():
-    """The running loop has the number of its ``turn``."""
+    """The running loop has the number of its iteration in ``turn``."""
     loop = asyncio.get_running_loop()
 
     def turn():
@@ -244,8 +244,8 @@ def counts_turns():
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_large_questions_begin_in_turns_of_their_own(one_a_turn, kept):
-    """Audit events by the 256 MiB go so, in 4 MiB each: with one after another in the same turn the loop was held for 0.2 s."""
+def test_large_requests_begin_in_loop_iterations_of_their_own(one_a_turn, kept):
+    """Audit events of 256 MiB are sent in parts of 4 MiB: one after another in the same iteration held the loop for 0.2 s."""
 
     async def story(backend, pool, target):
         counts_turns()

@@ -33,17 +33,17 @@ def to(host: str, port: str = "", scheme: str = "https") -> Target:
 
 
 @pytest.mark.parametrize("host", DIRECT)
-def test_what_is_reached_directly(host: str) -> None:
+def test_direct_connections(host: str) -> None:
     assert Environment({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": EXCEPTED}).of(to(host)) is None
 
 
 @pytest.mark.parametrize("host", PROXIED)
-def test_what_is_not(host: str) -> None:
+def test_connections_through_a_proxy(host: str) -> None:
     found = Environment({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": EXCEPTED}).of(to(host))
     assert isinstance(found, ConnectWay) and found.where == "proxy:3128"
 
 
-def test_ports_and_everything() -> None:
+def test_ports_and_wildcards() -> None:
     some = Environment({"HTTPS_PROXY": "p", "NO_PROXY": "a.example:8443,1.1.1.1:99"})
     assert some.of(to("a.example", "8443")) is None and some.of(to("b.a.example", "8443")) is None and some.of(to("a.example")) is not None
     assert some.of(to("1.1.1.1", "99")) is None and some.of(to("1.1.1.1", "98")) is not None
@@ -60,26 +60,26 @@ def test_ports_and_everything() -> None:
         ({"HTTPS_PROXY": "[::1]:3128"}, "[::1]:3128"),
         ({"HTTPS_PROXY": "ftp://p"}, None),
         ({"HTTPS_PROXY": "::"}, None),
-        ({"HTTP_PROXY": "p:1"}, None),  # for plain servers
+        ({"HTTP_PROXY": "p:1"}, None),  # for servers without TLS
         ({}, None),
     ],
 )
-def test_which_it_is(variables: dict[str, str], where: str | None) -> None:
+def test_which_variable_counts(variables: dict[str, str], where: str | None) -> None:
     found = Environment(variables).of(to("a.example"))
     assert (found.where if isinstance(found, ConnectWay) else None) == where
 
 
-def test_socks_and_plain_servers() -> None:
+def test_socks_and_servers_without_tls() -> None:
     both = Environment({"HTTPS_PROXY": "socks5h://p:9", "HTTP_PROXY": "socks5://q"})
     assert isinstance(both.of(to("a.example")), SocksProxy)
     found = both.of(to("a.example", scheme="http"))
     assert isinstance(found, SocksProxy) and found.where == "q:1080"
     assert both.of(to("a.example", scheme="http")) is found
-    assert Environment({"HTTP_PROXY": "http://p"}).of(to("a.example", scheme="http")) is None  # it would have to be asked otherwise
+    assert Environment({"HTTP_PROXY": "http://p"}).of(to("a.example", scheme="http")) is None  # it would need another form of request
 
 
-def test_the_way_of_a_connection() -> None:
-    """One that a target names comes first, and one that is to be upgraded is dialled without."""
+def test_the_dialer_of_a_connection() -> None:
+    """A target's own proxy comes first, and a connection to be upgraded is dialled directly."""
 
     async def ways(target: Target, **how: bool) -> str:
         with pytest.raises(BackendError) as e:
@@ -100,7 +100,7 @@ def test_the_way_of_a_connection() -> None:
 
 
 def test_a_server_with_a_proxy(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its webhooks are reached through it, by name: it is the proxy that has to know them."""
+    """Its webhooks are reached through it, by name, which the proxy has to resolve."""
     import requests
 
     with ConnectProxy() as proxy:

@@ -1,4 +1,4 @@
-"""Certificates, authorities and tokens of a kubeconfig are replaced while a server runs (client-go's transport and cert rotation)."""
+"""Certificates, CAs and tokens of a kubeconfig are replaced while a server runs (client-go's transport and cert rotation)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def own(tmp_path: Path, clients: pki.Issued, name: str) -> None:
 
 
 def stub_of(tmp_path: Path, clients: pki.Issued | None = None) -> tuple[TLSStub, pki.Issued]:
-    """A server that says whether it knows the token of a question, with the authority it is trusted for."""
+    """A server that reports whether it knows the token of a request; with the CA that clients trust."""
     by = authority(tmp_path, "trusted")
 
     def answer(asked: Asked) -> Answer:
@@ -52,8 +52,8 @@ def write(tmp_path: Path, stub: TLSStub, own: str = "", user: str = "u") -> str:
     return str(path)
 
 
-def test_a_client_certificate(tmp_path):
-    """The new one is shown on a new connection, and what is half there leaves the old one in use."""
+def test_a_client_certificate_is_replaced(tmp_path):
+    """The new one is used for new connections, and an incomplete one leaves the old one in use."""
     clients = pki.authority("clients")
     own(tmp_path, clients, "old")
     stub, _ = stub_of(tmp_path, clients)
@@ -80,8 +80,8 @@ def test_a_client_certificate(tmp_path):
     assert len({asked.connection for asked in stub.asked}) == 2
 
 
-def test_authorities(tmp_path):
-    """Who was trusted is not any more, and a file that is empty or no certificate changes nothing."""
+def test_cas_are_replaced(tmp_path):
+    """The former CA is not trusted any more, and a file that is empty or invalid changes nothing."""
     stub, _ = stub_of(tmp_path)
 
     async def run() -> None:
@@ -102,7 +102,7 @@ def test_authorities(tmp_path):
     assert len(stub.asked) == 4
 
 
-def test_a_token_that_is_refused_is_read_again(tmp_path):
+def test_a_refused_token_is_read_again(tmp_path):
     stub, _ = stub_of(tmp_path)
     (tmp_path / "token").write_text("old")
 
@@ -112,7 +112,7 @@ def test_a_token_that_is_refused_is_read_again(tmp_path):
             with pytest.raises(WebhookError):
                 await webhook.post({})
         (tmp_path / "token").write_text("new")
-        with pytest.raises(WebhookError):  # by one that is thought good there is no look at the file
+        with pytest.raises(WebhookError):  # while a token is thought valid, its file is not checked
             webhook._backend.credentials._read = webhook._backend.credentials.clock(), "old"
             await webhook.post({})
         await webhook.post({})

@@ -1,4 +1,4 @@
-"""Where the Service of a webhook or of an APIService leads to."""
+"""The address of the Service of a webhook or an APIService."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_by_the_address_of_the_service(obj, want):
     assert resolved(Stored(obj)) == want
 
 
-def test_by_an_endpoint_that_is_ready():
+def test_by_a_ready_endpoint():
     none = 'no endpoints available for service "svc"'
     slices = [slice_("1.1.1.1", False), slice_("2.2.2.2"), slice_("3.3.3.3", name="other"), slice_("4.4.4.4", of="other")]
     assert resolved(Stored(service(), *slices), True) == ("2.2.2.2", 8443)
@@ -82,7 +82,7 @@ def test_by_an_endpoint_that_is_ready():
     assert resolved(Stored(service(ports=[])), True) == 'no service port 443 found for service "svc"'
 
 
-def test_its_own_service_leads_to_the_server_itself():
+def test_the_servers_own_service_leads_to_itself():
     stored = Stored(service())
     for routing in (False, True):
         found = ServiceResolver(stored, stored, routing, ("127.0.0.1", 6443))

@@ -1,4 +1,4 @@
-"""Connections through SOCKS5 proxies: what is said to them, and what is told when they refuse, hang up or say what is no SOCKS5."""
+"""Connections through SOCKS5 proxies: the requests, and errors of a proxy that refuses, closes or is not SOCKS5."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOOD = b"\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x50"
 
 
 class Talk(asyncio.Protocol):
-    """What is put on the way once it is open."""
+    """Data sent on the connection once it is open."""
 
     def __init__(self):
         self.got, self.lost = bytearray(), asyncio.get_running_loop().create_future()
@@ -32,7 +32,7 @@ class Talk(asyncio.Protocol):
 
 
 async def through(said, host="backend.example.com", port=443, login=None, split=False):
-    """(what a proxy that answers each thing heard with the next of ``said`` has heard, what came through)."""
+    """Returns (what a proxy received that answers each message with the next of ``said``, what came through)."""
     heard, ended = [], asyncio.get_running_loop().create_future()
 
     async def serve(reader, writer):
@@ -68,13 +68,13 @@ def run(loop, *args, **more):
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("split", [False, True])
-def test_a_way_is_opened(loop, split):
+def test_a_connection_is_opened(loop, split):
     heard, got = run(loop, [OPEN, GOOD], split=split)
     assert heard == [b"\x05\x01\x00", b"\x05\x01\x00\x03\x13backend.example.com\x01\xbb", b"hello"] and got == b"and back"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_who_asks_may_have_to_say_who_they_are(loop):
+def test_authentication(loop):
     heard, got = run(loop, [LOGIN, b"\x01\x00", GOOD], login=(b"me", b"pass"))
     assert heard[:2] == [b"\x05\x02\x00\x02", b"\x01\x02me\x04pass"] and got == b"and back"
 
@@ -82,12 +82,12 @@ def test_who_asks_may_have_to_say_who_they_are(loop):
 @pytest.mark.parametrize(
     ("host", "as_said"), [("127.0.0.1", b"\x01\x7f\x00\x00\x01"), ("::1", b"\x04" + bytes(15) + b"\x01"), ("a", b"\x03\x01a")]
 )
-def test_addresses_are_said_as_such(host, as_said):
+def test_addresses_are_sent_as_such(host, as_said):
     assert run(LOOPS[0], [OPEN, GOOD], host=host, port=80)[0][1] == b"\x05\x01\x00" + as_said + b"\x00\x50"
 
 
 @pytest.mark.parametrize("kind", [b"\x04" + bytes(16), b"\x03\x02ab"])
-def test_the_proxy_may_name_itself_in_any_way(kind):
+def test_every_form_of_the_bound_address_is_accepted(kind):
     answer = b"\x05\x00\x00" + kind + b"\x00\x50"
     with pytest.raises(BackendError, match="bytes of buffered data"):
         run(LOOPS[0], [OPEN, answer + b"x"])
@@ -111,18 +111,18 @@ def test_the_proxy_may_name_itself_in_any_way(kind):
     ],
 )
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_is_no_way(loop, said, login, why):
+def test_errors_of_the_proxy(loop, said, login, why):
     with pytest.raises(BackendError, match=rf"^socks connect tcp 127\.0\.0\.1:\d+->backend\.example\.com:443: {why}$"):
         run(loop, said, login=login)
 
 
 @pytest.mark.parametrize(("host", "why"), [("a" * 256, "FQDN too long"), ("a b", "invalid character in host name")])
-def test_what_cannot_be_said(host, why):
+def test_impossible_requests(host, why):
     with pytest.raises(BackendError, match=why):
         run(LOOPS[0], [OPEN, GOOD], host=host)
 
 
-def test_nobody_is_there():
+def test_a_missing_proxy():
     async def ask():
         await SocksProxy(("127.0.0.1", 1)).connect(Talk, "a", 80)
 

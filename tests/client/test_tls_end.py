@@ -1,4 +1,4 @@
-"""The end of an answer over TLS, whose sender hangs up before it was read."""
+"""The end of an answer over TLS whose sender closes before it was read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE = 2 << 20
 
 @pytest.mark.parametrize("framing", [b"Content-Length: %d\r\n" % SIZE, b""])
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_all_of_an_answer_arrives_after_its_sender_has_hung_up(tmp_path, loop, framing):
+def test_an_answer_is_complete_after_its_sender_has_closed(tmp_path, loop, framing):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*make_certificate(tmp_path, "127.0.0.1"))
     listening = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What is said of certificates and handshakes that fail: recorded from kube-apiserver's client of webhooks, built with Go 1.27."""
+"""Errors of certificates and failed handshakes: recorded from kube-apiserver's webhook client, built with Go 1.27."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ GOOD = {"dns": ["localhost"], "ips": ["127.0.0.1"], **SERVER}
 
 
 def refused(tmp_path, shown: pki.Issued, host: str, trusted: pki.Issued):
-    """What a client says that trusts one authority, of a server that shows this certificate."""
+    """Returns the error of a client that trusts one CA, for a server with this certificate."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.set_ciphers("DEFAULT:@SECLEVEL=0")  # what it would not show else
+    serving.set_ciphers("DEFAULT:@SECLEVEL=0")  # otherwise it would refuse to serve it
     serving.load_cert_chain(*shown.write(tmp_path, "server"))
     asking = trust_as_go(ssl.create_default_context(cadata=trusted.pem.decode()))
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -58,11 +58,11 @@ HINT = ('certificate signed by unknown authority (possibly because of "x509: ECD
     (pki.issue(HOOK, **GOOD), "localhost", CA, "certificate signed by unknown authority"),
     (pki.issue(HOOK, pki.authority("other-ca"), **GOOD), "localhost", CA, "certificate signed by unknown authority"),
     (pki.issue(HOOK, SAME_NAME, **GOOD), "localhost", CA, HINT),
-    # What comes first is told: who has signed it does not matter while the name is wrong.
+    # The first error is reported: the signature does not matter while the name is wrong.
     (pki.issue(HOOK, SAME_NAME, dns=["a.example"], usages=("client",)), "localhost", CA,
      "certificate is valid for a.example, not localhost"),
 ], ids=range(12))  # fmt: skip
-def test_what_is_said_of_a_certificate(tmp_path, made, host, trusted, says):
+def test_errors_of_certificates(tmp_path, made, host, trusted, says):
     found = refused(tmp_path, made, host, trusted)
     assert str(found) == f"tls: failed to verify certificate: x509: {says}"
     assert found.outdated == (MISSING_SAN if "legacy" in says else None)
@@ -71,7 +71,7 @@ def test_what_is_said_of_a_certificate(tmp_path, made, host, trusted, says):
 @pytest.mark.parametrize(("times", "than", "bound"), [
     ({"ends_s": -10}, "after", "not_valid_after_utc"), ({"begins_s": 3600}, "before", "not_valid_before_utc"),
 ])  # fmt: skip
-def test_the_time_is_looked_at_first(tmp_path, times, than, bound):
+def test_validity_is_checked_first(tmp_path, times, than, bound):
     made = pki.issue(HOOK, CA, dns=["a.example"], **SERVER, **times)
     found = str(refused(tmp_path, made, "localhost", CA))
     until = getattr(made.cert, bound).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -80,14 +80,14 @@ def test_the_time_is_looked_at_first(tmp_path, times, than, bound):
     assert end == until
 
 
-def test_an_authority_that_has_expired(tmp_path):
+def test_an_expired_ca(tmp_path):
     old = pki.authority("old-ca", ends_s=-10)
     found = str(refused(tmp_path, pki.issue(HOOK, old, **GOOD), "localhost", old))
     assert 'unknown authority (possibly because of "x509: certificate has expired or is not yet valid: current time 20' in found
     assert found.endswith(' while trying to verify candidate authority certificate "old-ca")')
 
 
-def test_a_signature_that_nobody_believes_any_more(tmp_path):
+def test_an_outdated_signature_algorithm(tmp_path):
     ca = pki.authority("rsa-ca", key=pki.rsa_key(65537))
     found = refused(tmp_path, pki.weakly_signed(ca, "localhost"), "localhost", ca)
     assert str(found).endswith('(possibly because of "x509: cannot verify signature: insecure algorithm SHA1-RSA" while trying to verify '
@@ -95,7 +95,7 @@ def test_a_signature_that_nobody_believes_any_more(tmp_path):
     assert found.outdated == INSECURE_SHA1
 
 
-def test_what_cannot_be_read_is_told_as_openssl_tells_it():
+def test_an_unreadable_certificate_has_openssls_error():
     error = ssl.SSLCertVerificationError(1, "no")
     error.verify_code, error.verify_message = 20, "unable to get local issuer certificate"
     assert str(unverified(error, [b"no certificate"], "a", [])).endswith("x509: certificate signed by unknown authority")
@@ -110,11 +110,11 @@ def test_what_cannot_be_read_is_told_as_openssl_tells_it():
     ("TLSV1_ALERT_PROTOCOL_VERSION", "remote error: tls: protocol version not supported"),
     ("TLSV1_UNRECOGNIZED_NAME", "remote error: tls: unrecognized name"), ("SOMETHING_ELSE", "remote error: tls: SOMETHING_ELSE"),
 ])  # fmt: skip
-def test_what_goes_wrong_otherwise(reason, says):
+def test_other_errors(reason, says):
     error = ssl.SSLError(1, "x")
     error.reason = reason
     assert tls_text(error) == says
 
 
-def test_outdated_things_have_upstreams_names():
+def test_metrics_of_outdated_certificates_have_upstreams_names():
     assert (MISSING_SAN.id, INSECURE_SHA1.id) == ("missing-san", "insecure-sha1")

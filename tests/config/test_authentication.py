@@ -1,4 +1,4 @@
-"""Flags of authenticators: what they may not be."""
+"""Invalid values of authentication flags."""
 
 import pytest
 
@@ -18,15 +18,15 @@ HOOK = "--authentication-token-webhook-config-file=x"
         ([*ISSUER, "--authentication-config=x"], ["authentication-config file and oidc-* flags are mutually exclusive"]),
         (["--oidc-username-claim=email"], [TOGETHER]),
         (["--oidc-issuer-url=https://x"], [TOGETHER]),
-        (["--oidc-username-claim=sub"], [TOGETHER]),  # given, if only the default
+        (["--oidc-username-claim=sub"], [TOGETHER]),  # set, if only by default
         (["--oidc-username-claim=sub", "--authentication-config=x"],
          ["authentication-config file and oidc-* flags are mutually exclusive"]),
         ([HOOK, "--authentication-token-webhook-version=v2"],
          ['unsupported authentication webhook version "v2", supported versions are "v1", "v1beta1"']),
-        (["--authentication-token-webhook-version=v2"], []),  # of no webhook
+        (["--authentication-token-webhook-version=v2"], []),  # without a webhook
         ([HOOK], []),
     ],
 )  # fmt: skip
-def test_what_flags_may_not_be(flags, says):
+def test_invalid_values(flags, says):
     options, errors = read(flags)
     assert list(authentication.problems(options)) == says and set(says) <= set(errors)

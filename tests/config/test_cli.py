@@ -1,4 +1,4 @@
-"""The words of ``kas`` itself: its versions, and what it says of words that it does not know."""
+"""The ``kas`` command itself: its versions, and its errors for unknown words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kas import KUBERNETES_VERSION, __version__, cli
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
-    """The exit code, and what is on standard output and error."""
+    """Returns the exit code, standard output and standard error."""
     code = 0
     try:
         cli.main(words)
@@ -21,7 +21,7 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("words", ["version -o json", "version --output json", "version --output=json", "version -o=json"])
-def test_programs_are_told_versions_as_json(capsys, words: str) -> None:
+def test_versions_as_json(capsys, words: str) -> None:
     code, out, err = run(capsys, *words.split())
     assert (code, err) == (0, "")
     assert json.loads(out) == {
@@ -30,7 +30,7 @@ def test_programs_are_told_versions_as_json(capsys, words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["version", "--version", "serve --version"])
-def test_versions_are_a_line(capsys, words: str) -> None:
+def test_versions_as_text(capsys, words: str) -> None:
     line = f"kas {__version__}, Kubernetes v{KUBERNETES_VERSION}, Python {platform.python_version()}\n"
     assert run(capsys, *words.split()) == (0, line, "")
 
@@ -45,7 +45,7 @@ def test_versions_are_a_line(capsys, words: str) -> None:
         ("srve", "unknown command 'srve' (did you mean serve?); see kas --help"),
     ],
 )
-def test_what_is_not_known_is_told(capsys, words: str, says: str) -> None:
+def test_unknown_words_are_reported(capsys, words: str, says: str) -> None:
     assert run(capsys, *words.split()) == (cli.EXIT_USAGE, "", f"kas: {says}\n")
 
 

@@ -1,4 +1,4 @@
-"""What documents tell somebody to type is there: targets of make, programs, their flags, the variables they read."""
+"""Commands in the documents exist: targets of make, programs, their flags, the variables that they read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VARIABLE = re.compile(r"\bKAS_[A-Z_]+\b")
 
 
 def typed(file: str) -> list[str]:
-    """The commands of a document's blocks and code spans, or of the usage in a program's docstring."""
+    """Returns the commands in a document's blocks and code spans, or in the usage of a program's docstring."""
     text = (ROOT / file).read_text()
     if file.endswith(".py"):
         lines = re.findall(r"(?m)^    (\S.*)$", text.split('"""')[1]) if text.startswith('"""') else []
@@ -37,7 +37,7 @@ def typed(file: str) -> list[str]:
 
 
 def words(command: str) -> tuple[list[str], set[str]]:
-    """Those of a command, and the flags among them by name; variables and sudo in front of it are left out."""
+    """Returns the words of a command, and its flags by name; variables and sudo in front of it are left out."""
     found = shlex.split(command.replace("…", ""))
     while found and (re.match(r"[A-Z_]+=", found[0]) or found[0] == "sudo"):
         found.pop(0)
@@ -47,7 +47,7 @@ def words(command: str) -> tuple[list[str], set[str]]:
 
 @cache
 def told(*command: str) -> frozenset[str]:
-    """The flags that a program tells of."""
+    """Returns the flags that a program documents."""
     done = subprocess.run([sys.executable, *command, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return frozenset(re.findall(r"--[a-z][\w-]*", done.stdout))
@@ -59,7 +59,7 @@ def targets() -> frozenset[str]:
 
 
 def unknown(command: str) -> list[str]:
-    """What of a command there is not."""
+    """Returns the words of a command that do not exist."""
     if not re.match(r"(?:[A-Z_]+=\S+ |sudo )*(?:make|kas|python3?|\.venv/bin/python) [\w./-]", command):
         return []
     (program, *rest), flags = words(command)
@@ -81,13 +81,13 @@ def unknown(command: str) -> list[str]:
     return sorted(flags - told(rest[0])) if flags else []
 
 
-# Programs whose docstring has no usage tell of none, and so do modules of benchmarks.
+# Programs without a usage in their docstring are skipped, and so are modules of benchmarks.
 @pytest.mark.parametrize("file", [*DOCUMENTS, *PROGRAMS])
-def test_what_is_to_be_typed_is_there(file: str) -> None:
+def test_documented_commands_exist(file: str) -> None:
     assert {command: missing for command in typed(file) if (missing := unknown(command))} == {}
 
 
-def test_what_there_is_not_is_found() -> None:
+def test_unknown_commands_are_found() -> None:
     assert unknown("make tset") == ["tset"] and unknown('make test ARG="-x"') == ["ARG"] and unknown('make test ARGS="-x"') == []
     assert unknown("kas serve --secure-prt 1") == ["--secure-prt"] and unknown("kas storage copy --form lmdb:x --to y") == ["--form"]
     assert unknown(".venv/bin/python bench/nothing.py") == ["bench/nothing.py"]
@@ -95,7 +95,7 @@ def test_what_there_is_not_is_found() -> None:
 
 
 @pytest.mark.parametrize("file", [*DOCUMENTS, "CHANGELOG.md", "Makefile"])
-def test_variables_are_read(file: str) -> None:
+def test_documented_variables_are_read(file: str) -> None:
     files = [p for room in ("kas", "tests", "bench", "loadtests") for p in (ROOT / room).rglob("*.py")]
     files += [ROOT / ".ci/run", ROOT / "setup.py", ROOT / "docs/deploy/kas.service"]
     code = "".join(p.read_text() for p in files)

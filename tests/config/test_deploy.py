@@ -1,4 +1,4 @@
-"""The files of ``docs/deploy`` name what there is."""
+"""The files of ``docs/deploy`` name flags, variables and servers that exist."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ EXTRAS = tomllib.loads((DEPLOY.parents[1] / "pyproject.toml").read_text())["proj
 
 
 def flags(text: str) -> set[str]:
-    """Those of the command that is kas'."""
+    """Returns the flags of kas' command."""
     return set(re.findall(r"--([a-z0-9-]+)=", text[text.index("kas serve") :]))
 
 
 @pytest.mark.parametrize("name", ["kas.service", "compose.yaml"])
-def test_flags_are_kas(name: str) -> None:
+def test_flags_exist(name: str) -> None:
     text = "".join(line for line in (DEPLOY / name).read_text().splitlines(True) if not line.startswith("#"))
     found = flags(text)
     assert {"storage-backend", "etcd-servers", "shutdown-delay-duration"} <= found <= BY_NAME.keys()
 
 
 @pytest.mark.parametrize("name", ["kas.service", "compose.yaml"])
-def test_a_load_balancer_elsewhere_reaches_them(name: str) -> None:
+def test_a_load_balancer_on_another_host_reaches_the_servers(name: str) -> None:
     assert re.search(r"^ .*--bind-address=(\S+)", (DEPLOY / name).read_text(), re.M)[1] == "0.0.0.0"
 
 
-def test_the_container_serves_what_it_keeps() -> None:
+def test_the_container_uses_its_volume() -> None:
     text = (DEPLOY.parents[1] / "Dockerfile").read_text()
     command = json.loads(re.search(r"^ENTRYPOINT (.*)$", text, re.M)[1])
     assert command[:2] == ["kas", "serve"]
@@ -48,12 +48,12 @@ def test_the_container_serves_what_it_keeps() -> None:
     assert set(re.search(r"/src\[(.*?)\]", text)[1].split(",")) <= EXTRAS
 
 
-def test_the_units_variables_stand_in_their_files() -> None:
+def test_variables_of_the_units_are_in_their_files() -> None:
     asked = set(re.findall(r"\$\{(\w+)\}", (DEPLOY / "kas.service").read_text()))
     assert asked == set(re.findall(r"^(\w+)=", (DEPLOY / "kas.env").read_text(), re.M))
 
 
-def test_three_of_each_stand_behind_the_load_balancer() -> None:
+def test_three_servers_and_members_are_behind_the_load_balancer() -> None:
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     assert sorted(services) == ["balancer", "etcd-1", "etcd-2", "etcd-3", "kas-1", "kas-2", "kas-3"]
     for number in (1, 2, 3):
@@ -63,8 +63,8 @@ def test_three_of_each_stand_behind_the_load_balancer() -> None:
     assert "uri /readyz" in config
 
 
-def test_what_compose_says_to_do_serves_one_administrator_everywhere(tmp_path: Path) -> None:
-    """Its commands, but for docker's, and the servers' flags."""
+def test_composes_instructions_give_one_administrator_for_all_servers(tmp_path: Path) -> None:
+    """Its commands, except docker's, and the servers' flags."""
     text = (DEPLOY / "compose.yaml").read_text()
     pki, once = tmp_path / "docs" / "deploy" / "pki", tmp_path / "once"
     with KasServer(tmp_path, "--storage-backend=lmdb") as server:

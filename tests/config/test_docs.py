@@ -1,4 +1,4 @@
-"""What the documents and the archive of the source claim: docs/flags.md is made from the table."""
+"""Claims of the documents and of the source archive: docs/flags.md is generated from the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_is_the_tables():
+def test_the_page_of_flags_is_up_to_date():
     done = subprocess.run([sys.executable, "tools/gen_flags.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -23,8 +23,8 @@ def test_readme_names_the_plug_ins_without_effect():
     assert set(re.findall(r"\b[A-Z][a-z]+[A-Z]\w+\b", said)) == NO_EFFECT.keys()
 
 
-def test_an_archive_of_the_source_has_every_kind_of_file():
-    """What the tests read is in it, and nothing that a build made."""
+def test_a_source_archive_has_every_kind_of_file():
+    """Everything that the tests read, and nothing that a build made."""
     rules = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines()]
     made = ("__pycache__", "*.c", "*.so", "*.egg-info", "*.pyc")
     for directory in ("kas", "docs", "tests", "tools", "bench", "loadtests", ".ci"):
@@ -34,13 +34,13 @@ def test_an_archive_of_the_source_has_every_kind_of_file():
         assert [str(p) for p in files if not any(fnmatch(p.name, pattern) for pattern in taken)] == []
 
 
-def test_no_document_sends_anybody_to_another_kas():
-    """PyPI's is a program of that name for other things: what is installed is a clone."""
+def test_documents_do_not_install_another_kas():
+    """PyPI has another program of that name: kas is installed from a clone."""
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.*")):
         if path.name != "CHANGELOG.md" and path.parent.name != "__pycache__":
             assert re.findall(r"pip install \W?kas\b", path.read_text()) == [], path
 
 
-def test_no_message_sends_anybody_to_another_kas():
+def test_messages_do_not_install_another_kas():
     wrong = [str(path) for path in (ROOT / "kas").rglob("*.py") if re.search(r"pip install \W?kas\b", path.read_text())]
     assert wrong == []

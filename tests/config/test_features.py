@@ -17,30 +17,30 @@ def test_defaults_are_upstreams():
     assert "APIServerIdentity" in on and "APIServingWithRoutine" not in on
 
 
-def test_gates_of_the_libraries_are_known_too():
-    """component-base's and client-go's are upstream's gates as well; nothing here asks for them."""
+def test_gates_of_libraries_are_known_too():
+    """The gates of component-base and client-go are upstream's, too; nothing here reads them."""
     on = enabled({"": ["ContextualLogging=false", "ClientsPreferCBOR=true", "InOrderInformers=true"]})
     assert "ContextualLogging" not in on and "WatchListClient" in on and "LoggingBetaOptions" in on
     assert features.without_effect({"": ["ContextualLogging=false", "LoggingAlphaOptions=true"]}) == ["ContextualLogging"]
 
 
-def test_one_can_be_switched_and_classes_too():
+def test_single_gates_and_classes_can_be_switched():
     assert "GenericWorkload" in enabled({"": ["GenericWorkload=true"]})
     assert "GenericWorkload" in enabled({"kube": ["AllAlpha=true"]})
     assert "HPAScaleToZero" not in enabled({"": ["HPAScaleToZero=false", "AllAlpha=true"]})
     beta = enabled({"": ["AllBeta=false"]})
     assert "APIServerIdentity" not in beta and "APIServerTracing" in beta
-    assert "APIServerTracing" in enabled({"": ["APIServerTracing=true"]})  # locked to what is asked
+    assert "APIServerTracing" in enabled({"": ["APIServerTracing=true"]})  # locked to the requested value
 
 
-def test_gates_that_need_another_are_all_told():
+def test_all_gates_that_need_another_are_reported():
     assert problems({"": ["AtomicFIFO=false"]}) == [
         f"StaleControllerConsistency{kind} is enabled, but depends on features that are disabled: [AtomicFIFO]"
         for kind in ("DaemonSet", "Job", "ReplicaSet", "StatefulSet")
     ]
 
 
-def test_gates_that_go_are_told():
+def test_gates_to_be_removed_are_reported():
     assert features.leaving({"": ["DRAPrioritizedList=true", "WatchList=true"]}) == [
         "setting GA feature gate. It will be removed in a future release: DRAPrioritizedList=true",
     ]
@@ -63,13 +63,13 @@ def test_gates_that_go_are_told():
         ("GangScheduling=true", "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(entry, says):
+def test_invalid_settings_are_refused(entry, says):
     assert problems({"": [entry]}) == [says]
     with pytest.raises(ValueError, match=re.escape(says)):
         enabled({"": [entry]})
 
 
-def test_gates_go_with_those_they_need():
+def test_gates_can_be_enabled_with_those_they_need():
     for name, needs in features.NEEDS.items():
         others = {*needs, *(deeper for need in needs for deeper in features.NEEDS.get(need, ()))}
         assert name in enabled({"": [f"{gate}=true" for gate in (name, *others)]})
@@ -77,16 +77,16 @@ def test_gates_go_with_those_they_need():
     assert "GangScheduling" in enabled({"": ["AllAlpha=true"]}) and "APIServerIdentity" not in enabled({"": ["AllBeta=false"]})
 
 
-def test_all_problems_are_told():
+def test_all_problems_are_reported():
     assert len(problems({"": ["A=true", "B"], "etcd": ["C=true"]})) == 3
 
 
-def test_only_gates_that_were_changed_can_lack_an_effect():
+def test_only_changed_gates_are_reported_as_without_effect():
     given = {"": ["WatchList=true", "APIServingWithRoutine=true", "AllBeta=true", "GenericWorkload=true", "SchedulerAsyncPreemption=true"]}
     assert features.without_effect(given) == ["APIServingWithRoutine"]
 
 
-def test_what_is_said_to_be_governed_is_asked_for_somewhere():
+def test_documented_gates_are_read_somewhere():
     root = Path(__file__).parents[2]
     resources = json.loads((root / "kas/types/tables/resources.json").read_text())["resources"]
     bootstrap = json.loads((root / "kas/auth/tables/bootstrap.json").read_text())
@@ -104,7 +104,7 @@ def test_what_is_said_to_be_governed_is_asked_for_somewhere():
     assert ({name for pair in asked for name in pair} | by_table) & settable <= features.effective()
 
 
-def test_a_set_of_gates_can_be_overridden_for_a_while():
+def test_gates_can_be_overridden_for_a_while():
     gate = features.FeatureGate()
     assert gate.enabled("APIServerIdentity")
     with gate.overridden(APIServerIdentity=False, GenericWorkload=True):
@@ -114,5 +114,5 @@ def test_a_set_of_gates_can_be_overridden_for_a_while():
         gate.enabled("Nope")
 
 
-def test_what_a_gate_governs_is_said_once():
+def test_the_effect_of_a_gate_is_documented_once():
     assert not features.GOVERNED.keys() & features.NOT_GOVERNED.keys()

@@ -1,4 +1,4 @@
-"""The table of flags against the list of kube-apiserver's."""
+"""The table of flags compared with kube-apiserver's list."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kas.config.validation import validate
 
 ROOT = Path(__file__).parents[2]
 UPSTREAM = json.loads((ROOT / "tools" / "facts" / "flags.json").read_text())
-# Types that read more than upstream's or say more in help.
+# Types that accept more than upstream's, or have more help.
 WIDER = {"port": "int", "path": "string"}
 
 
-def test_every_flag_of_kube_apiserver_is_known_and_no_other_is_called_so():
+def test_exactly_the_flags_of_kube_apiserver_are_known():
     assert len(UPSTREAM) == 173
     assert {f["name"] for f in UPSTREAM} == {f.name for f in FLAGS if not f.own}
     assert len(BY_NAME) == len(FLAGS)
@@ -40,21 +40,21 @@ def test_section_type_short_name_and_default_are_upstreams(fact):
         assert flag.upstream == default != shown, "a default of our own is marked as such only where it is"
 
 
-def test_every_row_says_what_it_does():
+def test_every_row_has_an_effect():
     for flag in FLAGS:
         assert flag.text.endswith((".", "docs/flags.md.", "…")) or flag.text[-1] in '."', flag.name
         assert bool(flag.effect.why) == (flag.effect.kind != "works"), flag.name
         assert not (flag.own and flag.effect.kind != "works"), flag.name
 
 
-def test_options_declare_what_works():
+def test_options_declare_flags_that_work():
     declared = set(get_type_hints(Options)) - {"given"}
     works = {f.attribute for f in FLAGS if f.effect.kind == "works"} - {"help"}
     assert declared == works
 
 
-def test_what_works_is_read_somewhere():
-    """By more than the checks of its value."""
+def test_working_flags_are_read_somewhere():
+    """Not only by the checks of their values."""
     files = [p for p in (ROOT / "kas").rglob("*.py") if p.name not in ("options.py", "validation.py") and p.parent.name != "flags"]
     text = "\n".join(p.read_text() for p in files) + (ROOT / "kas/config/options.py").read_text().partition("class Completed")[2]
     read_ = set(re.findall(r"\.([a-z_0-9]+)\b", text))
@@ -62,7 +62,7 @@ def test_what_works_is_read_somewhere():
     assert [flag.name for flag in works if flag.attribute not in read_] == []
 
 
-# A value of each type that is no default; of a flag where one of its type will not do.
+# A value of each type that is no default; of a flag where its type's value is invalid.
 GIVEN = {
     "bool": "", "int": "7", "float": "0.01", "float32": "0.5", "string": "x", "path": __file__, "strings": "a,b", "stringArray": "a,b",
     "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
@@ -71,7 +71,7 @@ GIVEN = {
     "watch-cache-sizes": "pods#7", "storage-media-type": "application/yaml",
 }  # fmt: skip
 ALPHA_LOGGING = "--feature-gates=LoggingAlphaOptions=true"
-# What a flag may not be given without.
+# Flags that others require.
 TOGETHER = {
     **{f"log-{form}-{what}": [ALPHA_LOGGING] for form in ("text", "json") for what in ("split-stream", "info-buffer-size")},
 }  # fmt: skip
@@ -84,13 +84,13 @@ def _asked(flag) -> str:
 
 
 @pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "no effect"], ids=lambda f: f.name)
-def test_without_effect_means_one_warning_when_given(flag):
+def test_flags_without_effect_cause_one_warning(flag):
     options, errors = read([_asked(flag), *TOGETHER.get(flag.name, [])])
     assert errors == []
     said = [text for text in options.warnings() if text.startswith(f"--{flag.name} ")]
     value = getattr(options, flag.attribute)
     assert said == ([] if value in flag.effect.same else [f"--{flag.name} has no effect: {flag.effect.why}"])
-    # What kas does anyway may be asked for in silence.
+    # What kas does anyway causes no warning.
     for same in flag.effect.same:
         shown = flag.kind.show(same)
         assert read([f"--{flag.name}={shown}"] if not isinstance(same, tuple) else [])[0].warnings() == []
@@ -100,7 +100,7 @@ def test_without_effect_means_one_warning_when_given(flag):
     ("username-headers", "X-Remote-User header"), ("group-headers", "X-Remote-Group header"),
     ("extra-headers-prefix", "X-Remote-Extra- header prefix"),
 ])  # fmt: skip
-def test_proxies_without_the_standard_headers_are_warned_of(flag, standard):
+def test_proxies_without_the_standard_headers_cause_a_warning(flag, standard):
     said = f"--requestheader-{flag} is set without specifying the standard {standard} - API aggregation will not work"
     assert read([f"--requestheader-{flag}=X-My-"])[0].warnings() == [said]
     assert read([f"--requestheader-{flag}=X-My-,{standard.split()[0].lower()}"])[0].warnings() == []
@@ -110,14 +110,14 @@ def test_proxies_without_the_standard_headers_are_warned_of(flag, standard):
     ([], True, False), (["--anonymous-auth=false"], False, False), (["--authorization-mode=RBAC,AlwaysAllow"], False, True),
     (["--authorization-mode=AlwaysAllow", "--anonymous-auth=false"], False, False),
 ])  # fmt: skip
-def test_where_everybody_may_do_everything_strangers_are_not_let_in(flags, let_in, warned):
+def test_always_allow_excludes_anonymous_users(flags, let_in, warned):
     options, errors = read(flags)
     assert (errors, anonymous(options)) == ([], let_in)
     said = "--anonymous-auth has no effect: with --authorization-mode=AlwaysAllow requests without a credential are refused"
     assert options.warnings() == [said] * warned
 
 
-def test_nothing_given_nothing_said():
+def test_without_flags_there_are_no_messages():
     options, errors = read([])
     assert errors == [] and options.warnings() == [] and options.given == ()
 
@@ -172,10 +172,10 @@ def test_nothing_given_nothing_said():
          ["error determining service IP ranges for primary service cidr: shortest allowed prefix length for service CIDR is 64, got 0"]),
         (["--service-cluster-ip-range=10.0.0.0/24,fd00::/63"],
          ["error determining service IP ranges for secondary service cidr: shortest allowed prefix length for service CIDR is 64, got 63"]),
-        (["--service-cluster-ip-range=0.0.0.0/0,fd00::/64"], []),  # as large as ServiceCIDRs may be
+        (["--service-cluster-ip-range=0.0.0.0/0,fd00::/64"], []),  # the maximum size of ServiceCIDRs
         (["--service-cluster-ip-range=a,b,c"], ["service-cluster-ip-range[0] is not a valid cidr"]),
         (["--service-cluster-ip-range=10.0.0.5/24"], []),
-        (["--service-cluster-ip-range=010.000.0.5/024,fd00::/0108"], []),  # as Go has read them since long ago
+        (["--service-cluster-ip-range=010.000.0.5/024,fd00::/0108"], []),  # as Go has long read them
         (["--service-cluster-ip-range=10.0.0.0"], ["service-cluster-ip-range[0] is not a valid cidr"]),
         (["--service-cluster-ip-range=10.0.0.0/255.255.255.0"], ["service-cluster-ip-range[0] is not a valid cidr"]),
         (["--service-cluster-ip-range=10.0.0.0/24, fd00::/108"], ["service-cluster-ip-range[1] is not an ip net"]),
@@ -234,7 +234,7 @@ def test_nothing_given_nothing_said():
           "ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the "
           "binary version"]),
         (["--strict-transport-security-directives=max-age=,,preload"], ["empty value in strict-transport-security-directives"]),
-        (["--service-cluster-ip-range=x", "--goaway-chance=1", "--logging-format=y"],  # in the order of upstream's
+        (["--service-cluster-ip-range=x", "--goaway-chance=1", "--logging-format=y"],  # in upstream's order
          ['format: Invalid value: "y": Unsupported log format', "--goaway-chance can not be less than 0 or greater than 0.02",
           "service-cluster-ip-range[0] is not a valid cidr"]),
         (["--emulated-version=1.37"], ["emulation version 1.37 is not between [1.36, 1.36]"]),
@@ -259,7 +259,7 @@ def test_nothing_given_nothing_said():
         (["--tls-curve-preferences=29,23,29"], ["duplicate curve preference 29"]),
         (["--tls-curve-preferences=1,29"], ["curve preference 1 is not supported by the current Go version"]),
         (["--tls-cipher-suites=A,B"], ["Cipher suite A not supported or doesn't exist"]),
-        # To Go a folder can be opened, and not be read.
+        # Go can open a directory, and not read it.
         (["--client-ca-file=/tmp"], ["read /tmp: is a directory"]),
         (["--service-account-key-file=/tmp"], ["read /tmp: is a directory"]),
         (["--audit-log-path=a", "--audit-log-version=x", "--audit-log-mode=y", "--audit-log-format=z", "--audit-log-maxage=-1"],
@@ -269,7 +269,7 @@ def test_nothing_given_nothing_said():
         (["--requestheader-client-ca-file=/dev/null"], ['missing content for CA bundle "request-header::/dev/null"']),
     ],
 )  # fmt: skip
-def test_what_is_said_of_values(flags, says):
+def test_messages_about_values(flags, says):
     assert read(flags)[1] == says
 
 
@@ -290,8 +290,8 @@ def test_authorizers(flags, says):
     assert read(flags)[1] == says
 
 
-def test_who_brings_a_key_names_the_issuer():
-    """The default one belongs to the key this server makes."""
+def test_a_given_signing_key_needs_an_issuer():
+    """The default issuer belongs to the key that this server generates."""
     together = "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together"
     key = f"--service-account-signing-key-file={__file__}"
     assert read([key])[1] == ["service-account-issuer is a required flag", together]
@@ -303,7 +303,7 @@ def test_who_brings_a_key_names_the_issuer():
     assert read([key, "--service-account-issuer="])[1] == ["service-account-issuer should not be an empty string", together]
 
 
-def test_one_port_is_open():
+def test_at_least_one_port_is_open():
     assert read(["--secure-port=0"])[1] == ["--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"]
     assert read(["--secure-port=0", "--insecure-port=8080"])[1] == []
     assert read(["--secure-port=-1"])[1] == ["--secure-port -1 must be between 1 and 65535, inclusive. It cannot be turned off with 0"]
@@ -315,14 +315,15 @@ def test_one_port_is_open():
     [("example.com", False), ("example\\.com$", False), ("^https://example.com", True), (".*", False), ("^.*$", True),
      ("example.com:443", False), ("//example.com", False), ("//example.com$", True)],
 )  # fmt: skip
-def test_origins_are_tied_to_the_ends_of_the_host(pattern, tied):
-    """What is not tied also matches https://example.com.evil.net, or evil-example.com. As upstream a scheme's colon passes for a port's."""
+def test_allowed_origins_must_be_anchored(pattern, tied):
+    """An unanchored pattern also matches https://example.com.evil.net, or evil-example.com. As upstream, a scheme's colon counts as a
+    port's."""
     found = [text for text in validate(Options({"cors-allowed-origins": [pattern]})) if "cors" in text]
     assert bool(found) is not tied
     assert all("regular expression does not pin to start/end of host in the origin header" in text for text in found)
 
 
-def test_an_origin_that_is_no_pattern():
+def test_an_invalid_origin_pattern():
     (found,) = validate(Options({"cors-allowed-origins": ["^(https$"]}))
     why = "--cors-allowed-origins has an invalid regular expression: error parsing regexp: missing closing ): `^(https$`, help: List of"
     assert found.startswith(why)

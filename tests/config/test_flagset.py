@@ -1,4 +1,4 @@
-"""The syntax of the command line: pflag's, and every type of value with Go's texts."""
+"""The syntax of the command line: pflag's, and every type of value with Go's messages."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ def values(*args: str):
     return parsed.values
 
 
-def test_values_stand_behind_an_equals_sign_or_in_the_next_argument():
+def test_values_follow_an_equals_sign_or_are_the_next_argument():
     assert values("--event-ttl=1h", "--secure-port", "7", "-v", "4") == {"event-ttl": 3600.0, "secure-port": 7, "v": 4}
     assert values("--log-dir", "-odd") == {"log-dir": "-odd"}
     assert values("--log-dir=a=b") == {"log-dir": "a=b"}
     assert values("-v4") == values("-v=4") == values("--v=4") == {"v": 4}
 
 
-def test_a_bool_takes_its_value_behind_an_equals_sign_only():
+def test_a_bool_takes_its_value_only_after_an_equals_sign():
     assert values("--profiling") == values("--profiling=t") == values("--profiling=1") == {"profiling": True}
     assert values("--anonymous-auth=false") == values("--anonymous-auth=F") == {"anonymous-auth": False}
     assert parse(["--anonymous-auth", "false"]).errors == ['"kas serve" does not take any arguments, got ["false"]']
 
 
-def test_underscores_are_dashes():
+def test_underscores_count_as_dashes():
     assert values("--event_ttl=1s") == {"event-ttl": 1.0}
 
 
-def test_lists_grow_and_are_not_trimmed():
+def test_lists_are_appended_to_and_not_trimmed():
     assert values("--tls-san=a,b", "--tls-san", "c") == {"tls-san": ["a", "b", "c"]}
     assert values('--tls-san="a,b", c') == {"tls-san": ["a,b", " c"]}
     assert values("--tls-san=") == {"tls-san": []}
@@ -41,7 +41,7 @@ def test_lists_grow_and_are_not_trimmed():
     assert values("--tls-curve-preferences=1,2", "--tls-curve-preferences=3") == {"tls-curve-preferences": [1, 2, 3]}
 
 
-def test_maps_grow():
+def test_maps_are_added_to():
     assert values("--runtime-config=api/all=true,apps/v1=false", "--runtime-config", "api/all=false") == {
         "runtime-config": {"api/all": "false", "apps/v1": "false"}
     }
@@ -121,7 +121,7 @@ def test_errors_are_pflags(args, says):
     assert parse(args).errors == [says]
 
 
-def test_it_reads_on_after_an_error():
+def test_parsing_continues_after_an_error():
     parsed = parse(["--nope", "1", "--workers=x", "--event-ttl=2s", "--v"])
     assert len(parsed.errors) == 3 and parsed.values == {"event-ttl": 2.0}
 
@@ -141,6 +141,6 @@ def test_it_reads_on_after_an_error():
         ("namedCertKey", "c,k:a,b", ["c,k:a,b"], "[c,k:a,b]"),
     ],
 )  # fmt: skip
-def test_types_read_and_show(kind, text, value, shown):
+def test_types_are_parsed_and_printed(kind, text, value, shown):
     assert TYPES[kind].read(text, None) == value
     assert TYPES[kind].show(value) == shown

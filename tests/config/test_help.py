@@ -1,4 +1,4 @@
-"""``kas serve --help`` fits the terminal of who reads it."""
+"""``kas serve --help`` fits the reader's terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = [sys.executable, "-m", "kas.cli", "serve", "--help"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_lines_are_as_wide_as_wanted_and_words_stay_whole(width):
+def test_lines_fit_the_width_and_words_stay_whole(width):
     text = help.usage(width)
     for line in text.splitlines():
         assert len(line) <= width or len(line.split()) <= 2, line  # a flag and its type, or one long word
@@ -29,7 +29,7 @@ def test_lines_are_as_wide_as_wanted_and_words_stay_whole(width):
     assert " ".join(text.split()) == " ".join(help.usage(10_000).split())
 
 
-def test_the_width_is_that_of_columns_within_reason():
+def test_the_width_follows_columns_within_limits():
     def widest(columns: str) -> int:
         env = {**os.environ, "COLUMNS": columns}
         done = subprocess.run(PROGRAM, capture_output=True, text=True, check=True, env=env, timeout=60, stdin=subprocess.DEVNULL)
@@ -41,7 +41,7 @@ def test_the_width_is_that_of_columns_within_reason():
     assert 72 < widest("none") <= help.USUAL
 
 
-def test_behind_a_pipe_the_width_is_that_of_the_terminal():
+def test_in_a_pipe_the_width_is_that_of_the_terminal():
     terminal, end = pty.openpty()
     try:
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))

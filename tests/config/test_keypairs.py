@@ -1,4 +1,4 @@
-"""Certificates and keys that do not go together, in Go's words."""
+"""Certificates and keys that do not match, with Go's messages."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_an_empty_file_is_named(files):
          ["error reading public key file {text}: data does not contain any valid RSA or ECDSA public keys"]),
     ],
 )  # fmt: skip
-def test_flags_that_name_them(files, flags, says):
+def test_flags_with_key_pairs(files, flags, says):
     names = {name: files(name) for name in ("crt", "other", "text", "key")}
     options, errors = read([flag.format(**names) for flag in flags])
     assert [*errors, *unusable(options)] == [text.format(**names) for text in says]

@@ -1,4 +1,4 @@
-"""What ``make build`` begins with: an environment that can install, of a Python that kas runs on."""
+"""The first step of ``make build``: an environment with pip, and a supported Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Stands for a Python: writes down what it is asked, and makes an environment of programs that do nothing.
+# A fake Python: records its arguments, and creates an environment with programs that do nothing.
 PYTHON = """#!/bin/sh
 echo "$*" >> asked
 case "$*" in
@@ -34,7 +34,7 @@ def make(tmp_path):
     (tmp_path / "kas").mkdir()
 
     def run(version: tuple[int, int]) -> tuple[subprocess.CompletedProcess, list[str]]:
-        """What was said, and whether Python was asked for an environment."""
+        """Returns the output, and whether an environment was created."""
         python = tmp_path / "fake"
         python.write_text(PYTHON.format(real=sys.executable, version=version))
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -46,8 +46,8 @@ def make(tmp_path):
     return run
 
 
-def test_one_without_pip_is_made_again(make, tmp_path):
-    """As Debian's python3 leaves it behind where python3-venv is missing."""
+def test_an_environment_without_pip_is_created_again(make, tmp_path):
+    """As Debian's python3 leaves it where python3-venv is missing."""
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").write_text("#!/bin/sh\necho No module named pip\nexit 1\n")
     (tmp_path / ".venv/bin/python").chmod(0o755)

@@ -1,4 +1,4 @@
-"""What is found in the files that flags name."""
+"""Errors in the files that flags name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pki import issue
 POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
 
 
-def test_where_audit_events_go(tmp_path):
+def test_destinations_of_audit_events(tmp_path):
     policy, missing = tmp_path / "policy.yaml", tmp_path / "none"
     policy.write_text(POLICY)
     webhook = {"audit-webhook-config-file": str(missing), "audit-policy-file": str(policy)}
@@ -31,16 +31,16 @@ def test_where_audit_events_go(tmp_path):
     assert unusable(Options(log)) == [] and (tmp_path / "new" / "a.log").exists()
 
 
-def test_a_system_without_a_process_left_is_told_of_in_a_line(tmp_path, monkeypatch):
-    """What is found of the limit that it has reached came with a traceback."""
+def test_a_system_without_a_free_process_is_reported_in_one_line(tmp_path, monkeypatch):
+    """The error used to come with a traceback."""
     def none() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", none)
-    gc.collect()  # what others left is closed now
+    gc.collect()  # descriptors that other tests left are closed now
     held = len(os.listdir("/proc/self/fd"))
     (why,) = preflight(Options({"audit-log-path": str(tmp_path)}))
-    assert why.startswith("no process can be made: Resource temporarily unavailable: ulimit -u")
+    assert why.startswith("no process can be created: Resource temporarily unavailable: ulimit -u")
     assert len(os.listdir("/proc/self/fd")) <= held
 
 
@@ -49,8 +49,8 @@ def test_without_a_policy_there_are_no_events(tmp_path):
     assert unusable(Options({"audit-log-path": str(tmp_path)})) == [f"ensureLogFile: open {tmp_path}: is a directory"]
 
 
-def test_a_log_in_a_pipe_that_nobody_reads(tmp_path):
-    """It would be waited for, and nothing be said."""
+def test_a_log_in_an_unread_pipe_is_refused(tmp_path):
+    """Opening it would block without a message."""
     os.mkfifo(tmp_path / "pipe")
     log = Options({"audit-log-path": str(tmp_path / "pipe")})
     assert unusable(log) == [f"ensureLogFile: open {tmp_path}/pipe: no such device or address"]
@@ -59,8 +59,8 @@ def test_a_log_in_a_pipe_that_nobody_reads(tmp_path):
     os.close(reader)
 
 
-def test_files_are_no_pipes(tmp_path):
-    """Of which only one worker would have read anything; what else is wrong is told when they can be opened."""
+def test_files_must_not_be_pipes(tmp_path):
+    """Only one worker could read one; other errors are reported when files can be opened."""
     os.mkfifo(pipe := tmp_path / "pipe")
     for flag in ("token-auth-file", "authorization-config", "egress-selector-config-file", "audit-policy-file", "oidc-ca-file"):
         o = Options({flag: str(pipe), "goaway-chance": 1.0})
@@ -72,7 +72,7 @@ def test_files_are_no_pipes(tmp_path):
     assert validate(Options({"audit-log-path": str(pipe)})) == []
 
 
-def test_what_kubelets_are_shown(tmp_path):
+def test_kubelet_client_certificates(tmp_path):
     garbage, shown, key = tmp_path / "garbage", tmp_path / "cert.pem", tmp_path / "key.pem"
     garbage.write_text("nothing")
     issued = issue([("CN", "kas")])
@@ -88,8 +88,8 @@ def test_what_kubelets_are_shown(tmp_path):
     assert preflight(Options({"kubelet-certificate-authority": str(garbage)})) == [f"--kubelet-certificate-authority: {garbage} is empty"]
 
 
-def test_which_keys_verify_tokens(tmp_path):
-    """What is no RSA or ECDSA key is passed over, wherever it stands; Ed25519 has no place among what is served as JWKS."""
+def test_keys_that_verify_tokens(tmp_path):
+    """Keys other than RSA and ECDSA are skipped, wherever they are; Ed25519 cannot be published as JWKS."""
     kinds = {"ed": ed25519.Ed25519PrivateKey.generate(), "ec": ec.generate_private_key(ec.SECP256R1()),
              "other": ec.generate_private_key(ec.SECP256K1())}
     pem = {
@@ -108,7 +108,7 @@ def test_which_keys_verify_tokens(tmp_path):
     assert key["alg"] == "ES256"
 
 
-def test_what_is_no_text_is_told_as_any_other_mistake(tmp_path):
+def test_a_file_that_is_not_text_is_reported_as_other_errors(tmp_path):
     path = tmp_path / "policy"
     path.write_bytes(b"\xff\x00")
     (why,) = preflight(Options({"authorization-mode": ["ABAC"], "authorization-policy-file": str(path)}))
@@ -118,14 +118,14 @@ def test_what_is_no_text_is_told_as_any_other_mistake(tmp_path):
     assert why.endswith("unable to load root certificates: failed to parse certificate: x509: malformed certificate")
 
 
-def test_what_etcd_is_shown(tmp_path):
+def test_etcd_client_certificates(tmp_path):
     garbage, pem = tmp_path / "garbage", tmp_path / "both.pem"
     garbage.write_text("nothing")
     issued = issue([("CN", "kas")])
     pem.write_bytes(issued.pem + issued.key_pem)
     etcd = {"storage-backend": "etcd3", "etcd-servers": "https://127.0.0.1:1"}
     assert preflight(Options(etcd | {"etcd-cafile": str(pem), "etcd-certfile": str(pem)})) == []
-    assert preflight(Options({"etcd-cafile": str(tmp_path / "none")})) == []  # nobody reads it on LMDB
+    assert preflight(Options({"etcd-cafile": str(tmp_path / "none")})) == []  # not read on LMDB
     for files, why in (
         ({"cafile": tmp_path / "none"}, f"--etcd-cafile: open {tmp_path / 'none'}: no such file or directory"),
         ({"cafile": garbage}, f"--etcd-cafile: {garbage}: data does not contain any valid RSA or ECDSA certificates"),
@@ -136,8 +136,8 @@ def test_what_etcd_is_shown(tmp_path):
         assert unusable(Options(etcd | {f"etcd-{name}": str(path) for name, path in files.items()})) == [why]
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path):
-    """Also what stands in one function's files, and what only workers found once there was a data directory."""
+def test_all_errors_are_reported_at_once(tmp_path):
+    """Also those in the files of one function, and those that only workers found once there was a data directory."""
     garbage, open_ = tmp_path / "garbage", tmp_path / "open"
     garbage.write_text("nothing")
     open_.write_text("a: [")
@@ -165,8 +165,8 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path):
     assert preflight(Options({"admission-control-config-file": str(open_)})) == [f for f in found if "failed to apply admission" in f]
 
 
-def test_what_plugins_think_of_their_parts_is_told_at_once(tmp_path):
-    """Before there is a data directory, and with the gates of the flags; of plug-ins that are off nothing is asked."""
+def test_errors_of_plugin_configurations_are_reported_at_once(tmp_path):
+    """Before there is a data directory, and with the gates of the flags; disabled plug-ins are not checked."""
     path = tmp_path / "admission.yaml"
     path.write_text("""apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration

@@ -14,7 +14,7 @@ def test_versions_classes_and_resources():
     stable = enabled_versions(BUILTIN, {"api/beta": "false", "apps/v1": "false", "/v1": "true"}).versions
     assert ("apps", "v1") not in stable and ("", "v1") in stable
     assert not [v for _, v in stable if "beta" in v]
-    # The more precise wins, whatever the order; a key without a value is switched on.
+    # The more specific key wins, whatever the order; a key without a value is true.
     assert ("apps", "v1") in enabled_versions(BUILTIN, {"apps/v1": "", "api/all": "false"}).versions
 
 
@@ -27,15 +27,15 @@ def test_single_resources():
 
 
 @pytest.mark.parametrize("key", ["v1", "api/v1", "v1/pods", "api/v1/pods"])
-def test_older_names_of_the_core_groups_version(key: str):
-    """kube-apiserver makes each of them ``/v1`` before it looks at the flag; upstream's test-cmd.sh starts it with ``api/v1``."""
+def test_old_names_of_the_core_group(key: str):
+    """kube-apiserver treats each of them as ``/v1``; upstream's test-cmd.sh starts it with ``api/v1``."""
     assert ("", "v1") in enabled_versions(BUILTIN, {"api/all": "false", key: ""}).versions
     assert ("", "v1") not in enabled_versions(BUILTIN, {key: "false", "api/legacy": "true"}).versions
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_the_order_given_decides_nothing(turn: int):
-    """Classes go before versions, the wider before the narrower, and resources last (resourceconfig's MergeAPIResourceConfigs)."""
+def test_the_order_of_keys_does_not_matter(turn: int):
+    """Classes come before versions, the wider before the narrower, and resources last (resourceconfig's MergeAPIResourceConfigs)."""
     stable = enabled_versions(BUILTIN, dict([("api/all", "true"), ("api/beta", "false"), ("api/alpha", "false")][::turn])).versions
     assert stable == {(r.group, r.version) for r in BUILTIN.resources if "alpha" not in r.version and "beta" not in r.version}
     one = enabled_versions(BUILTIN, dict([("apps/v1", "false"), ("apps/v1/deployments", "true")][::turn]))
@@ -62,7 +62,7 @@ def test_the_order_given_decides_nothing(turn: int):
         ({"apps/v1": "maybe"}, ['invalid value of apps/v1: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax']),
     ],
 )  # fmt: skip
-def test_what_names_nothing_is_told(config, says):
+def test_unknown_names_are_reported(config, says):
     assert problems(BUILTIN, config) == says
     with pytest.raises(ValueError, match=r"invalid|unknown|registered"):
         enabled_versions(BUILTIN, config)

@@ -1,4 +1,4 @@
-"""Flags whose value is handed on to a part that has tests of its own: it arrives there."""
+"""Flags whose value is passed to a component with tests of its own: the component gets the value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.server.whole import World
 
 @pytest.fixture
 def world(tmp_path) -> Iterator[Any]:
-    """``world(**flags)`` is a whole server in this process."""
+    """``world(**flags)`` returns a whole server in this process."""
     made: list[World] = []
 
     def make(**flags: Any) -> World:
@@ -38,7 +38,7 @@ def world(tmp_path) -> Iterator[Any]:
         w.close()
 
 
-def test_health_and_readiness_have_limits_of_their_own(world):
+def test_health_and_readiness_have_separate_timeouts(world):
     w, limits = world(etcd_healthcheck_timeout=1.5, etcd_readycheck_timeout=0.5), []
     w.server.checks._remote = [lambda limit_s: limits.append(limit_s) or ""]
     for path in ("/healthz/etcd", "/livez/etcd", "/readyz/etcd", "/readyz/etcd-readiness"):
@@ -64,7 +64,7 @@ def test_aggregated_servers_are_reached_at_endpoints(routing, says, tmp_path):
     asyncio.run(go())
 
 
-def test_a_pods_token_lives_longer_only_where_that_is_wanted(world):
+def test_pod_tokens_are_extended_only_if_configured(world):
     assert world(service_account_extend_token_expiration=False).server._issuer().extend_expiration is False
     assert world().server._issuer().extend_expiration is True
 
@@ -74,7 +74,7 @@ def test_audiences_are_the_issuers_unless_named(world):
     assert world(service_account_issuer=["https://i"]).server._issuer().audiences == ["https://i"]
 
 
-def test_a_watch_that_names_no_time_ends(kas_server, connect):
+def test_a_watch_without_a_timeout_ends(kas_server, connect):
     client = connect(kas_server("--min-request-timeout=1", "--controllers=none"))
     url = f"{client.server.url}/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0"
     with client.session.get(url, stream=True, timeout=60) as r:
@@ -87,8 +87,8 @@ def test_the_history_is_bounded_by_its_size(world, most, forgets):
     assert (w.runner._compact_to(0) > 0) is forgets
 
 
-def test_what_etcd_is_asked_with(tmp_path):
-    """The rest of these flags reach a server of etcd in ``tests/server/test_etcd.py``."""
+def test_etcd_client_options(tmp_path):
+    """The other flags reach a server on etcd in ``tests/server/test_etcd.py``."""
     flags = ["--storage-backend=etcd3", "--etcd-servers=http://a:1,http://b:2", "--lease-reuse-duration-seconds=7"]
     options, errors = read([*flags, f"--data-dir={tmp_path}"])
     assert errors == []
@@ -97,7 +97,7 @@ def test_what_etcd_is_asked_with(tmp_path):
 
 
 @pytest.mark.parametrize(("flags", "begins"), [([], b"k8s\0"), (["--storage-media-type=application/json"], b"{")])
-def test_what_is_written_to_etcd(tmp_path, flags, begins):
+def test_the_format_of_values_in_etcd(tmp_path, flags, begins):
     options, errors = read(["--storage-backend=etcd3", "--etcd-servers=http://a:1", f"--data-dir={tmp_path}", *flags])
     assert errors == [] and options.warnings() == []
     values = values_of(complete(options))(None)
@@ -105,7 +105,7 @@ def test_what_is_written_to_etcd(tmp_path, flags, begins):
     assert values.encode(key, values.decode(key, given)).startswith(begins)
 
 
-def test_nothing_is_the_default_where_kube_apiserver_has_it_so(tmp_path):
+def test_empty_values_mean_the_default_as_in_kube_apiserver(tmp_path):
     names = ("advertise-address", "bind-address", "service-cluster-ip-range", "storage-backend", "tls-min-version")
     options, errors = read([f"--data-dir={tmp_path}", *(f"--{name}=" for name in names)])
     assert errors == []
@@ -115,7 +115,7 @@ def test_nothing_is_the_default_where_kube_apiserver_has_it_so(tmp_path):
     assert read(["--bind-address=::1", "--bind-address="])[0].bind_address == "::1"
 
 
-def test_claims_of_flags(tmp_path):
+def test_claims_from_flags(tmp_path):
     ask = ["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-username-claim=name", "--oidc-required-claim=tenant=a"]
     options, errors = read([*ask, "--oidc-required-claim=site=b"])
     assert errors == []
@@ -140,7 +140,7 @@ def test_the_policy_of_abac_is_read(world, tmp_path):
 
 
 def answer(world: World, request: Request) -> Any:
-    """What the server answers through all of its filters."""
+    """Returns the server's answer through all of its filters."""
 
     async def go() -> Any:
         found = world.server.chain(request)
@@ -149,7 +149,7 @@ def answer(world: World, request: Request) -> Any:
     return asyncio.run(go())
 
 
-def test_directives_of_strict_transport_are_sent(world):
+def test_strict_transport_directives_are_sent(world):
     def sent(w: World) -> list[bytes]:
         return [value for name, value in answer(w, Request("GET", "/version", "", [])).headers if name == b"strict-transport-security"]
 
@@ -157,12 +157,12 @@ def test_directives_of_strict_transport_are_sent(world):
     assert sent(world()) == []
 
 
-def test_events_are_kept_as_long_as_told(world):
+def test_the_lifetime_of_events_follows_its_flag(world):
     assert world(event_ttl=77.0).server.registries.of("", "events").lease_s == 77
     assert world().server.registries.of("", "configmaps").lease_s == 0
 
 
-def test_answers_about_tokens_are_kept_as_long_as_told(world, tmp_path):
+def test_the_cache_time_of_token_reviews_follows_its_flag(world, tmp_path):
     config = {
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
         "clusters": [{"name": "w", "cluster": {"server": "https://127.0.0.1:1/"}}], "users": [{"name": "u", "user": {}}],
@@ -172,7 +172,7 @@ def test_answers_about_tokens_are_kept_as_long_as_told(world, tmp_path):
     assert [hook._ttl for hook in w.server.external.members] == [7.0]
 
 
-def test_tokens_are_signed_with_the_key_that_is_named(world, tmp_path):
+def test_tokens_are_signed_with_the_configured_key(world, tmp_path):
     path = tmp_path / "sa.key"
     path.write_bytes(generate_key())
     w = world(service_account_signing_key_file=str(path), service_account_issuer=["https://x"])
@@ -182,14 +182,14 @@ def test_tokens_are_signed_with_the_key_that_is_named(world, tmp_path):
 
 
 @pytest.mark.parametrize(("modes", "status"), [(["RBAC"], 403), (["RBAC", "AlwaysAllow"], 401)])
-def test_without_a_credential_nobody_may_do_everything(modes, status, world):
+def test_anonymous_users_are_not_allowed_everything(modes, status, world):
     answer = world(authorization_mode=modes).server.chain(Request("GET", "/api/v1/namespaces", "", []))
     assert answer.status == status
 
 
 @pytest.mark.parametrize(("workers", "most"), [(3, 3), (-1, 1), (0, 1), ((1 << 63) - 1, 9)])
-def test_so_many_deletes_of_a_collection_are_under_way(workers, most, tmp_path):
-    """Upstream has one where less are asked for."""
+def test_the_concurrency_of_deletecollection_follows_its_flag(workers, most, tmp_path):
+    """Upstream uses one worker if the flag is smaller."""
     under_way, seen, all_there = set[str](), list[int](), asyncio.Event()
 
     async def one(req: Request, served: Any, rec: Any, options: Any) -> None:
@@ -197,7 +197,7 @@ def test_so_many_deletes_of_a_collection_are_under_way(workers, most, tmp_path):
         seen.append(len(under_way))
         if len(under_way) >= most:
             all_there.set()
-        await all_there.wait()  # beginning them all may take several turns of the loop
+        await all_there.wait()  # beginning them all may take several loop iterations
         await asyncio.sleep(0)
         under_way.discard(rec)
 

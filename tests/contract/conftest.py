@@ -1,4 +1,4 @@
-"""What stores count they remember, however little it is."""
+"""In these tests the stores cache every count, however small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store contract in plain Python: a dict, a list of events, no cleverness. The oracle of the contract's tests."""
+"""The store contract in plain Python: a dict and a list of events. The reference model of the contract's tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ModelEvent(NamedTuple):
         return tuple({r.fields.get(field, ""): None for r in (self.previous, self.record) if r is not None})
 
     def __len__(self) -> int:
-        """Its bytes, as the hub counts them."""
+        """The size in bytes, as the hub counts it."""
         return sum(len(r.json) for r in (self.record, self.previous) if r is not None)
 
 
@@ -128,7 +128,7 @@ class ModelStore:
         return done
 
     def apply(self, revision: int, ops: list[Op]) -> list[Done]:
-        """Another source of revisions has decided."""
+        """Applies writes at a revision that another source has assigned."""
         if ops and revision <= self.revision:
             raise StoreError(f"revision {revision} is not newer than what is stored")
         self._check_all(ops)

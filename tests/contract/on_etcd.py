@@ -1,6 +1,6 @@
-"""EtcdStore as the contract's tests see it: a prefix of its own in a shared etcd, and revisions counted from the one it began at.
+"""EtcdStore as the contract's tests use it: with a prefix of its own in a shared etcd, and revisions counted from the one where it began.
 
-Nothing but numbers is changed on the way: what is asked at revision 3 is asked of etcd's 3rd revision after the beginning.
+Only revisions are translated: a read at revision 3 reads etcd's third revision after the beginning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REVISION = re.compile(rb'"resourceVersion":"(\d+)"')
 
 
 class Whole:
-    """Values that hold a draft with all that it has."""
+    """Stores a whole draft as the value."""
 
     first, whole = (), True
 
@@ -44,7 +44,7 @@ class Whole:
 
 
 class Counted:
-    """A record, an event or a result of the store's, with the suite's revisions."""
+    """A record, event or result of the store, with the suite's revisions."""
 
     def __init__(self, inner: Any, base: int) -> None:
         self._inner, self._base = inner, base
@@ -81,7 +81,7 @@ class Following:
 
 
 class OnEtcd:
-    """The store and its replicator. ``close`` ends both."""
+    """The store and its replicator. ``close`` stops both."""
 
     def __init__(self, etcd: Etcd) -> None:
         self._path = tempfile.TemporaryDirectory(prefix="kas-replica-")
@@ -109,10 +109,10 @@ class OnEtcd:
         self._client.close()
         self._path.cleanup()
 
-    # -- numbers
+    # -- translation of revisions
 
     def event(self, event: Any) -> Any:
-        """One for each of the store's, as watchers share them."""
+        """Returns the same object for each event of the store, because watchers share events."""
         return self._events.setdefault(id(event), (event, Counted(event, self.base)))[1]
 
     def asked(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The store contract where revisions and writes are not one to one: several keys under one revision, and revisions nobody wrote.
+"""The store contract where revisions and writes are not one to one: several keys at one revision, and revisions without a write.
 
-A backend's test class derives from ``RevisionSuite`` beside ``StoreSuite``; its store has ``apply(revision, ops)``.
+A backend's test class derives from ``RevisionSuite`` in addition to ``StoreSuite``; its store has ``apply(revision, ops)``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def pod(name: str, data: str = "x", **kwargs: Any) -> Op:
 
 
 def drain(watcher: Any, limit: int = 512) -> list[list[Any]]:
-    """What each take gave."""
+    """Takes until nothing is left; returns what each call returned."""
     got = []
     while watcher.ready:
         got.append(watcher.take(limit))
@@ -54,7 +54,7 @@ class RevisionSuite:
         assert store.revision == 1
         assert keys(store.range(PODS)) == [f"{PODS}ns/{name}" for name in "abc"]
 
-    def test_a_check_lets_a_transaction_happen_only_while_a_key_is_as_expected(self, store: Any) -> None:
+    def test_a_transaction_with_a_check_succeeds_only_if_the_key_is_as_expected(self, store: Any) -> None:
         self.three(store)
         store.commit_now(Op(PODS + "ns/a", None, 1, check=True), pod("d"), Op(PODS + "ns/z", None, 0, check=True), pod("e"))
         assert [store.get(f"{PODS}ns/{name}").revision for name in "ade"] == [1, 2, 3]
@@ -62,14 +62,14 @@ class RevisionSuite:
         assert [e.key[-1] for e in store.events(PODS, 1)[0]] == ["d", "e"]
 
     @pytest.mark.parametrize(("name", "expected"), [("a", 7), ("a", 0), ("z", 1)])
-    def test_a_check_that_fails_takes_no_revision(self, store: Any, name: str, expected: int) -> None:
+    def test_a_failed_check_takes_no_revision(self, store: Any, name: str, expected: int) -> None:
         self.three(store)
         with pytest.raises(Conflict) as caught:
             store.commit_now(pod("d"), Op(PODS + f"ns/{name}", None, expected, check=True))
         assert caught.value.key == PODS + f"ns/{name}"
         assert store.revision == 1 and store.get(PODS + "ns/d") is None
 
-    def test_a_check_expects_something_and_writes_nothing(self, store: Any) -> None:
+    def test_a_check_without_an_expectation_or_with_a_write_is_refused(self, store: Any) -> None:
         with pytest.raises(ValueError, match="check"):
             Op(PODS + "ns/a", None, None, check=True)
         with pytest.raises(ValueError, match="check"):
@@ -111,17 +111,17 @@ class RevisionSuite:
             while after < store.revision:
                 events, after = store.events(PODS, after, limit, size)
                 got += events
-                # The chunk ends with a revision: none of what follows belongs to it.
+                # The chunk ends with a complete revision.
                 assert not events or all(e.revision > events[-1].revision for e in whole[len(got) :])
                 assert len({e.revision for e in events}) <= 1 or len(events) <= limit + 2
             assert seen(got) == seen(whole)
 
-    def test_prefix_shows_its_part_of_a_revision(self, store: Any) -> None:
+    def test_a_prefix_sees_its_own_keys_of_a_revision(self, store: Any) -> None:
         store.commit_now(pod("a"), Op("/registry/other/a", draft()), pod("b"), one_revision=True)
         assert seen(store.events("/registry/other/", 0, 1)[0]) == [(1, 1, "/registry/other/a")]
         assert store.events("/registry/none/", 0, 1) == ([], 1)
 
-    def test_compaction_inside_a_revision_forgets_all_of_it(self, store: Any) -> None:
+    def test_compaction_at_a_revision_removes_all_of_it(self, store: Any) -> None:
         for i in range(3):
             self.three(store, str(i))
         while not store.compact(2, 1):
@@ -150,7 +150,7 @@ class RevisionSuite:
         ]
         assert watcher.progress == 10
 
-    def test_reader_that_takes_when_it_is_told_gets_whole_revisions(self, store: Any) -> None:
+    def test_a_reader_that_takes_on_notification_gets_whole_revisions(self, store: Any) -> None:
         got: list[list[int]] = []
         watcher = store.watch(PODS, 0, lambda: got.append([e.revision for e in watcher.take()]))
         self.three(store)
@@ -167,7 +167,7 @@ class RevisionSuite:
         store.catch_up()
         for after in range(5):
             wanted = [(r, name) for r in range(after + 1, 5) for name in NAMES]
-            for limit in (1, 1024):  # from the log, from memory
+            for limit in (1, 1024):  # from the log, and from memory
                 watcher = store.watch(PODS, after, lambda: None, limit=limit)
                 assert [(e.revision, e.key[-1]) for events in drain(watcher, 1) for e in events] == wanted
                 watcher.close()
@@ -186,9 +186,9 @@ class RevisionSuite:
         store.catch_up()
         assert calls == [[1, 1, 1]]
 
-    # -- revisions from elsewhere -------------------------------------------------------------------------------------
+    # -- revisions of another source
 
-    def test_given_revisions_may_leave_gaps(self, store: Any) -> None:
+    def test_assigned_revisions_may_have_gaps(self, store: Any) -> None:
         store.apply(10, [pod("a", "1"), pod("b", "1")])
         store.apply(25, [pod("a", "2")])
         assert store.revision == 25
@@ -204,7 +204,7 @@ class RevisionSuite:
         assert store.compacted_revision == 17
         assert store.get(PODS + "ns/a", 17).revision == 10
 
-    def test_given_revision_without_writes_says_that_nothing_happened(self, store: Any) -> None:
+    def test_an_assigned_revision_without_writes_advances_the_store(self, store: Any) -> None:
         store.apply(5, [pod("a")])
         watcher = store.watch(PODS, 5, lambda: None)
         store.apply(40, [])
@@ -212,13 +212,13 @@ class RevisionSuite:
         assert store.revision == 40
         assert watcher.progress == 40
         assert store.events(PODS, 5, 9) == ([], 40)
-        store.apply(30, [])  # was told before
+        store.apply(30, [])  # was notified before
         assert store.revision == 40
         store.apply(41, [pod("a")])
         store.catch_up()
         assert [[e.revision for e in events] for events in drain(watcher)] == [[41]]
 
-    def test_given_revision_must_be_newer(self, store: Any) -> None:
+    def test_an_assigned_revision_must_be_newer(self, store: Any) -> None:
         store.apply(5, [pod("a")])
         for revision in (4, 5):
             with pytest.raises(StoreError, match="not newer"):

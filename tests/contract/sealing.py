@@ -1,4 +1,4 @@
-"""A transformer for tests: AES-GCM with a named key, as a value of an encryption configuration would be."""
+"""A transformer for tests: AES-GCM with a named key, as an encryption configuration would have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 
 class AESGCMTransformer:
-    """Seals with the first key, opens with any of them."""
+    """Encrypts with the first key, decrypts with any of them."""
 
     plain, waits, refuses_plain = False, False, ""
 

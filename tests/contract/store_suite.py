@@ -1,6 +1,6 @@
-"""The store contract as tests: every promise of ``kas/store/__init__.py``, for any backend.
+"""The store contract as tests: every guarantee of ``kas/store/__init__.py``, for any backend.
 
-A backend's test class derives from ``StoreSuite`` and gives the fixture ``store``: an open, empty store with ``commit_now``.
+A backend's test class derives from ``StoreSuite`` and provides the fixture ``store``: an open, empty store with ``commit_now``.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def seen(events: list[Any]) -> list[tuple[int, int, str]]:
 class StoreSuite:
     # -- single writes ------------------------------------------------------------------------------------------------
 
-    def test_empty_store_stands_at_revision_zero(self, store: Any) -> None:
+    def test_an_empty_store_is_at_revision_zero(self, store: Any) -> None:
         assert store.revision == 0
         assert store.compacted_revision == 0
         assert store.get(PODS + "ns/a") is None
         result = store.range(PODS)
         assert (result.records, result.revision, result.more, result.next_key, result.remaining) == ([], 0, False, "", 0)
 
-    def test_created_record_has_its_revision_spliced_in(self, store: Any) -> None:
+    def test_a_created_record_contains_its_revision(self, store: Any) -> None:
         put(store, "/registry/x/first")
         revision = put(store, PODS + "ns/a", 0, labels={"app": "web"}, data="1")
         assert revision == 2
@@ -61,7 +61,7 @@ class StoreSuite:
         assert record.labels == {"app": "web"}
         assert record.fields == {"metadata.name": "a"}
 
-    def test_revision_is_the_last_member_when_the_tail_closes(self, store: Any) -> None:
+    def test_the_revision_is_the_last_member_if_the_tail_is_only_the_closing_braces(self, store: Any) -> None:
         store.commit_now(Op("/registry/x/a", build_record(b'{"metadata":{"name":"a",', b"}}"), 0))
         assert store.get("/registry/x/a").json == b'{"metadata":{"name":"a","resourceVersion":"1"}}'
 
@@ -71,7 +71,7 @@ class StoreSuite:
         record = store.get(PODS + "ns/a")
         assert (record.revision, record.create_revision, record.version) == (second, first, 2)
 
-    def test_create_after_delete_starts_anew(self, store: Any) -> None:
+    def test_create_after_delete_starts_over(self, store: Any) -> None:
         put(store, PODS + "ns/a", 0)
         delete(store, PODS + "ns/a")
         third = put(store, PODS + "ns/a", 0)
@@ -97,7 +97,7 @@ class StoreSuite:
             delete(store, PODS + "ns/a", 0)
         assert store.revision == 0
 
-    def test_group_is_all_or_nothing(self, store: Any) -> None:
+    def test_a_transaction_is_all_or_nothing(self, store: Any) -> None:
         put(store, "/registry/a/1")
         with pytest.raises(Conflict) as caught:
             store.commit_now(Op("/registry/b/1", draft()), Op("/registry/a/1", draft(), 0), Op("/registry/c/1", draft()))
@@ -107,7 +107,7 @@ class StoreSuite:
         assert store.revision == 4
         assert keys(store.range("/registry/")) == ["/registry/b/1", "/registry/c/1"]
 
-    def test_key_beyond_the_bound_is_refused(self, store: Any) -> None:
+    def test_a_key_beyond_the_maximum_length_is_refused(self, store: Any) -> None:
         with pytest.raises(KeyTooLong):
             put(store, "/registry/x/" + "n" * 4096)
 
@@ -125,7 +125,7 @@ class StoreSuite:
         assert store.count(PODS, 3) == store.count(PODS + "ns/", 3) == 3 and store.count(PODS + "ns/", 1) == 1
         assert store.count("/registry/services/") == 0
 
-    def test_pages_meet(self, store: Any) -> None:
+    def test_pages_are_contiguous(self, store: Any) -> None:
         for i in range(10):
             put(store, f"{PODS}ns/{i}")
         got, start = [], ""
@@ -140,13 +140,13 @@ class StoreSuite:
         assert got == [f"{PODS}ns/{i}" for i in range(10)]
         assert page.next_key == ""
 
-    def test_full_page_at_the_very_end_has_no_more(self, store: Any) -> None:
+    def test_a_full_last_page_has_no_successor(self, store: Any) -> None:
         for i in range(3):
             put(store, f"{PODS}ns/{i}")
         page = store.range(PODS, "", 3, count=True)
         assert (page.more, page.remaining, page.next_key) == (False, 0, "")
 
-    def test_pages_end_with_the_bytes_they_may_have(self, store: Any) -> None:
+    def test_pages_are_bounded_by_their_bytes(self, store: Any) -> None:
         for i in range(7):
             put(store, f"{PODS}ns/{i}", data="x" * 1000)
         page = store.range(PODS, "", 5, count=True, max_bytes=1500)
@@ -159,7 +159,7 @@ class StoreSuite:
         page = store.range(PODS, "", 1, max_bytes=100_000)
         assert (page.count, page.next_key) == (1, PODS + "ns/0\x00")
 
-    def test_pages_of_long_keys_end_with_their_bytes_too(self, store: Any) -> None:
+    def test_pages_of_long_keys_are_bounded_by_their_bytes(self, store: Any) -> None:
         names = [f"{PODS}ns/{'k' * 600}{i}" for i in range(6)]
         for name in names:
             put(store, name, data="x" * 1000)
@@ -171,7 +171,7 @@ class StoreSuite:
             start = page.next_key
         assert (seen, page.more) == (names, False)
 
-    def test_matcher_counts_only_what_it_accepts(self, store: Any) -> None:
+    def test_the_limit_counts_only_matching_records(self, store: Any) -> None:
         for i in range(10):
             put(store, f"{PODS}ns/{i}", labels={"odd": str(i % 2)})
         odd = compile_matcher([("odd", "=", ("1",))])
@@ -191,12 +191,12 @@ class StoreSuite:
         assert (result.count, result.more) == (2, True)
         assert store.range_json("/registry/none/").body == b""
 
-    def test_start_outside_of_the_prefix(self, store: Any) -> None:
+    def test_a_start_outside_the_prefix(self, store: Any) -> None:
         put(store, PODS + "ns/a")
         assert keys(store.range(PODS, "/registry/a")) == [PODS + "ns/a"]
         assert keys(store.range(PODS, "/registry/z")) == []
 
-    def test_keys_longer_than_the_engine_takes_keep_their_order(self, store: Any) -> None:
+    def test_keys_longer_than_the_engines_keep_their_order(self, store: Any) -> None:
         stem = "/registry/rbac/" + "n" * 455
         names = [stem[:469], stem[:470], stem, *(stem + s for s in ("", "/", "a", "b", "aa", "ab" * 100, "b/c", "é"))]
         for name in names:
@@ -237,7 +237,7 @@ class StoreSuite:
         page = store.range(PODS, "", 1, revision=2, count=True)
         assert (keys(page), page.more, page.next_key, page.remaining) == ([PODS + "ns/a"], True, PODS + "ns/a\x00", 1)
 
-    def test_revisions_outside_of_the_history(self, store: Any) -> None:
+    def test_revisions_outside_the_history_are_refused(self, store: Any) -> None:
         for i in range(6):
             put(store, PODS + "ns/a", data=str(i))
         assert store.compact(3)
@@ -251,7 +251,7 @@ class StoreSuite:
                 call(7)
         assert [e.revision for e in store.events(PODS, 3, 9)[0]] == [4, 5, 6]
 
-    def test_compaction_goes_in_steps_and_never_back(self, store: Any) -> None:
+    def test_compaction_proceeds_in_steps_and_never_backwards(self, store: Any) -> None:
         for i in range(5):
             put(store, PODS + "ns/a", data=str(i))
         assert store.compact(4, 3) is False
@@ -265,7 +265,7 @@ class StoreSuite:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def test_events_tell_every_write_with_both_states(self, store: Any) -> None:
+    def test_every_write_is_an_event_with_both_states(self, store: Any) -> None:
         put(store, PODS + "ns/a", data="1")
         put(store, "/registry/other/a")
         put(store, PODS + "ns/a", data="2")
@@ -277,7 +277,7 @@ class StoreSuite:
         assert [e.previous and e.previous.revision for e in events] == [None, 1, 3]
         assert events[1].record.json.endswith(b'"data":"2"}')
 
-    def test_events_come_in_chunks_that_meet(self, store: Any) -> None:
+    def test_chunks_of_events_are_contiguous(self, store: Any) -> None:
         for i in range(20):
             put(store, f"{PODS}ns/{i % 3}", data=str(i))
         for chunk in (1, 2, 7, 19, 20, 21):
@@ -288,14 +288,14 @@ class StoreSuite:
             assert [e.revision for e in got] == list(range(1, 21))
             assert [e.record.revision for e in got] == list(range(1, 21))
 
-    def test_events_are_bounded_by_their_bytes(self, store: Any) -> None:
+    def test_chunks_of_events_are_bounded_by_their_bytes(self, store: Any) -> None:
         def write(i: int) -> None:
             key = f"{PODS}ns/{i % 4}"
             if i % 7 == 6 and store.get(key):
                 delete(store, key)
             else:
                 put(store, key, data="x" * (i % 5 * 3000))
-            put(store, f"/registry/other/{i}", data="x" * 5000)  # is not asked for, does not count
+            put(store, f"/registry/other/{i}", data="x" * 5000)  # not requested, so not counted
 
         for i in range(40):
             write(i)
@@ -308,7 +308,7 @@ class StoreSuite:
                 assert len(events) <= 1 or sum(map(len, events)) <= bound
                 assert not events or events[-1].revision <= after
                 got += events
-                # It stops only where the next event would be too much.
+                # It stops only where the next event would exceed the bound.
                 following = whole[len(got) : len(got) + 1]
                 assert not following or sum(map(len, events + following)) > bound
             assert seen(got) == seen(whole)
@@ -331,7 +331,7 @@ class StoreSuite:
             got += watcher.take()
         return got
 
-    def test_watch_from_the_past_and_on(self, store: Any) -> None:
+    def test_watch_from_the_past_continues_live(self, store: Any) -> None:
         for i in range(4):
             put(store, f"{PODS}ns/{i}")
         store.hub.catch_up()
@@ -363,8 +363,8 @@ class StoreSuite:
         assert [e.revision for e in self.drain(late)] == [1, 4]
         assert [e.revision for e in self.drain(space)] == [1, 2, 4]
 
-    def test_watch_of_a_value_of_a_field(self, store: Any) -> None:
-        """Who has, or had, the value is given; of what comes by dispatch nothing else is."""
+    def test_watch_with_a_field_value(self, store: Any) -> None:
+        """Objects that have or had the value are delivered; for dispatched events nothing else is."""
         live = store.watch(PODS, 0, lambda: None, trigger=("phase", "Running"))
         unset = store.watch(PODS + "ns/", 0, lambda: None, trigger=("phase", ""))
         small = store.watch(PODS, 0, lambda: None, limit=2, trigger=("phase", "Running"))
@@ -409,7 +409,7 @@ class StoreSuite:
         with pytest.raises(FutureRevision):
             store.watch(PODS, 11, lambda: None)
 
-    def test_idle_watcher_survives_compaction(self, store: Any) -> None:
+    def test_an_idle_watcher_survives_compaction(self, store: Any) -> None:
         watcher = store.watch(PODS, 0, lambda: None, limit=2)
         for _ in range(5):
             put(store, "/registry/other/a")
@@ -426,7 +426,7 @@ class StoreSuite:
         store.hub.catch_up()
         assert self.drain(one)[0] is self.drain(two)[0]
 
-    def test_listener_is_told_before_catch_up_returns(self, store: Any) -> None:
+    def test_listeners_are_called_before_catch_up_returns(self, store: Any) -> None:
         got: list[Any] = []
         end = store.hub.listen(PODS, got.extend)
         put(store, PODS + "ns/a")
@@ -440,7 +440,7 @@ class StoreSuite:
 
     # -- leases -------------------------------------------------------------------------------------------------------
 
-    def test_leases_expire_as_deletes_and_updates_renew_them(self, store: Any) -> None:
+    def test_leases_expire_as_deletes_and_can_be_renewed(self, store: Any) -> None:
         put(store, "/registry/events/a", lease_s=10)
         put(store, "/registry/events/b", lease_s=20)
         put(store, "/registry/events/c", lease_s=10)

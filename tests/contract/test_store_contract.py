@@ -1,4 +1,4 @@
-"""The store contract over every backend."""
+"""The store contract, run over every backend."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestLMDBSealed(StoreSuite, RevisionSuite):
 
 
 class TestLMDBPartlySealed(StoreSuite, RevisionSuite):
-    """Sealed and plain records side by side in one range."""
+    """Encrypted and plain records in one range."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[LMDBStore]:
@@ -57,7 +57,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 
 class TestEtcd(StoreSuite, RevisionSuite):
-    """Where etcd decides: a transaction has one revision, whatever was asked; nobody gives revisions; leases are etcd's to end
+    """etcd differs: a transaction always has one revision, no other source assigns revisions, and etcd expires leases
     (``tests/store/test_etcd_store.py``)."""
 
     @pytest.fixture
@@ -66,17 +66,17 @@ class TestEtcd(StoreSuite, RevisionSuite):
         yield store
         store.close()
 
-    test_given_revisions_may_leave_gaps = None
-    test_given_revision_without_writes_says_that_nothing_happened = None
-    test_given_revision_must_be_newer = None
+    test_assigned_revisions_may_have_gaps = None
+    test_an_assigned_revision_without_writes_advances_the_store = None
+    test_an_assigned_revision_must_be_newer = None
     test_live_watch_over_gaps = None
-    test_leases_expire_as_deletes_and_updates_renew_them = None
+    test_leases_expire_as_deletes_and_can_be_renewed = None
 
     def test_transaction_without_asking_has_consecutive_revisions(self, store: OnEtcd) -> None:
         store.commit_now(*(Op(f"{PODS}ns/{name}", draft(name)) for name in "cab"))
         assert [store.get(f"{PODS}ns/{name}").revision for name in "abc"] == [1, 1, 1]
 
-    def test_group_is_all_or_nothing(self, store: OnEtcd) -> None:
+    def test_a_transaction_is_all_or_nothing(self, store: OnEtcd) -> None:
         put(store, "/registry/a/1")
         with pytest.raises(Conflict) as caught:
             store.commit_now(Op("/registry/b/1", draft()), Op("/registry/a/1", draft(), 0), Op("/registry/c/1", draft()))
@@ -84,7 +84,7 @@ class TestEtcd(StoreSuite, RevisionSuite):
         store.commit_now(Op("/registry/b/1", draft(), 0), Op("/registry/a/1", None, 1), Op("/registry/c/1", draft()))
         assert (store.revision, keys(store.range("/registry/"))) == (2, ["/registry/b/1", "/registry/c/1"])
 
-    def test_a_check_lets_a_transaction_happen_only_while_a_key_is_as_expected(self, store: OnEtcd) -> None:
+    def test_a_transaction_with_a_check_succeeds_only_if_the_key_is_as_expected(self, store: OnEtcd) -> None:
         self.three(store)
         a, d, e, z = (f"{PODS}ns/{name}" for name in "adez")
         store.commit_now(Op(a, None, 1, check=True), Op(d, draft()), Op(z, None, 0, check=True), Op(e, draft()))

@@ -1,4 +1,4 @@
-"""Random histories: LMDB (plain, and with sealed keys) and the model get the same operations and must give the same answers, at every
+"""Random histories: LMDB (plain, and with encrypted keys) and the model get the same operations and must give the same answers at every
 revision."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.contract.store_suite import draft, keys
 from tests.etcd import Etcd
 
 EXAMPLES = int(os.environ.get("KAS_STORE_EXAMPLES", "60"))
-# Short keys, keys around the engine's bound, and keys beyond it that differ in their last bytes only.
+# Short keys, keys around the engine's limit, and keys beyond it that differ in their last bytes only.
 LONG = "ns/" + "n" * (470 - len("/registry/pods/ns/"))
 TAILS = ["ns/a", "ns/b", "ns/ab", "ns2/a", LONG[:-1], LONG, LONG + "a", LONG + "b", LONG + "ba", LONG + "/c"]
 KEYS = ["/registry/pods/" + t for t in TAILS] + ["/registry/pod/x", "/registry/podz/x"]
@@ -37,7 +37,7 @@ RUNNING = ("phase", "Running")
 
 
 def touches(event: Any) -> bool:
-    """Whether what a selector of running pods sees changes, or may."""
+    """Whether the write changes, or may change, what a selector of running pods sees."""
     return any(r is not None and r.fields.get("phase") == "Running" for r in (event.record, event.previous))
 
 
@@ -170,7 +170,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(revision=revisions, steps=st.sampled_from([1, 3, 100]))
     def compact(self, revision: int, steps: int) -> None:
-        # Watchers first: whoever has not taken may lose its place, and the two backends dispatch at different moments.
+        # Watchers first: one that has taken nothing may fall behind, and the two backends dispatch at different moments.
         self.take()
         model, lmdb = self.both(lambda s: s.compact(revision, steps))
         assert model == lmdb
@@ -197,7 +197,7 @@ class SealedHistories(Histories):
 
 
 class EtcdHistories(Histories):
-    """On etcd a transaction has one revision, and nobody gives revisions."""
+    """On etcd a transaction has one revision, and no other source assigns revisions."""
 
     etcd: Etcd
     write_given_revision = None

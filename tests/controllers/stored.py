@@ -16,7 +16,7 @@ from kas.types.scheme import BUILTIN
 
 @contextlib.asynccontextmanager
 async def stored(directory: Path) -> AsyncIterator[Registries]:
-    """The registries of all that is built in, over a new store in ``directory``."""
+    """Returns the registries of all built-in resources, over a new store in ``directory``."""
     kinds.install()
     store = open_store(str(directory), sync=False)
     store.start(asyncio.get_running_loop())

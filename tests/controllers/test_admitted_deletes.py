@@ -1,4 +1,4 @@
-"""What the controllers delete is seen by admission, as the requests of a kube-controller-manager are: it may be protected."""
+"""Deletes by controllers pass admission, as those of a kube-controller-manager do, and may be refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 @pytest.fixture
 def protected(call) -> Iterator[str]:
-    """Config maps that are labelled so are deleted by no controller while this stands; the binding's path."""
+    """While this exists, no controller can delete config maps with a label; returns the binding's path."""
     rule = {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
     spec = {
         "matchConstraints": {"resourceRules": [rule], "objectSelector": {"matchLabels": {"protected": "yes"}}},
@@ -43,7 +43,7 @@ def config_map(name: str, **meta: object) -> dict:
     return {"metadata": {"name": name, "labels": {"protected": "yes"}, **meta}}
 
 
-def test_what_a_policy_protects_outlives_the_deletion_of_its_namespace(call, protected):
+def test_a_protected_object_survives_the_deletion_of_its_namespace(call, protected):
     path = "/api/v1/namespaces/guarded"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "guarded"}})
     assert call("POST", f"{path}/configmaps", config_map("kept"))[0] == 201
@@ -59,7 +59,7 @@ def test_what_a_policy_protects_outlives_the_deletion_of_its_namespace(call, pro
     until(lambda: call("GET", path)[0] == 404)
 
 
-def test_what_a_policy_protects_outlives_its_owner(call, protected):
+def test_a_protected_object_survives_the_deletion_of_its_owner(call, protected):
     path = "/api/v1/namespaces/default/configmaps"
     owner = call("POST", path, {"metadata": {"name": "owner"}})[1]
     ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
@@ -68,7 +68,7 @@ def test_what_a_policy_protects_outlives_its_owner(call, protected):
     assert call("POST", path, free)[0] == 201
     call("DELETE", f"{path}/owner?propagationPolicy=Foreground")
     until(lambda: call("GET", f"{path}/free")[0] == 404)
-    # Its dependent blocks nobody, and is looked at again and again.
+    # Its dependent blocks nothing, and is checked again and again.
     until(lambda: call("GET", f"{path}/owner")[0] == 404)
     assert call("GET", f"{path}/dependent")[0] == 200
     call("DELETE", protected)
@@ -76,7 +76,7 @@ def test_what_a_policy_protects_outlives_its_owner(call, protected):
 
 
 class Conflicting:
-    """A chain's plug-in that refuses every delete as a webhook may: with a code that else tells of a lost race."""
+    """An admission plug-in that refuses every delete with a code that usually means a conflict, as a webhook may."""
 
     name = "Conflicting"
 
@@ -91,7 +91,7 @@ class Conflicting:
         raise conflict("", "configmaps", a.name, "not now")
 
 
-def test_a_webhook_that_refuses_with_a_conflict_is_not_asked_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_webhook_that_refuses_with_a_conflict_is_not_called_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "FIRST_PAUSE_S", 3600.0)
     monkeypatch.setattr(queue, "LONGEST_PAUSE_S", 3600.0)
     alone: Any = SimpleNamespace(services=SimpleNamespace(remote={}))

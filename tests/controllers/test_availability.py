@@ -1,4 +1,4 @@
-"""The condition Available of APIServices that another server answers."""
+"""The condition Available of APIServices of other servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(tmp_path_factory):
 
 
 def said(found, reason: str) -> dict:
-    """The condition once it has this reason."""
+    """Returns the condition once it has this reason."""
 
     def look() -> dict:
         condition = found.condition()
@@ -39,7 +39,7 @@ def said(found, reason: str) -> dict:
     return until(look, PATIENCE_S)
 
 
-def test_what_is_missing_is_named(register):  # noqa: F811
+def test_missing_objects_are_named(register):  # noqa: F811
     found = register("missing")
     call, port = found.call, found.backend.port
     assert call("DELETE", f"{SERVICE}/missing")[0] == 200
@@ -62,7 +62,7 @@ def test_what_is_missing_is_named(register):  # noqa: F811
     assert said(found, "EndpointsNotFound")["lastTransitionTime"] == since  # it was unavailable all the time
 
 
-def test_the_condition_belongs_to_the_server(register):  # noqa: F811
+def test_the_condition_is_managed_by_the_server(register):  # noqa: F811
     found = register("owner")
     obj = found.call("GET", f"{SERVICES}/{found.name}")[1]
     assert obj["status"]["conditions"][0]["message"] == "all checks passed"
@@ -72,7 +72,7 @@ def test_the_condition_belongs_to_the_server(register):  # noqa: F811
     assert call.all("x-remote-user") == ["system:kube-aggregator"] and call.all("x-remote-group") == ["system:masters"]
 
 
-def test_a_backend_that_goes_and_comes_back(register):  # noqa: F811
+def test_a_backend_that_stops_and_starts_again(register):  # noqa: F811
     found = register("flapping")
     url = f"https://localhost:{found.backend.port}{found.backend.base}"
     refused = f'failing or missing response from {url}: Get "{url}": dial tcp '
@@ -81,15 +81,15 @@ def test_a_backend_that_goes_and_comes_back(register):  # noqa: F811
         found.call("PATCH", f"{SERVICE}/flapping", {"metadata": {"labels": {"touched": "yes"}}}, MERGE)
         condition = found.is_available(False)
         assert condition["reason"] == "FailedDiscoveryCheck"
-        until(lambda: found.condition()["message"].startswith(refused), PATIENCE_S)  # a loaded machine may take too long at first
+        until(lambda: found.condition()["message"].startswith(refused), PATIENCE_S)  # a busy machine may take too long at first
         assert found("GET", "/things") == (503, "service unavailable\n")
         found.backend.start()
-        found.is_available()  # nothing was touched: the server looks again by itself
+        found.is_available()  # nothing was changed: the server checks again by itself
         until(lambda: found("GET", "/things")[0] == 200, PATIENCE_S)
         found.call("PATCH", f"{SERVICE}/flapping", {"metadata": {"labels": {"touched": None}}}, MERGE)
 
 
-def test_an_answer_that_is_none(register):  # noqa: F811
+def test_an_invalid_answer(register):  # noqa: F811
     found = register("refusing")
     found.backend.replies[found.backend.base] = Reply(403, b"")
     found.call("PATCH", f"{SERVICE}/refusing", {"metadata": {"labels": {"touched": "yes"}}}, MERGE)
@@ -108,7 +108,7 @@ def test_an_answer_that_is_none(register):  # noqa: F811
         until(counted, PATIENCE_S)
 
 
-def test_one_that_becomes_local_says_so(register):  # noqa: F811
+def test_an_api_service_that_becomes_local_is_available(register):  # noqa: F811
     found = register("local")
     spec = {"service": None, "caBundle": None}
     assert found.call("PATCH", f"{SERVICES}/{found.name}", {"spec": spec}, MERGE)[0] == 200
@@ -116,8 +116,9 @@ def test_one_that_becomes_local_says_so(register):  # noqa: F811
     assert found("GET", "/things") == (404, "404 page not found\n")
 
 
-def test_what_is_not_taken_up_yet_is_looked_at_again():
-    """The controller may hear of an APIService before who proxies does; it is told once, and nobody would ever say that it is there."""
+def test_an_unknown_api_service_is_checked_again():
+    """The controller may see a new APIService before the aggregator does; it is notified once, and would otherwise never set the
+    condition."""
     stored: dict[str, Any] = {"v1.batch": {"spec": {"service": {"name": "a", "namespace": "b"}}}, "v1.apps": {"spec": {}}}
     controller: Any = RemoteAPIServices.__new__(RemoteAPIServices)
     controller.client = SimpleNamespace(get=lambda group, resource, namespace, name: stored.get(name))
@@ -130,8 +131,8 @@ def test_what_is_not_taken_up_yet_is_looked_at_again():
     assert asyncio.run(controller._sync("v1.batch")) is None and not controller._failures
 
 
-def test_what_is_listed_is_looked_at_though_it_is_not_taken_up_yet(tmp_path):
-    """Who proxies hears of what was written before the controller began after that: the list has it, and no event will come."""
+def test_a_listed_api_service_is_checked_though_unknown_to_the_aggregator(tmp_path):
+    """The aggregator may see what was written before the controller started later; the controller's list has it, and no event will come."""
 
     async def probe(_: Any) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""CertificateSigningRequests through a whole server with a TLS front: approved, signed, used; and what is not signed."""
+"""CertificateSigningRequests in a whole server with a TLS front: approved, signed, used; and those that are not signed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def issued(status: dict) -> x509.Certificate:
 
 
 def whoami(server, tmp_path, pem: bytes) -> dict:
-    """What the server takes the holder of a certificate for."""
+    """Returns the user that the server sees for a certificate."""
     (tmp_path / "c.crt").write_bytes(pem)
     (tmp_path / "c.key").write_bytes(
         KEY.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -101,7 +101,7 @@ def test_an_approved_request_gives_a_working_certificate(csr_server, client, tmp
     approve(client, "jane")
     status = eventually(client, "jane", lambda s: "certificate" in s)
     made = issued(status)
-    # Backdated by five minutes, and an hour is an hour from now on: a short life is not shortened by that.
+    # Backdated by five minutes, and an hour is an hour from now on: a short lifetime is not shortened by that.
     assert made.not_valid_after_utc - made.not_valid_before_utc == datetime.timedelta(hours=1, minutes=5)
     assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert list(made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -109,7 +109,7 @@ def test_an_approved_request_gives_a_working_certificate(csr_server, client, tmp
     assert (user["username"], user["groups"]) == ("jane", ["dev", "system:authenticated"])
 
 
-def test_what_is_not_signed(client):
+def test_requests_that_are_not_signed(client):
     assert client("POST", REQUESTS, body("denied", request_pem("bob")))[0] == 201
     approve(client, "denied", "Denied")
     assert client("POST", REQUESTS, body("others", request_pem("bob"), signer="example.com/mine"))[0] == 201
@@ -125,7 +125,7 @@ def test_what_is_not_signed(client):
         assert "certificate" not in (client("GET", f"{REQUESTS}/{name}")[1].get("status") or {}), name
 
 
-def test_a_kubelet_that_may_join_is_approved(csr_server, client, tmp_path):
+def test_a_kubelet_with_the_right_to_join_is_approved(csr_server, client, tmp_path):
     pem = request_pem("system:node:n1", "system:nodes")
     boot = {"Authorization": "Bearer boot-token"}
     kubelet = body("n1", pem, KUBELET_CLIENT, (SIGNING, CLIENT_USE))
@@ -140,7 +140,7 @@ def test_a_kubelet_that_may_join_is_approved(csr_server, client, tmp_path):
     status = eventually(client, "n1-again", lambda s: "certificate" in s)
     assert status["conditions"][0]["message"] == "Auto approving kubelet client certificate after SubjectAccessReview."
     assert whoami(csr_server, tmp_path, base64.b64decode(status["certificate"]))["groups"] == ["system:nodes", "system:authenticated"]
-    # The first one came before it might, and is asked about again.
+    # The first one came before the right was granted, and is checked again.
     assert eventually(client, "n1", lambda s: "certificate" in s)["conditions"][0]["reason"] == "AutoApproved"
 
 
@@ -167,12 +167,12 @@ DNS, MAIL = x509.DNSName("n1"), x509.RFC822Name("a@b.c")
         (KUBELET_SERVING, request_pem(*NODE, names=(DNS, MAIL)), (SIGNING, SERVER_USE), "email subjectAltNames are not allowed"),
     ],
 )
-def test_what_signers_sign(signer, pem, usages, problem):
+def test_which_usages_signers_sign(signer, pem, usages, problem):
     found = SIGNERS[signer](request_of(pem), usages)
     assert found.startswith(problem) and bool(found) == bool(problem)
 
 
-def test_a_certificate_lives_no_longer_than_its_authority(tmp_path):
+def test_a_certificate_ends_no_later_than_its_ca(tmp_path):
     ca, key = pki.issue([("CN", "ca")], ca=True, ends_s=7200).write(tmp_path, "ca")
     authority = Authority(Path(ca), Path(key))
     whole = x509.load_pem_x509_certificate(Path(ca).read_bytes())
@@ -186,7 +186,7 @@ def test_a_certificate_lives_no_longer_than_its_authority(tmp_path):
         Authority(tmp_path / "none", tmp_path / "none").sign(pem, [SIGNING])
 
 
-def test_an_authority_without_a_key_identifier_signs(tmp_path):
+def test_a_ca_without_a_key_identifier_signs(tmp_path):
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
     now = datetime.datetime.now(datetime.UTC)
     whole = x509.CertificateBuilder(name, name, KEY.public_key(), 1, now, now + datetime.timedelta(days=1)).sign(KEY, hashes.SHA256())
@@ -198,7 +198,7 @@ def test_an_authority_without_a_key_identifier_signs(tmp_path):
     assert x509.AuthorityKeyIdentifier not in [type(e.value) for e in made.extensions]
 
 
-def test_an_authority_that_has_expired_ends_no_controller(tmp_path, caplog):
+def test_an_expired_ca_ends_no_controller(tmp_path, caplog):
     ca, key = pki.issue([("CN", "ca")], ca=True, begins_s=-7200, ends_s=-3600).write(tmp_path, "ca")
     asked = body("late", request_pem("jane"))
 
@@ -209,7 +209,7 @@ def test_an_authority_that_has_expired_ends_no_controller(tmp_path, caplog):
             assert made is not None
             await signing.write(made, "approval", signing._with(made, "Approved", "x", "y"))
             pauses = [await signing._sync("late") for _ in range(15)]
-            assert pauses[:4] == [0.2, 0.4, 0.8, 1.6] and pauses[-1] == 1000  # until somebody renews it
+            assert pauses[:4] == [0.2, 0.4, 0.8, 1.6] and pauses[-1] == 1000  # until the CA is renewed
             assert await signing._sync("gone") is None
 
     asyncio.run(sign())
@@ -221,7 +221,7 @@ def test_an_authority_that_has_expired_ends_no_controller(tmp_path, caplog):
     [(1, datetime.timedelta(minutes=15)), (8 * 3600 - 1, datetime.timedelta(hours=8, minutes=5, seconds=-1)),
      (8 * 3600, datetime.timedelta(hours=8)), (None, datetime.timedelta(days=365))],
 )  # fmt: skip
-def test_only_a_long_life_is_shortened_by_what_a_certificate_is_backdated_by(tmp_path, seconds, whole):
+def test_backdating_shortens_only_long_lifetimes(tmp_path, seconds, whole):
     ca, key = pki.issue([("CN", "ca")], ca=True, ends_s=10**8).write(tmp_path, "ca")
     made = x509.load_pem_x509_certificate(Authority(Path(ca), Path(key)).sign(request_of(request_pem("jane")), [SIGNING], seconds))
     assert made.not_valid_after_utc - made.not_valid_before_utc == whole
@@ -234,7 +234,7 @@ def test_only_a_long_life_is_shortened_by_what_a_certificate_is_backdated_by(tmp
         (["Approved"], 2, "", False), (["Approved"], 0.5, "LS0t", False), (["Approved"], 2, "LS0t", True),
     ],
 )  # fmt: skip
-def test_what_is_removed(kinds, age_h, certificate, over):
+def test_which_requests_are_removed(kinds, age_h, certificate, over):
     now = datetime.datetime.now(datetime.UTC)
     then = (now - datetime.timedelta(hours=age_h)).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [{"type": kind, "status": "True", "lastUpdateTime": then} for kind in kinds]
@@ -243,8 +243,8 @@ def test_what_is_removed(kinds, age_h, certificate, over):
 
 
 @pytest.mark.parametrize("kind", ["Denied", "Failed", "Approved"])
-def test_what_was_decided_late_stays_its_hour(kind):
-    """The day is for what nobody decided: a request of 25 hours that was denied a moment ago can still be read."""
+def test_a_late_decision_is_kept_for_an_hour(kind):
+    """The day is for undecided requests: one of 25 hours that was denied a moment ago can still be read."""
     now = datetime.datetime.now(datetime.UTC)
     created, decided = ((now - datetime.timedelta(hours=h)).strftime("%Y-%m-%dT%H:%M:%SZ") for h in (25, 0.8))
     status = {"conditions": [{"type": kind, "status": "True", "lastUpdateTime": decided}]}
@@ -255,7 +255,7 @@ def test_what_was_decided_late_stays_its_hour(kind):
     (["Approved"], ("expired",), True), (["Approved"], ("good",), False), (["Approved"], ("good", "expired"), False),
     ([], ("expired",), False),
 ])  # fmt: skip
-def test_an_approved_request_whose_certificate_has_expired_is_removed(kinds, chain, over):
+def test_a_request_with_an_expired_certificate_is_removed(kinds, chain, over):
     made = {"expired": pki.issue([("CN", "a")], begins_s=-7200, ends_s=-3600), "good": pki.issue([("CN", "b")])}
     now = datetime.datetime.now(datetime.UTC)
     text = now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -265,7 +265,7 @@ def test_an_approved_request_whose_certificate_has_expired_is_removed(kinds, cha
     assert is_over({"metadata": {"creationTimestamp": text}, "status": status}, now) is over
 
 
-def test_the_names_of_the_switch():
+def test_the_names_of_the_controllers():
     name = "certificatesigningrequest-signing-controller"
     assert name in controllers.chosen(["*"]) and controllers.chosen(["csrsigning"]) == [name]
     assert name not in controllers.chosen(["*", "-csrsigning"])

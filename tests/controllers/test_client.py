@@ -1,4 +1,4 @@
-"""Controllers' way to the store: long walks leave others their turns."""
+"""Controllers' access to the store: long walks yield the loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.controllers.stored import stored
 from tests.controllers.test_garbage_start import NAMESPACE, make
 
 
-def test_a_long_walk_gives_others_turns(tmp_path, monkeypatch):
+def test_a_long_walk_yields_the_loop(tmp_path, monkeypatch):
     async def run() -> None:
         async with stored(tmp_path) as registries:
             client = Client(registries, "test")
@@ -40,8 +40,8 @@ def test_a_long_walk_gives_others_turns(tmp_path, monkeypatch):
     asyncio.run(run())
 
 
-def test_what_a_controller_changes_is_judged_by_what_was_there(tmp_path):
-    """An update that upstream's API server would refuse its controllers; judged were objects against themselves."""
+def test_updates_by_controllers_are_validated_against_the_old_object(tmp_path):
+    """As upstream's API server does; objects used to be validated against themselves."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:
@@ -67,9 +67,9 @@ def test_what_a_controller_changes_is_judged_by_what_was_there(tmp_path):
     asyncio.run(run())
 
 
-def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on(tmp_path, monkeypatch):
-    """2,000 definitions were read at once when a controller began. What is written meanwhile counts, and what was told is not made up for
-    by something older."""
+def test_initial_state_is_read_in_pages_before_work_begins(tmp_path, monkeypatch):
+    """2,000 definitions were read at once when a controller started. What is written meanwhile counts, and is not overwritten by older
+    state."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:
@@ -97,7 +97,7 @@ def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on
             filling.begin()
             reflector = client.reflector(maps.root, told, filling.listed, lists=False)
             reflector.start()
-            assert known == {}  # it begins in turns
+            assert known == {}  # it begins over several iterations
             running = asyncio.ensure_future(filling.fill())
             while not running.done():
                 turns.append(len(known))
@@ -113,20 +113,20 @@ def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on
                 return {rec.key: rec.revision for rec in client.pages(maps.root)}
 
             assert known == there() and cleared == [True] and 64 in turns
-            filling.listed(())  # after a gap: at once
+            filling.listed(())  # after missed events: at once
             assert known == there() and cleared == [True, True]
             filling.begin()
             filling.listed(())
             filling._take = lambda record: (take(record), filling.listed(()) if len(cleared) == 3 and len(known) == 100 else None)
-            await filling.fill()  # and events were lost in the middle of it: anew
+            await filling.fill()  # and events were missed again meanwhile: from the beginning
             assert known == there() and cleared == [True] * 4
             reflector.stop()
 
     asyncio.run(run())
 
 
-def test_what_each_record_is_looked_at_for_begins_in_turns(tmp_path, monkeypatch):
-    """30,000 policies were looked at in one turn of the loop, 80 ms, when the controller of their status began."""
+def test_initial_records_are_processed_over_several_iterations(tmp_path, monkeypatch):
+    """30,000 policies were processed in one loop iteration, 80 ms, when the controller of their status started."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:

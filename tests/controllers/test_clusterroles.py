@@ -1,4 +1,4 @@
-"""Aggregated ClusterRoles: what a pass costs, and when there is one."""
+"""Aggregated ClusterRoles: the cost of a pass, and when one runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def play(directory: Path, story: Callable[[Client, ClusterRoleAggregation], Awai
 
 
 def growth(roles: Callable[[int], list[Any]], few: int) -> float:
-    """The power by which a pass grows from ``few`` to eight times as many."""
+    """Returns the exponent by which the cost of a pass grows from ``few`` to eight times as many."""
 
     def cost(n: int) -> float:
         made, best = roles(n), math.inf
@@ -87,7 +87,7 @@ def growth(roles: Callable[[int], list[Any]], few: int) -> float:
     return math.log(cost(8 * few) / cost(few), 8)
 
 
-def test_roles_that_no_rule_is_about_bring_no_pass(tmp_path):
+def test_roles_that_no_rule_selects_start_no_pass(tmp_path):
     async def story(client: Client, controller: ClusterRoleAggregation) -> None:
         await make(client, role("whole", selector={"matchLabels": {"collect": "yes"}}), role("part", "yes"))
         await until(lambda: gathered(client, "whole") == ["part"])
@@ -103,7 +103,7 @@ def test_roles_that_no_rule_is_about_bring_no_pass(tmp_path):
     play(tmp_path, story)
 
 
-def test_who_is_selected_no_longer_is_left_out(tmp_path):
+def test_roles_no_longer_selected_are_removed(tmp_path):
     async def story(client: Client, controller: ClusterRoleAggregation) -> None:
         registry = client.registries.of(GROUP, "clusterroles")
         await make(client, role("whole", selector={"matchLabels": {"collect": "yes"}}), role("a", "yes"), role("b", "yes"))
@@ -116,7 +116,7 @@ def test_who_is_selected_no_longer_is_left_out(tmp_path):
     play(tmp_path, story)
 
 
-def test_more_selectors_than_are_asked(tmp_path, monkeypatch):
+def test_selectors_beyond_the_bound_are_evaluated_too(tmp_path, monkeypatch):
     monkeypatch.setattr(clusterroles, "MOST_SELECTORS", 1)
 
     async def story(client: Client, controller: ClusterRoleAggregation) -> None:
@@ -130,7 +130,7 @@ def test_more_selectors_than_are_asked(tmp_path, monkeypatch):
 
 
 def test_many_changes_are_one_pass(tmp_path):
-    """Between two passes is a rest, whatever comes meanwhile."""
+    """There is a pause between two passes, whatever happens meanwhile."""
 
     async def story(client: Client, controller: ClusterRoleAggregation) -> None:
         await make(client, role("whole", selector={"matchLabels": {"collect": "yes"}}))
@@ -141,7 +141,7 @@ def test_many_changes_are_one_pass(tmp_path):
         await make(client, *(role(f"part-{i}", "yes") for i in range(30)))
         await asyncio.sleep(0)
         assert controller.passes == before and list(controller.queue._timers) == ["all"]
-        controller.queue.add("all")  # the rest is over
+        controller.queue.add("all")  # the pause is over
         await until(lambda: len(gathered(client, "whole")) == 30)
 
     began = monotonic()
@@ -150,7 +150,7 @@ def test_many_changes_are_one_pass(tmp_path):
 
 @pytest.mark.timeout(CONFIRMED_S)
 @pytest.mark.parametrize("how", ["one rule of all", "a rule of each", "levels"])
-def test_a_pass_grows_with_the_roles(request, how):
+def test_a_pass_is_not_quadratic_in_roles(request, how):
     def roles(n: int) -> list[dict[str, Any]]:
         if how == "one rule of all":
             return [role("whole", selector={"matchLabels": {"collect": "yes"}}), *(role(f"r{i}", "yes") for i in range(n))]
@@ -162,13 +162,13 @@ def test_a_pass_grows_with_the_roles(request, how):
             *(role(f"r{i}", "yes") for i in range(n)),
         ]
 
-    # A walk within a walk would be 2; that what is larger than the processor's caches costs more is some of the rest.
+    # A nested scan would have exponent 2; exceeding the processor's caches explains some of the excess over 1.
     grows = growth(roles, 1000)
     assert not confirmed(request.node.nodeid, "" if grows < 1.6 else f"n^{grows:.2f}")
 
 
-def test_selectors_of_each_kind():
-    """Whatever they say, they gather what they match, once, in their own order and then in that of the names."""
+def test_every_kind_of_selector():
+    """They select each matching role once, in the order of selectors and then of names."""
     roles = [role(f"r{i}") for i in range(6)]
     for i, labels in enumerate(({"a": "1"}, {"a": "2"}, {"b": "x"}, {"a": "1", "b": "y"}, {"n": "7"})):
         roles[i]["metadata"]["labels"] = labels
@@ -188,8 +188,8 @@ def test_selectors_of_each_kind():
         assert [rule["resources"][0] for rule in rules] == [f"r{i}" for i in expected], chosen
 
 
-def test_a_pass_gives_way_and_ends_when_nobody_wants_it(monkeypatch):
-    """Selectors by the ten thousand with none of which many roles have to do would keep a thread for as long as they last."""
+def test_a_pass_yields_and_can_be_abandoned(monkeypatch):
+    """Tens of thousands of selectors that match few roles would otherwise occupy a thread."""
     whole = role("whole", selector={})
     absent = [{"matchExpressions": [{"key": f"k{i}", "operator": "DoesNotExist"}]} for i in range(20)]
     whole["aggregationRule"]["clusterRoleSelectors"] = absent
@@ -200,7 +200,7 @@ def test_a_pass_gives_way_and_ends_when_nobody_wants_it(monkeypatch):
 
 @pytest.mark.timeout(CONFIRMED_S)
 @pytest.mark.parametrize("how", ["selectors of keys that no role has", "labels of one selector"])
-def test_a_pass_grows_with_selectors(request, how):
+def test_a_pass_is_not_quadratic_in_selectors(request, how):
     def roles(n: int) -> list[dict[str, Any]]:
         whole = role("whole", selector={})
         if how == "labels of one selector":
@@ -215,8 +215,8 @@ def test_a_pass_grows_with_selectors(request, how):
     assert not confirmed(request.node.nodeid, "" if grows < 1.6 else f"n^{grows:.2f}")
 
 
-def test_a_role_without_a_name_is_none() -> None:
-    """Another client of etcd may have put it there; the others' rules are gathered all the same."""
+def test_a_role_without_a_name_is_skipped() -> None:
+    """Another client of etcd may have written it; the others are aggregated."""
     nameless = role("x", "yes")
     del nameless["metadata"]["name"]
     found = aggregate([role("a", "yes"), nameless, role("all", selector={"matchLabels": {"collect": "yes"}})])

@@ -1,4 +1,4 @@
-"""Who is to hold a Lease, of those that offer themselves, on a clock of the test's own."""
+"""Which candidate gets a Lease, with a fake clock."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def play(tmp_path: Path) -> Callable[[Callable[[World], Awaitable[None]]], None]
     return play
 
 
-def test_the_oldest_emulated_version_leads_and_another_gives_way(play):
+def test_the_oldest_emulation_version_leads_and_others_give_way(play):
     async def story(w: World) -> None:
-        assert await w.step() is None and w.lease == {}  # nobody wants it
+        assert await w.step() is None and w.lease == {}  # there is no candidate
         await w.offer("new")
         assert await w.step() == AGAIN_S
         assert w.lease == {
@@ -111,7 +111,7 @@ def test_the_oldest_emulated_version_leads_and_another_gives_way(play):
         await w.offer("old", emulation="1.35.0")
         await w.step()
         assert w.lease["holderIdentity"] == "new" and w.lease["preferredHolder"] == "old"
-        # The holder, asked to give way, lets the Lease go.
+        # The holder, asked to give way, releases the Lease.
         await w.change(w.election.leases, "app", holderIdentity="")
         await w.step()
         assert w.lease["holderIdentity"] == "old" and "preferredHolder" not in w.lease
@@ -119,7 +119,7 @@ def test_the_oldest_emulated_version_leads_and_another_gives_way(play):
     play(story)
 
 
-def test_those_that_were_not_heard_of_are_asked_first(play):
+def test_candidates_not_heard_of_are_pinged_first(play):
     async def story(w: World) -> None:
         await w.offer("a")
         await w.offer("b", emulation="1.35.0")
@@ -127,12 +127,12 @@ def test_those_that_were_not_heard_of_are_asked_first(play):
         assert await w.step() == AGAIN_S and w.pinged() == ["a", "b"] and w.lease == {}
         w.later(1)
         await w.answer("a")
-        assert await w.step() == AGAIN_S and w.lease == {}  # the other may still answer
+        assert await w.step() == AGAIN_S and w.lease == {}  # the other one may still answer
         w.later(4.5)
         await w.answer("a")
         await w.step()
         assert w.lease["holderIdentity"] == "a" and w.pinged() == ["b"]
-        # Who is late is preferred once it is there.
+        # A late candidate is preferred once it has answered.
         await w.answer("b")
         await w.step()
         assert w.lease["preferredHolder"] == "b"
@@ -140,7 +140,7 @@ def test_those_that_were_not_heard_of_are_asked_first(play):
     play(story)
 
 
-def test_a_holder_that_ended_is_replaced_by_who_answers(play):
+def test_a_holder_that_ended_is_replaced_by_one_that_answers(play):
     async def story(w: World) -> None:
         await w.offer("a", emulation="1.35.0")
         await w.offer("b")
@@ -156,12 +156,12 @@ def test_a_holder_that_ended_is_replaced_by_who_answers(play):
         w.later(20)
         await w.step()
         w.later(6)
-        assert await w.step() is None  # nobody answers; the next sign of one begins it anew
+        assert await w.step() is None  # no candidate answers; the next sign of one restarts the election
 
     play(story)
 
 
-def test_now_and_then_all_are_asked_and_who_is_silent_for_long_is_removed(play):
+def test_candidates_are_pinged_regularly_and_silent_ones_removed(play):
     async def story(w: World) -> None:
         await w.offer("a")
         await w.step()
@@ -180,7 +180,7 @@ def test_now_and_then_all_are_asked_and_who_is_silent_for_long_is_removed(play):
     play(story)
 
 
-def test_a_strategy_of_others_is_left_to_them(play):
+def test_other_strategies_are_left_to_their_owners(play):
     async def story(w: World) -> None:
         await w.offer("a", strategy="example.com/mine")
         await w.step()
@@ -189,7 +189,7 @@ def test_a_strategy_of_others_is_left_to_them(play):
     play(story)
 
 
-def test_news_lead_to_elections(play):
+def test_events_start_elections(play):
     async def story(w: World) -> None:
         task = asyncio.create_task(w.election.run())
         try:
@@ -209,7 +209,7 @@ def candidate(name: str, binary: str, emulation: str = "", strategy: str = "s", 
     return C.of({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec})
 
 
-def test_who_is_best():
+def test_the_order_of_candidates():
     assert best_of([candidate("a", "1.36.0", "1.35.0"), candidate("b", "1.35.0", "1.35.0")]) == "b"
     assert best_of([candidate("a", "1.9.0", "1.9.0", created="2"), candidate("b", "1.9.0", "1.9.0")]) == "b"
     assert best_of([candidate("a", "1.10.0", "1.10.0"), candidate("b", "1.9.0", "1.9.0")]) == "b"
@@ -217,13 +217,13 @@ def test_who_is_best():
     assert best_of([candidate("a", "x", "1.9.0"), candidate("b", "1.9.0")]) == ""
 
 
-def test_the_newest_binary_says_the_strategy():
+def test_the_newest_binary_chooses_the_strategy():
     assert strategy_of([candidate("a", "1.35.0", strategy="x"), candidate("b", "1.36.0", strategy="y")]) == "y"
     with pytest.raises(Disagreement, match="candidates a, b of one version want x and y"):
         strategy_of([candidate("a", "1.36.0", strategy="x"), candidate("b", "1.36.0", strategy="y")])
 
 
-def test_candidates_for_other_leases_are_not_looked_at(play):
+def test_candidates_for_other_leases_are_ignored(play):
     async def story(world: World) -> None:
         for i in range(6):
             await world.offer(f"c{i}", lease="app" if i < 2 else f"other{i}")
@@ -251,8 +251,8 @@ def test_candidates_for_other_leases_are_not_looked_at(play):
     play(story)
 
 
-def test_candidates_are_read_while_others_have_their_turns(play, monkeypatch):
-    """Anybody who may make them may make thousands for one Lease."""
+def test_reading_candidates_yields_the_loop(play, monkeypatch):
+    """Users who may create candidates may create thousands for one Lease."""
     paused = []
 
     class Over(TimeSlice):
@@ -271,8 +271,8 @@ def test_candidates_are_read_while_others_have_their_turns(play, monkeypatch):
     play(story)
 
 
-def test_a_lease_with_many_candidates_rests_after_each_look_at_them(play, monkeypatch):
-    """Each that is made or renewed brought a look at all: with 10,000 of them, one after the other without end."""
+def test_a_lease_with_many_candidates_pauses_after_each_pass(play, monkeypatch):
+    """Each created or renewed candidate caused a pass over all: with 10,000 of them, one after the other without end."""
     now, looks = [0.0], []
     monkeypatch.setattr(coordinated, "monotonic", lambda: now[0])
 
@@ -288,7 +288,7 @@ def test_a_lease_with_many_candidates_rests_after_each_look_at_them(play, monkey
         w.election.step = step  # type: ignore[method-assign]
         assert await w.election._paced(KEY) == AGAIN_S
         now[0] += 0.5
-        assert await w.election._paced(KEY) == 1.5  # of four times what it took
+        assert await w.election._paced(KEY) == 1.5  # of four times its duration
         now[0] += 1.5
         assert await w.election._paced(KEY) == AGAIN_S and looks == [0.0, 2.5]
         gone: Any = SimpleNamespace(key=f"{w.election.candidates.root}default/a", record=None)
@@ -298,7 +298,7 @@ def test_a_lease_with_many_candidates_rests_after_each_look_at_them(play, monkey
     play(story)
 
 
-def test_many_candidates_are_compared_and_read_at_first_while_others_have_their_turns(play, monkeypatch):
+def test_comparing_many_candidates_yields_the_loop(play, monkeypatch):
     monkeypatch.setattr(coordinated, "MANY", 3)
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     monkeypatch.setattr(client, "PAGE", 1)

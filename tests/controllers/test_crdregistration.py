@@ -1,4 +1,4 @@
-"""The APIServices of what CustomResourceDefinitions serve."""
+"""The APIServices of versions that CustomResourceDefinitions serve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def get(call, name: str) -> dict:
     return obj if code == 200 else {}
 
 
-def test_served_versions_have_one_and_lose_it(call):
+def test_served_versions_have_an_api_service(call):
     group = "made.test"
     assert call("POST", DEFINITIONS, definition("apples", group, "v1", "v2", "v3", unserved="v3"))[0] == 201
     assert call("POST", DEFINITIONS, definition("pears", group, "v1"))[0] == 201
@@ -41,7 +41,7 @@ def test_served_versions_have_one_and_lose_it(call):
     until(lambda: not get(call, f"v1.{group}"))
 
 
-def test_what_was_taken_or_changed_is_repaired(call):
+def test_deleted_and_changed_ones_are_repaired(call):
     name = "v1.repaired.test"
     assert call("POST", DEFINITIONS, definition("plums", "repaired.test", "v1"))[0] == 201
     uid = until(lambda: get(call, name))["metadata"]["uid"]
@@ -51,13 +51,13 @@ def test_what_was_taken_or_changed_is_repaired(call):
     until(lambda: get(call, name)["spec"]["groupPriorityMinimum"] == 1000)
 
 
-def test_without_its_label_it_is_its_owners(call):
+def test_one_without_the_label_is_left_alone(call):
     name = "v1.kept.test"
     assert call("POST", DEFINITIONS, definition("grapes", "kept.test", "v1"))[0] == 201
     until(lambda: get(call, name))
     assert call("PATCH", f"{SERVICES}/{name}", {"metadata": {"labels": {LABEL: None}}}, MERGE)[0] == 200
     assert call("PATCH", f"{SERVICES}/{name}", {"spec": {"groupPriorityMinimum": 5}}, MERGE)[0] == 200
-    # Another one that is repaired afterwards shows that this one had its turn.
+    # Another one that is repaired afterwards shows that this one was processed.
     assert call("POST", DEFINITIONS, definition("limes", "later.test", "v1"))[0] == 201
     until(lambda: get(call, "v1.later.test"))
     assert get(call, name)["spec"]["groupPriorityMinimum"] == 5

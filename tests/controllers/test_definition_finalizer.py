@@ -1,4 +1,4 @@
-"""The loop that empties definitions before they go, over a store in this process."""
+"""The controller that deletes the objects of a definition before the definition, over a store in this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOING = {"deletionTimestamp": "2024-01-02T03:04:05Z", "deletionGracePeriodSecond
 
 
 async def settled(t: Table, loop: DefinitionFinalizer, turns: int = 20) -> None:
-    """Until it has nothing to do, or has begun that many more pieces of work."""
+    """Runs it until it has nothing to do, or has begun this many items of work."""
     before = loop.queue.adds
     await asyncio.sleep(0)
     t.store.catch_up()
@@ -28,8 +28,8 @@ async def settled(t: Table, loop: DefinitionFinalizer, turns: int = 20) -> None:
 
 
 @pytest.mark.parametrize("stored", [["v1"], ["v0"]])
-def test_a_definition_waits_for_its_objects_quietly_and_goes_after_them(tmp_path, stored, monkeypatch):
-    """Its own news must not wake the loop again and again, and that the rest of the definition is invalid must not keep it."""
+def test_a_definition_waits_for_its_objects_without_busy_loop(tmp_path, stored, monkeypatch):
+    """Its own writes must not wake the controller again and again, and an invalid definition must not stop it."""
 
     async def body(t: Table) -> None:
         t.custom.start()
@@ -75,8 +75,8 @@ def test_a_definition_waits_for_its_objects_quietly_and_goes_after_them(tmp_path
         ("example.org", "widgets", CONDITIONS, "InstanceDeletionCompleted"), ("example.org", "widgets", (), "NeverEstablished"),
     ],
 )  # fmt: skip
-def test_what_is_built_in_outlives_a_definition_that_names_it(tmp_path, group, resource, conditions, reason):
-    """Definitions and what is kept at the place of their objects is not theirs then; how it went is told with the last news."""
+def test_built_in_objects_survive_a_definition_with_their_name(tmp_path, group, resource, conditions, reason):
+    """The definition and the objects at its path are not related then; its end is reported with the last status."""
 
     async def body(t: Table) -> None:
         t.custom.start()

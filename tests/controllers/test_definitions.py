@@ -1,4 +1,4 @@
-"""The loop that accepts names of definitions, over a store in this process."""
+"""The controller that accepts names of definitions, over a store in this process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.endpoints.test_custom_table import Table, run
 from tests.growth.counting import CONFIRMED_S, Spent, confirmed
 
 
-def test_a_name_that_becomes_free_concerns_those_alone_who_lack_one(tmp_path):
-    """However many others the group has: looking at one means reading all of it."""
+def test_a_freed_name_affects_only_definitions_that_lack_one(tmp_path):
+    """However many others the group has: checking one means reading all of it."""
 
     async def body(t: Table) -> None:
         for i in range(10):
@@ -52,7 +52,7 @@ def test_a_name_that_becomes_free_concerns_those_alone_who_lack_one(tmp_path):
     run(tmp_path, body)
 
 
-def test_a_webhook_without_a_usable_ca_bundle_keeps_a_definition_from_being_served(tmp_path):
+def test_a_webhook_without_a_usable_ca_bundle_prevents_serving(tmp_path):
     """Until it has one."""
     crd = definition("example.com")
     crd["spec"]["conversion"] = {"strategy": "Webhook", "webhookClientConfig": {"url": "https://a.example", "caBundle": "Zm9v"}}
@@ -80,8 +80,8 @@ def test_a_webhook_without_a_usable_ca_bundle_keeps_a_definition_from_being_serv
     run(tmp_path, body)
 
 
-def test_of_names_that_are_accepted_nothing_is_said_again(tmp_path):
-    """Whatever somebody wrote into the status since."""
+def test_accepted_names_are_not_written_again(tmp_path):
+    """Whatever the status says."""
     crd = definition("example.com")
 
     async def body(t: Table) -> None:
@@ -96,7 +96,7 @@ def test_of_names_that_are_accepted_nothing_is_said_again(tmp_path):
     run(tmp_path, body)
 
 
-def test_schemas_from_before_they_had_to_be_structural_are_told(tmp_path):
+def test_nonstructural_schemas_of_old_definitions_are_reported(tmp_path):
     crd = definition("example.com")
     crd["spec"]["preserveUnknownFields"] = True
     crd["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"a": {"properties": {"b": {}}}}}}
@@ -128,7 +128,7 @@ def test_schemas_from_before_they_had_to_be_structural_are_told(tmp_path):
     run(tmp_path, body)
 
 
-def test_no_short_name_is_compared_with_all_others(tmp_path):
+def test_short_names_are_looked_up_without_a_scan(tmp_path):
     compared = []
 
     class Name(str):
@@ -151,8 +151,8 @@ def test_no_short_name_is_compared_with_all_others(tmp_path):
 
 
 @pytest.mark.timeout(CONFIRMED_S)
-def test_names_are_not_looked_for_among_all_of_a_group(request, tmp_path):
-    """Who defines one resource of a group after the other: each was compared with all that were there."""
+def test_names_are_looked_up_without_scanning_the_group(request, tmp_path):
+    """Each resource of a group that was defined after the others was compared with all of them."""
     costs: list[float] = []
 
     def cost(loop: DefinitionConditions, n: int) -> float:
@@ -186,7 +186,7 @@ def test_a_group_knows_which_names_are_used():
     assert not group.put("b", names(plural="b", kind="B"))
     resources, kinds = group.used()
     assert resources("a") and resources("x") and resources("b") and not resources("c") and kinds("A") and kinds("B") and not kinds("a")
-    assert not group.put("a", names(plural="a", kind="A", shortNames=["x", "y"], singular="a"))  # nothing is free that was not
+    assert not group.put("a", names(plural="a", kind="A", shortNames=["x", "y"], singular="a"))  # no name becomes free that was not
     assert group.put("a", names(plural="a", kind="A", shortNames=["y"]))
     assert not group.used()[0]("x") and group.wanting == {"a", "b"}
     assert group.put("a", None) and not group.used()[0]("a") and set(group.members) == {"b"} and group.wanting == {"b"}

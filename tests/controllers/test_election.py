@@ -1,4 +1,4 @@
-"""Who leads among several servers: one at a time, whatever the store does, on a clock of the test's own."""
+"""Leader election among several servers: one leader at a time, whatever the store does, with a fake clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kas.types.scheme import BUILTIN
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Time passes when there is nothing else to do, at once."""
+    """A loop whose time advances at once when there is nothing else to do."""
 
     now = 0.0
 
@@ -35,7 +35,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Controller:
-    """Notes when it runs, and on which server."""
+    """Records when it runs, and on which server."""
 
     name = "controller"
 
@@ -52,7 +52,7 @@ class Controller:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Awaitable[None]]], None]:
-    """Runs ``story(make, spans)``: ``make(name)`` is another server of the cluster, ``spans`` are when controllers ran."""
+    """Runs ``story(make, spans)``: ``make(name)`` creates another server of the cluster, ``spans`` are the times when controllers ran."""
     spans: list[tuple[str, float, float]] = []
     loop = Loop()
     monkeypatch.setattr(election.time, "monotonic", loop.time)
@@ -63,7 +63,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[
             store = open_store(str(tmp_path), sync=False)
             registries = Registries(store, clock.now)
             registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
-            # The store's thread is not of this loop's time.
+            # The store's thread does not use this loop's time.
             store.commit = lambda op: _done(store, op)  # type: ignore[assignment]
             made = lambda name: LeaderElection(registries, lambda: [Controller(name, spans)], Hooks((), {}, tmp_path / "hooks"))  # noqa: E731
             try:
@@ -97,7 +97,7 @@ async def end(*tasks: asyncio.Task[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_one_leads_and_hands_over_when_it_ends(play):
+def test_one_leads_and_hands_over_at_its_end(play):
     async def story(make: Any, spans: list[Any]) -> None:
         first, second = asyncio.create_task(make("one").run()), asyncio.create_task(make("two").run())
         await asyncio.sleep(100)
@@ -112,7 +112,7 @@ def test_one_leads_and_hands_over_when_it_ends(play):
 
 @pytest.mark.parametrize("hangs_at", [0.0, 3.0, 7.0, 9.9, 11.9])
 @pytest.mark.parametrize("hangs", [True, False])
-def test_who_cannot_renew_ends_its_controllers_before_the_lease_is_free(play, hangs, hangs_at):
+def test_a_leader_that_cannot_renew_stops_before_its_lease_expires(play, hangs, hangs_at):
     async def story(make: Any, spans: list[Any]) -> None:
         leader, other = make("one"), make("two")
         renewed, whole, since = [0.0], leader._try, time.monotonic()
@@ -121,7 +121,7 @@ def test_who_cannot_renew_ends_its_controllers_before_the_lease_is_free(play, ha
             if time.monotonic() - since < 20:
                 renewed[0] = time.monotonic()
                 return bool(await whole())
-            if not hangs or time.monotonic() - since < 20 + hangs_at:  # refused at first, then without any answer
+            if not hangs or time.monotonic() - since < 20 + hangs_at:  # refused at first, then without an answer
                 raise Unavailable("no server can be reached")
             await asyncio.get_running_loop().create_future()
             raise AssertionError

@@ -1,4 +1,4 @@
-"""Which FlowSchemas are looked at when a priority level comes or goes."""
+"""Which FlowSchemas are checked when a priority level is created or deleted."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def renamed(obj: dict[str, Any]) -> bool:
     return True
 
 
-def test_a_level_that_comes_is_news_to_those_that_name_it(tmp_path: Path) -> None:
-    """There may be thousands of others, which are not looked at; nothing is kept of schemas that are gone."""
+def test_a_new_level_concerns_only_schemas_that_name_it(tmp_path: Path) -> None:
+    """There may be thousands of others, which are not checked; nothing is kept of deleted schemas."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:
@@ -40,7 +40,7 @@ def test_a_level_that_comes_is_news_to_those_that_name_it(tmp_path: Path) -> Non
             changed: Any = SimpleNamespace(key=f"{control.levels.root}a", record=object(), previous=object())
             control._level_events([came, changed])
             assert set(control.queue._order) == {"s4", "s5"}
-            # One that names another level, and one that is gone.
+            # One that names another level, and a deleted one.
             assert await control.client.delete(control.schemas, "", "s5")
             await control.client.update(control.schemas, "", "s0", renamed)
             for name in ("s0", "s5"):

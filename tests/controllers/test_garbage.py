@@ -1,4 +1,4 @@
-"""Ownership through a running server: what goes with its owner, what stays, and in which order."""
+"""Garbage collection on a running server: what is deleted with its owner, what stays, and in which order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gone(call, kind: str, namespace: str, name: str) -> bool:
     return call("GET", path(kind, namespace, name))[0] == 404
 
 
-def test_background_deletes_the_chain_from_the_top(call):
+def test_background_deletion_starts_with_the_owner(call):
     ns = new_namespace(call, "background")
     chain(call, ns)
     assert call("DELETE", path("Deployment", ns, "d"))[0] == 200
@@ -52,7 +52,7 @@ def test_background_deletes_the_chain_from_the_top(call):
     until(lambda: all(gone(call, "Pod", ns, f"p{i}") for i in range(3)))
 
 
-def test_foreground_deletes_the_chain_from_the_bottom(call):
+def test_foreground_deletion_starts_with_the_dependents(call):
     ns = new_namespace(call, "foreground")
     chain(call, ns)
     held = call("GET", path("Pod", ns, "p0"))[1]
@@ -72,7 +72,7 @@ def test_foreground_deletes_the_chain_from_the_bottom(call):
     assert gone(call, "Pod", ns, "p0")
 
 
-def test_foreground_does_not_wait_for_dependents_that_do_not_block(call):
+def test_foreground_deletion_does_not_wait_for_nonblocking_dependents(call):
     ns = new_namespace(call, "unblocked")
     owner = make(call, "Deployment", ns, "d", spec=WORKLOAD)
     code, made = call(
@@ -94,7 +94,7 @@ def test_foreground_does_not_wait_for_dependents_that_do_not_block(call):
     until(lambda: gone(call, "ConfigMap", ns, "c"))
 
 
-def test_orphan_leaves_the_dependents_without_owner(call):
+def test_orphaning_removes_the_owner_references(call):
     ns = new_namespace(call, "orphans")
     chain(call, ns)
     assert call("DELETE", path("Deployment", ns, "d") + "?propagationPolicy=Orphan")[0] == 200
@@ -104,7 +104,7 @@ def test_orphan_leaves_the_dependents_without_owner(call):
     assert call("GET", path("Pod", ns, "p0"))[1]["metadata"]["ownerReferences"][0]["name"] == "r"
 
 
-def test_a_custom_resource_without_owner_has_no_empty_list(call):
+def test_an_orphaned_custom_resource_has_no_empty_list(call):
     ns, group = new_namespace(call, "orphaned-customs"), "garbage.example.com"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     spec = {
@@ -128,14 +128,14 @@ def test_a_custom_resource_without_owner_has_no_empty_list(call):
     assert "ownerReferences" not in call("GET", f"{foos}/owned")[1]["metadata"]
 
 
-def test_owner_that_never_was(call):
+def test_an_owner_that_never_existed(call):
     ns = new_namespace(call, "absent")
     ghost = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "ghost", "uid": "no-such-uid"}}
     make(call, "ConfigMap", ns, "c", ghost)
     until(lambda: gone(call, "ConfigMap", ns, "c"))
 
 
-def test_owner_of_another_uid(call):
+def test_an_owner_with_another_uid(call):
     ns = new_namespace(call, "otheruid")
     owner = make(call, "ConfigMap", ns, "owner")
     owner |= {"apiVersion": "v1", "kind": "ConfigMap"}
@@ -145,7 +145,7 @@ def test_owner_of_another_uid(call):
     assert not gone(call, "ConfigMap", ns, "owner")
 
 
-def test_one_owner_of_two_goes(call):
+def test_one_of_two_owners_is_deleted(call):
     ns = new_namespace(call, "two")
     owners = [make(call, "ConfigMap", ns, f"o{i}") for i in range(2)]
     refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]} for o in owners]
@@ -156,7 +156,7 @@ def test_one_owner_of_two_goes(call):
     until(lambda: gone(call, "ConfigMap", ns, "c"))
 
 
-def test_owner_in_another_namespace_is_none_and_worth_an_event(call):
+def test_an_owner_in_another_namespace_is_invalid_and_causes_an_event(call):
     here, there = new_namespace(call, "here"), new_namespace(call, "there")
     owner = make(call, "ConfigMap", there, "owner")
     make(call, "ConfigMap", here, "c", owner)
@@ -169,7 +169,7 @@ def test_owner_in_another_namespace_is_none_and_worth_an_event(call):
     )
 
 
-def test_an_owner_elsewhere_is_worth_an_event_besides_a_good_one(call):
+def test_an_owner_in_another_namespace_causes_an_event_beside_a_valid_one(call):
     here, there = new_namespace(call, "besides"), new_namespace(call, "far")
     owners = [make(call, "ConfigMap", here, "good"), make(call, "ConfigMap", there, "bad")]
     refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]} for o in owners]
@@ -190,7 +190,7 @@ def test_namespaced_owner_of_a_cluster_scoped_object_is_ignored(call):
     assert call("GET", "/apis/scheduling.k8s.io/v1/priorityclasses/scoped")[0] == 200
 
 
-def test_cycle_of_blocking_owners_ends(call):
+def test_a_cycle_of_blocking_owners_is_deleted(call):
     ns = new_namespace(call, "cycle")
     a = make(call, "ConfigMap", ns, "a")
     make(call, "ConfigMap", ns, "b", a)
@@ -201,7 +201,7 @@ def test_cycle_of_blocking_owners_ends(call):
     until(lambda: gone(call, "ConfigMap", ns, "a") and gone(call, "ConfigMap", ns, "b"))
 
 
-def test_what_was_owned_before_a_restart_is_collected_after_it(tmp_path_factory, connect):
+def test_owned_objects_from_before_a_restart_are_collected(tmp_path_factory, connect):
     from kas.testing.server import KasServer
 
     server = KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers", "none").start()

@@ -1,4 +1,4 @@
-"""The garbage collector where it begins, or begins anew: what it has not read yet is not taken for absent."""
+"""The garbage collector when it starts, or starts again: objects that it has not read yet are not taken for absent."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kas.meta.stored import object_of
 from tests.controllers.stored import stored
 
 NAMESPACE = "a"
-NOBODY_ELSE: Any = SimpleNamespace(services=SimpleNamespace(remote={}))  # an aggregator that knows no backends
+NOBODY_ELSE: Any = SimpleNamespace(services=SimpleNamespace(remote={}))  # an aggregator without backends
 
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Awaitable[None]]], None]:
-    """Runs ``story(client, collector)`` over a store of its own; the collector reads an object at a time."""
+    """Runs ``story(client, collector)`` over a store of its own; the collector reads one object at a time."""
     monkeypatch.setattr(garbage, "PAGE", 1)
 
     def play(story: Callable[..., Awaitable[None]]) -> None:
@@ -57,7 +57,7 @@ async def make(client: Client, kind: str, name: str, **meta: Any) -> dict[str, A
 
 
 async def owner_and_dependent(client: Client, finalizer: str, policy: str) -> None:
-    """A ConfigMap that is being deleted, and a Secret it owns: of the two the former is read first."""
+    """Creates a ConfigMap that is being deleted, and a Secret that it owns: the ConfigMap is read first."""
     owner = await make(client, "ConfigMap", "owner", finalizers=[finalizer])
     for n in range(5):
         await make(client, "ConfigMap", f"z{n}")
@@ -95,7 +95,7 @@ def test_an_orphaning_owner_waits_until_all_dependents_are_known(play, missed):
     play(story)
 
 
-def test_an_owner_in_the_foreground_waits_for_dependents_that_were_not_read_yet(play):
+def test_an_owner_in_the_foreground_waits_for_dependents_not_read_yet(play):
     async def story(client: Client, collector: GarbageCollector) -> None:
         await owner_and_dependent(client, "foregroundDeletion", "Foreground")
         async with running(collector):
@@ -105,8 +105,8 @@ def test_an_owner_in_the_foreground_waits_for_dependents_that_were_not_read_yet(
     play(story)
 
 
-def test_made_up_owners_cost_one_look_for_all_of_them(play, monkeypatch):
-    """There was one look at everything of a kind for each: 1,000 references among 3,000 objects held the loop for 29 s."""
+def test_unknown_owners_share_one_search(play, monkeypatch):
+    """Each caused a search of all objects of its kind: 1,000 references among 3,000 objects held the loop for 29 s."""
 
     async def story(client: Client, collector: GarbageCollector) -> None:
         looks: list[str] = []
@@ -115,7 +115,7 @@ def test_made_up_owners_cost_one_look_for_all_of_them(play, monkeypatch):
 
         async def counted(owners: Any, by_uid: dict[str, Any]) -> Any:
             looks.append(owners.root)
-            if len(looks) == 1:  # all come while it is under way, in however many turns of the loop
+            if len(looks) == 1:  # all come during the search, in however many loop iterations
                 await until(lambda: len(by_uid) + collector._elsewhere._waiting == len(refs))
             return await look(owners, by_uid)
 
@@ -130,13 +130,13 @@ def test_made_up_owners_cost_one_look_for_all_of_them(play, monkeypatch):
             await until(lambda: len(collector._elsewhere.queue) == 0)
         (event,) = client.store.range("/registry/events/").records
         assert b"OwnerRefInvalidNamespace" in event.json and owner["metadata"]["uid"].encode() in event.json
-        # One, and one more for those that came while it was under way.
+        # One, and one more for those that came meanwhile.
         assert set(looks) == {"/registry/configmaps/"} and len(looks) <= 2 and collector._elsewhere._waiting == 0
 
     play(story)
 
 
-def test_objects_that_own_one_another_go_together(play):
+def test_objects_that_own_one_another_are_deleted_together(play):
     async def story(client: Client, collector: GarbageCollector) -> None:
         maps = client.registries.of("", "configmaps")
         made = [await make(client, "ConfigMap", f"m{i:02}") for i in range(20)]
@@ -155,7 +155,7 @@ def test_objects_that_own_one_another_go_together(play):
             await until(lambda: len(collector.graph.nodes) == 20)
             for i in range(20):
                 await client.delete(maps, NAMESPACE, f"m{i:02}", propagationPolicy="Foreground")
-                # Where all of them are to go before any was looked at, each waits for the others.
+                # If all of them are being deleted before any was processed, each waits for the others.
                 await until(lambda i=i: there(client, "configmaps", f"m{i:02}") is None)
             await until(lambda: not client.store.range(maps.root).records)
             await until(lambda: not collector.graph.nodes)
@@ -164,8 +164,8 @@ def test_objects_that_own_one_another_go_together(play):
     play(story)
 
 
-def test_an_owner_is_looked_at_when_the_last_that_blocks_it_is_gone():
-    """Once with each would be quadratic: a foreground deletion of something with 50,000 dependents."""
+def test_an_owner_is_processed_when_its_last_blocking_dependent_is_gone():
+    """Once for each would be quadratic: a foreground deletion with 50,000 dependents."""
 
     def state(name: str, owners: str = "", deleting: str = "") -> bytes:
         ties = f'"resourceVersion":"1",{deleting}{owners}"managedFields":[]'
@@ -183,9 +183,9 @@ def test_an_owner_is_looked_at_when_the_last_that_blocks_it_is_gone():
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
-def test_an_owner_of_many_is_let_go_in_turns_of_the_loop(play, monkeypatch, policy):
-    """50,000 dependents were queued in one step when their owner went, and in another for its foreground deletion: 80 and 140 ms."""
-    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)  # so that each step is a turn
+def test_an_owner_of_many_is_processed_over_several_loop_iterations(play, monkeypatch, policy):
+    """50,000 dependents were queued in one step when their owner was deleted, and in another for its foreground deletion: 80 and 140 ms."""
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)  # so that each step is an iteration
 
     async def story(client: Client, collector: GarbageCollector) -> None:
         maps, secrets = (client.registries.of("", kind) for kind in ("configmaps", "secrets"))

@@ -1,4 +1,4 @@
-"""Which controllers there are, and what they are given."""
+"""All controllers exist, and get what they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY = {**controllers.ALWAYS, **controllers.BY_CHOICE}
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_each_is_there_under_its_name_and_wants_what_there_is(name):
+def test_each_controller_has_its_name_and_gets_its_arguments(name):
     module, _, cls = EVERY[name].partition(".")
     controller = getattr(import_module(f"kas.controllers.{module}"), cls)
     assert controller.name == name

@@ -1,4 +1,4 @@
-"""The keys by which a cluster knows that a server lives."""
+"""The keys that announce a server to the cluster."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MAKES: dict[str, Callable[[Registries], Any]] = {
 
 
 @pytest.mark.parametrize("key", MAKES)
-def test_a_renewal_that_fails_leaves_the_key_and_the_end_takes_it(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The endpoints of the kubernetes Service were without a server whenever etcd did not answer it once."""
+def test_a_failed_renewal_keeps_the_key_and_shutdown_removes_it(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoints of the kubernetes Service lost a server whenever etcd failed to answer it once."""
     monkeypatch.setattr(masterleases, "RENEW_EVERY_S", 0.0)
 
     async def story() -> None:
@@ -60,8 +60,8 @@ def test_a_renewal_that_fails_leaves_the_key_and_the_end_takes_it(key: str, tmp_
     asyncio.run(story())
 
 
-def test_a_server_that_is_gone_leaves_the_endpoints_when_its_key_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each loop looked every ten seconds, one after the other."""
+def test_a_dead_server_leaves_the_endpoints_when_its_key_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several loops used to check every ten seconds, one after the other."""
     monkeypatch.setattr(masterleases, "RENEW_EVERY_S", 1000.0)
     monkeypatch.setattr(essentials, "EVERY_S", 1000.0)
 
@@ -98,8 +98,8 @@ def test_a_server_that_is_gone_leaves_the_endpoints_when_its_key_ends(tmp_path: 
     asyncio.run(story())
 
 
-def test_what_is_looked_at_while_it_changes_is_looked_at_again(tmp_path: Path) -> None:
-    """A thread that was making what is wanted kept the old."""
+def test_a_change_during_a_check_is_checked_again(tmp_path: Path) -> None:
+    """A thread that computed the wanted state kept the old one."""
 
     async def story() -> None:
         async with stored(tmp_path) as registries:

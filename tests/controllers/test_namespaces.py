@@ -1,4 +1,4 @@
-"""Namespaces: what they get, how they end, and what they say meanwhile."""
+"""Namespaces: their default objects, their deletion, and their conditions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_every_namespace_has_a_service_account_and_the_ca(call, server):
     until(lambda: "annotations" in call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["metadata"])
 
 
-def test_a_missing_ca_stops_its_publisher_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An event does not read the file: what reads it is the controller's own task, which says what fails and begins again."""
+def test_a_missing_ca_fails_only_its_publisher(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An event does not read the file: the controller's own task does, reports the error and starts again."""
     ca = tmp_path / "ca.crt"
     ca.write_text("the CA")
 
@@ -75,10 +75,10 @@ def test_a_missing_ca_stops_its_publisher_and_nothing_else(tmp_path: Path, caplo
             await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
-    assert not [r for r in caplog.records if r.name == "kas.store"]  # nothing was built anew because a listener failed
+    assert not [r for r in caplog.records if r.name == "kas.store"]  # nothing was rebuilt because a listener failed
 
 
-def test_a_namespace_full_of_objects_ends(call):
+def test_a_namespace_with_many_objects_is_deleted(call):
     base = "/api/v1/namespaces/full"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "full"}})
     until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
@@ -109,7 +109,7 @@ def test_a_namespace_full_of_objects_ends(call):
     assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "full"}})[0] == 201
 
 
-def test_conditions_say_what_remains(call):
+def test_conditions_report_what_remains(call):
     base = "/api/v1/namespaces/held"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "held"}})
     call("POST", f"{base}/configmaps", {"metadata": {"name": "c", "finalizers": ["example.com/hold"]}})
@@ -129,7 +129,7 @@ def test_conditions_say_what_remains(call):
     until(lambda: call("GET", base)[0] == 404)
 
 
-def test_everything_waits_for_pods_on_nodes(call):
+def test_all_objects_wait_for_pods_on_nodes(call):
     base = "/api/v1/namespaces/pods"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "pods"}})
     until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
@@ -145,7 +145,7 @@ def test_everything_waits_for_pods_on_nodes(call):
     until(lambda: call("GET", base)[0] == 404)
 
 
-def test_a_pod_that_stays_longer_than_it_may_is_a_failure(call):
+def test_a_pod_beyond_its_grace_period_is_a_failure(call):
     base = "/api/v1/namespaces/stuck"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "stuck"}})
     until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
@@ -160,7 +160,7 @@ def test_a_pod_that_stays_longer_than_it_may_is_a_failure(call):
     until(lambda: call("GET", base)[0] == 404)
 
 
-def test_other_finalizers_hold_the_namespace(call):
+def test_other_finalizers_keep_the_namespace(call):
     base = "/api/v1/namespaces/others"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "others"}, "spec": {"finalizers": ["example.com/mine"]}})
     call("DELETE", base)
@@ -171,7 +171,7 @@ def test_other_finalizers_hold_the_namespace(call):
     assert call("GET", base)[0] == 404
 
 
-def test_conditions_change_their_time_only_with_their_status():
+def test_the_transition_time_changes_only_with_the_status():
     found = Findings()
     found.remaining["pods."] = 2
     first = updated([], found, "t1")
@@ -190,7 +190,7 @@ def test_conditions_change_their_time_only_with_their_status():
     }  # fmt: skip
 
 
-def test_controllers_are_chosen_by_name():
+def test_controllers_are_selected_by_name():
     everything = chosen(["*"])
     assert "namespace-controller" in everything
     assert chosen(["none"]) == []
@@ -203,14 +203,14 @@ def test_controllers_are_chosen_by_name():
     assert chosen([protection], ["GenericWorkload"]) == [protection]
 
 
-def test_controllers_have_the_names_they_are_chosen_by():
+def test_controllers_have_the_names_of_the_flag():
     for name, where in {**ALWAYS, **BY_CHOICE}.items():
         module, _, cls = where.partition(".")
         assert getattr(import_module(f"kas.controllers.{module}"), cls).name == name
 
 
-def test_what_is_on_its_way_is_not_deleted_again(tmp_path: Path) -> None:
-    """What waits for others may be much, and go one by one: a pass looks at it, and rests the longer the longer that took."""
+def test_terminating_objects_are_not_deleted_again(tmp_path: Path) -> None:
+    """Many may wait for others and disappear one by one: each pass pauses in proportion to its duration."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:
@@ -247,7 +247,7 @@ def test_what_is_on_its_way_is_not_deleted_again(tmp_path: Path) -> None:
 
 
 class Refusing:
-    """A chain's plug-in that refuses every delete after ``seconds`` of ``clock``."""
+    """A plug-in that refuses every delete after ``seconds`` of ``clock``."""
 
     name = "Refusing"
 
@@ -266,10 +266,10 @@ class Refusing:
 @pytest.mark.parametrize(
     ("seconds", "webhook", "asked"), [(0.0, False, 100), (10.0, False, namespace.AT_ONCE), (10.0, True, namespace.ASKED_AT_ONCE)]
 )
-def test_a_pass_goes_on_behind_refusals_unless_they_take_long(
+def test_a_pass_continues_after_refusals_unless_they_take_long(
     tmp_path: Path, monkeypatch, seconds: float, webhook: bool, asked: int
 ) -> None:
-    """What one webhook that does not answer protects is not asked about object by object while other namespaces wait."""
+    """Objects that a hanging webhook protects are not tried one by one while other namespaces wait."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:

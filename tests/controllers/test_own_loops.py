@@ -1,4 +1,4 @@
-"""What runs in every kube-apiserver, whatever ``--controllers`` says, and the smaller controllers."""
+"""The controllers of every kube-apiserver, whatever ``--controllers`` says, and the smaller controllers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dangling(call, name: str) -> dict:
     return next((c for c in found.get("status", {}).get("conditions", []) if c["type"] == "Dangling"), {})
 
 
-def test_flow_schemas_know_whether_their_level_exists(bare, connect):
+def test_flow_schemas_report_whether_their_level_exists(bare, connect):
     call = connect(bare)
     body = {"metadata": {"name": "fs"}, "spec": {"priorityLevelConfiguration": {"name": "missing"}}}
     assert call("POST", f"{FLOWCONTROL}/flowschemas", body)[0] == 201
@@ -44,13 +44,13 @@ def test_flow_schemas_know_whether_their_level_exists(bare, connect):
     ]
 
 
-def test_the_server_has_a_lease_that_it_renews(bare, connect):
+def test_the_server_renews_a_lease_of_its_own(bare, connect):
     call = connect(bare)
     leases = until(lambda: call("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")[1]["items"])
     assert leases[0]["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
 
 
-def test_what_every_cluster_has_comes_back(bare, connect):
+def test_system_objects_are_restored(bare, connect):
     call = connect(bare)
     assert call("DELETE", "/api/v1/namespaces/default/services/kubernetes")[0] == 200
     call("DELETE", "/api/v1/namespaces/default/endpoints/kubernetes")
@@ -62,7 +62,7 @@ def test_what_every_cluster_has_comes_back(bare, connect):
     assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.1")[1]["spec"]["parentRef"]["name"] == "kubernetes"
 
 
-def test_nothing_else_runs_without_controllers(bare, connect):
+def test_without_controllers_nothing_else_runs(bare, connect):
     call = connect(bare)
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "plain"}})
     time.sleep(0.3)
@@ -120,7 +120,7 @@ def test_volume_attribute_classes_are_kept_while_a_claim_names_them(kas, connect
     until(lambda: call("GET", f"{classes}/named")[0] == 404)
 
 
-def test_what_was_made_without_the_finalizer_gets_it(kas, connect):
+def test_objects_without_the_finalizer_get_it(kas, connect):
     call = connect(kas)
     path = "/api/v1/persistentvolumes"
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp/x"}}
@@ -155,7 +155,7 @@ def quota_used(call, name: str) -> dict:
     return call("GET", f"/api/v1/namespaces/quota/resourcequotas/{name}")[1].get("status", {}).get("used", {})
 
 
-def test_quotas_are_counted_and_count_again_when_objects_go(kas, connect):
+def test_quota_usage_is_counted_and_released(kas, connect):
     call = connect(kas)
     base = "/api/v1/namespaces/quota"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "quota"}})
@@ -193,7 +193,7 @@ def test_an_apiservice_that_becomes_local_is_available(bare, connect):
     until(lambda: (call("GET", f"{path}/v1.x.example.com")[1]["status"].get("conditions") or [{}])[0].get("reason") == "Local")
 
 
-def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
+def test_a_start_repairs_allocations_of_services(tmp_path_factory, connect):
     from kas.testing.server import KasServer
 
     server = KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers", "none").start()
@@ -235,7 +235,7 @@ def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
             ("s", "ipallocator-repair-controller", "Warning", "ClusterIPNotAllocated",
              f"the ClusterIP [IPv4]: {ip} for Service default/s has a wrong reference; repairing"),
         }  # fmt: skip
-        assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.251")[0] == 200  # somebody else's
+        assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.251")[0] == 200  # another client's
         until(lambda: call("GET", f"{leases}/apiserver-old")[0] == 404)
         again = {"metadata": {"name": "t"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}}
         assert call("POST", "/api/v1/namespaces/default/services", again)[0] == 422
@@ -273,7 +273,7 @@ def test_the_default_range_and_the_flag(tmp_path_factory, connect):
         server.stop()
 
 
-def test_a_deleted_local_api_service_comes_back_at_once(bare, connect):
+def test_a_deleted_local_api_service_is_restored_at_once(bare, connect):
     call = connect(bare)
     path = "/apis/apiregistration.k8s.io/v1/apiservices"
     before = call("GET", f"{path}/v1.apps")[1]
@@ -284,7 +284,7 @@ def test_a_deleted_local_api_service_comes_back_at_once(bare, connect):
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert (after["spec"], after["metadata"]["labels"]) == (before["spec"], before["metadata"]["labels"])
     assert after["status"]["conditions"][0]["status"] == "True"
-    # What somebody changed stays until the next start: automanaged=onstart.
+    # A changed one stays until the next start: automanaged=onstart.
     assert call("PATCH", f"{path}/v1.batch", {"spec": {"versionPriority": 99}}, MERGE)[0] == 200
     assert call("DELETE", f"{path}/v1.policy")[0] == 200
     until(lambda: call("GET", f"{path}/v1.policy")[0] == 200)

@@ -1,4 +1,4 @@
-"""Controllers on several clusters of etcd, one of which this server hears of late: what is not known yet is not taken for absent."""
+"""Controllers on several etcd clusters, one of which is read late: unknown objects are not taken for absent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALONE: Any = SimpleNamespace(services=SimpleNamespace(remote={}), active=False) 
 
 
 class Late(LMDBStore):
-    """Seems empty until somebody wants to know what is new, which fails at first."""
+    """A store that seems empty until a fresh read is requested, which fails at first."""
 
     late, refusals, asked = False, 1, 0
 
@@ -55,7 +55,7 @@ Story = Callable[[Client, Late, Callable[[type], Any]], Awaitable[None]]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[[Story], None]:
-    """Runs ``story(client, services, make)``: Services are kept in the second of two stores, ``make`` makes a controller."""
+    """Runs ``story(client, services, make)``: Services are in the second of two stores, ``make`` creates a controller."""
 
     def play(story: Story) -> None:
         async def run() -> None:
@@ -93,14 +93,14 @@ async def make(
     return made
 
 
-def test_an_owner_that_is_not_known_yet_is_not_gone(play):
+def test_an_unknown_owner_is_not_taken_for_deleted(play):
     async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
         owner = await make(client, "Service", "owner")
         await make(client, "ConfigMap", "owned", owner)
         services.late = True
         async with running(made(GarbageCollector)):
             await until(lambda: services.asked > services.refusals)
-            # It has gone on since, and what is really alone goes.
+            # It has been read since, and what really has no owner is deleted.
             await make(client, "Secret", "alone", {**owner, "metadata": {"name": "owner", "uid": "another"}})
             await until(lambda: there(client, "secrets", "alone") is None)
         assert there(client, "configmaps", "owned") is not None
@@ -108,7 +108,7 @@ def test_an_owner_that_is_not_known_yet_is_not_gone(play):
     play(story)
 
 
-def test_an_orphaning_owner_waits_for_what_is_not_known_yet(play):
+def test_an_orphaning_owner_waits_for_unknown_dependents(play):
     async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
         await make(client, "ConfigMap", "owner", finalizers=["orphan"])
         await client.delete(client.registries.of("", "configmaps"), NAMESPACE, "owner", propagationPolicy="Orphan")
@@ -122,7 +122,7 @@ def test_an_orphaning_owner_waits_for_what_is_not_known_yet(play):
     play(story)
 
 
-def test_each_place_tells_of_its_own(play):
+def test_each_cluster_is_reported_separately(play):
     async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
         collector = made(GarbageCollector)
         async with running(collector):
@@ -136,9 +136,9 @@ def test_each_place_tells_of_its_own(play):
     play(story)
 
 
-def test_a_namespace_is_not_empty_before_all_is_known(play):
+def test_a_namespace_is_not_empty_before_everything_is_known(play):
     async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
-        meta = {"name": NAMESPACE, "finalizers": ["example.com/held"]}  # to see it when the controller is done with it
+        meta = {"name": NAMESPACE, "finalizers": ["example.com/held"]}  # to see when the controller has processed it
         space = {"kind": "Namespace", "apiVersion": "v1", "metadata": meta, "spec": {"finalizers": ["kubernetes"]}}
         assert await client.create("", "namespaces", space) is not None
         await make(client, "Service", "left")
@@ -157,7 +157,7 @@ def test_a_namespace_is_not_empty_before_all_is_known(play):
     play(story)
 
 
-def test_a_port_whose_service_is_kept_elsewhere_may_still_get_it(play):
+def test_a_port_whose_service_is_unknown_may_still_get_it(play):
     async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
         of = client.registries.of
         families = of("networking.k8s.io", "ipaddresses"), of("networking.k8s.io", "servicecidrs")
@@ -176,7 +176,7 @@ def test_a_port_whose_service_is_kept_elsewhere_may_still_get_it(play):
     play(story)
 
 
-def test_a_claim_waits_for_pods_that_are_not_known_yet(play):
+def test_a_claim_waits_for_unknown_pods(play):
     async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
         claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         await make(client, "PersistentVolumeClaim", "claim", spec=claim, finalizers=[PVC])
@@ -195,7 +195,7 @@ def test_a_claim_waits_for_pods_that_are_not_known_yet(play):
     play(story)
 
 
-def test_a_token_waits_for_an_account_that_is_not_known_yet(play, tmp_path):
+def test_a_token_waits_for_an_unknown_account(play, tmp_path):
     async def story(client: Client, services: Late, made: Callable[[type], Any]) -> None:
         (tmp_path / "ca.crt").write_text("ca")
         tokens = Tokens(client.registries, ServiceAccountKeys(["i"], tmp_path / "sa.key", own=True), tmp_path / "ca.crt")

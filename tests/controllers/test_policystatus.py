@@ -1,4 +1,4 @@
-"""The status of ValidatingAdmissionPolicies: what does not fit, of built-in kinds and of custom resources."""
+"""The status of ValidatingAdmissionPolicies: type errors with built-in kinds and custom resources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_built_in_kinds(kas, connect):
 
 
 def test_fields_without_a_type_are_unknown(kas, connect):
-    """Quantities have no type in OpenAPI, so that maps of them are no fields; upstream warns of them, too."""
+    """Quantities have no type in OpenAPI, so their maps have no fields; upstream warns of them, too."""
     call = connect(kas)
     expression = "object.spec.containers.all(c, c.ports.all(p, p.containerPort > 0) && 'cpu' in c.resources.limits)"
     assert call("POST", POLICIES, policy("typeless", "", "pods", expression))[0] == 201
@@ -76,8 +76,8 @@ def test_custom_resources(kas, connect):
     assert call("DELETE", f"{CRDS}/sizeds.policystatus.example.com")[0] == 200
 
 
-def test_a_large_policy_is_read_beside_the_loop(tmp_path, monkeypatch):
-    """It was read there twice, once when it came: 56 ms."""
+def test_a_large_policy_is_read_off_the_loop(tmp_path, monkeypatch):
+    """It was read on the loop twice, once when it was created: 56 ms."""
     threads = []
 
     def read(record):

@@ -1,4 +1,4 @@
-"""What a claim that goes costs beside many pods, and a class beside many volumes; what a pod group waits for."""
+"""The cost of deleting a claim beside many pods, and a class beside many volumes; and what a pod group waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kas.meta.waiting import TimeSlice
 from tests.controllers.stored import stored
 
 
-def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypatch: Any) -> None:
+def test_one_scan_of_pods_serves_all_deleted_claims(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(protection, "LONGEST_REST_S", 0.0)
     paused = []
 
@@ -34,7 +34,7 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
                 await client.create("", "persistentvolumeclaims",
                                     {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": meta, "spec": claim})  # fmt: skip
                 await client.delete(control.registry, "n", name)
-            for name, node in (("c1", "node"), ("c2", "")):  # the second never reached a node
+            for name, node in (("c1", "node"), ("c2", "")):  # the second was never bound to a node
                 volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
                 spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes}
                 pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n"}, "spec": spec}
@@ -60,8 +60,8 @@ def test_one_look_at_the_pods_is_for_all_claims_that_go(tmp_path: Path, monkeypa
     asyncio.run(run())
 
 
-def test_one_look_at_claims_and_volumes_is_for_all_classes_that_go(tmp_path: Path, monkeypatch: Any) -> None:
-    """Each that was deleted went through all of them."""
+def test_one_scan_of_claims_and_volumes_serves_all_deleted_classes(tmp_path: Path, monkeypatch: Any) -> None:
+    """Each deleted class used to scan all of them."""
     monkeypatch.setattr(protection, "LONGEST_REST_S", 0.0)
 
     async def run() -> None:
@@ -95,8 +95,8 @@ def test_one_look_at_claims_and_volumes_is_for_all_classes_that_go(tmp_path: Pat
     asyncio.run(run())
 
 
-def test_pod_groups_that_go_wait_for_their_pods_that_are_not_over(tmp_path: Path, monkeypatch: Any) -> None:
-    """``podgroupprotection``. Nobody else takes the finalizer away, so they stayed, and their namespaces with them."""
+def test_deleted_pod_groups_wait_for_their_unfinished_pods(tmp_path: Path, monkeypatch: Any) -> None:
+    """``podgroupprotection``. No other controller removes the finalizer, so they stayed, and their namespaces with them."""
     monkeypatch.setattr(protection, "LONGEST_REST_S", 0.0)
 
     async def run() -> None:

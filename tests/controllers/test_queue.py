@@ -1,4 +1,4 @@
-"""The work queue: each item once at a time, again when asked meanwhile, later after a failure."""
+"""The work queue: an item is worked on once at a time, again if added meanwhile, and later after a failure."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _run(work, body, workers: int = 2) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 16])
-def test_work_that_waits_for_nothing_lets_others_have_their_turns(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What had owners was looked at in one turn of the loop when a worker began to lead: 4,000 objects held it for 120 ms, and so on."""
+def test_work_without_waiting_yields_the_loop(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All objects with owners were processed in one loop iteration when a worker began to lead: 4,000 held it for 120 ms."""
     now = 0.0
     monkeypatch.setattr("kas.meta.waiting.perf_counter", lambda: now)
     in_turn: list[int] = [0]
@@ -73,7 +73,7 @@ def test_items_are_worked_on_once_and_in_order():
     assert done == [1, 2, 3]
 
 
-def test_an_item_added_while_it_runs_comes_again_and_never_twice_at_once():
+def test_an_item_added_while_it_runs_runs_again_and_never_concurrently():
     running, seen, most = set(), 0, 0
     begun, both = asyncio.Event(), asyncio.Event()
 
@@ -102,7 +102,7 @@ def test_an_item_added_while_it_runs_comes_again_and_never_twice_at_once():
     assert most == 2 and seen == 3
 
 
-def test_failures_come_again_and_other_errors_end_the_run():
+def test_failed_items_are_retried_and_other_errors_end_the_run():
     tries = 0
 
     async def work(item: str) -> None:
@@ -129,7 +129,7 @@ def test_failures_come_again_and_other_errors_end_the_run():
         asyncio.run(main())
 
 
-def test_work_may_ask_to_come_again():
+def test_work_may_ask_to_be_repeated():
     times = 0
 
     async def work(item: str) -> float | None:
@@ -153,7 +153,7 @@ def _owned(uid: str, block: bool = False) -> str:
     return f',"ownerReferences":[{{"apiVersion":"v1","kind":"K","name":"o","uid":"{uid}"{blocks}}}]'
 
 
-def test_updates_that_change_no_tie_are_seen_by_their_bytes():
+def test_updates_without_changed_references_are_recognized_by_their_bytes():
     def pod(version: int, phase: str, annotation: str = "", **meta) -> bytes:
         head = {"name": "p", "namespace": "n", "uid": "P", "resourceVersion": str(version), "creationTimestamp": "2024-01-02T03:04:05Z"}
         meta = {**head, **({"annotations": {"a": annotation}} if annotation else {}), **meta}
@@ -164,13 +164,13 @@ def test_updates_that_change_no_tie_are_seen_by_their_bytes():
     assert same_ties(pod(9, "Pending", ownerReferences=owners), pod(10, "Running", ownerReferences=owners))
     assert not same_ties(pod(9, "Pending", ownerReferences=owners), pod(10, "Pending"))
     assert not same_ties(pod(9, "Pending"), pod(10, "Pending", finalizers=["orphan"]))
-    # What a client writes cannot look like the members between which the ties are.
+    # Text of a client cannot look like the members around the references.
     trap = '"managedFields":['
     assert not same_ties(pod(9, "x", trap, ownerReferences=owners), pod(10, "x", trap))
 
 
 def _keys(graph, look):
-    """Of the objects that are looked at."""
+    """Returns the keys of the objects that are processed."""
     return {key for one in look for key in ([d.key for d in graph.dependents_of(one.uid)] if isinstance(one, DependentsOf) else [one])}
 
 
@@ -189,7 +189,7 @@ def test_the_graph_keeps_only_what_matters():
     assert graph.dependents == {}
 
 
-def test_an_object_made_anew_under_the_name_is_another_one():
+def test_an_object_created_again_with_the_same_name_is_another_one():
     graph = Graph()
     graph.put("/r/n/d", _json("d", "D", _owned("U")), 1)
     graph.put("/r/n/x", _json("x", "X", _owned("D")), 2)
@@ -205,13 +205,13 @@ def test_an_object_made_anew_under_the_name_is_another_one():
         b'{"apiVersion":"v1","data":{"uid":"no","metadata":{"uid":"no"}},"kind":"K","metadata":{"annotations":{"uid":"no"},"uid":"U"}}',
     ],
 )
-def test_uid_of_takes_that_of_the_metadata(json):
+def test_uid_of_reads_the_uid_of_the_metadata(json):
     assert uid_of(json) == "U"
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_what_is_to_come_at_once_may_be_put_down_again(run):
-    """uvloop's handle of what comes at once tells no time. Who asked for the time failed, and its listener had to list everything anew."""
+def test_an_immediate_item_may_be_rescheduled(run):
+    """uvloop's handle of an immediate call has no time. Asking for it failed, and the listener had to list everything again."""
     done: list[str] = []
 
     async def main() -> None:

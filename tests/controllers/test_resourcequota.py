@@ -26,7 +26,7 @@ QUOTA = f"{NS}/resourcequotas/q"
 
 
 class Quota:
-    """A server with a quota on config maps, and its controller, which works when it is told to."""
+    """A server with a quota on config maps, and its controller, which runs when a test says so."""
 
     def __init__(self, server: InProcess) -> None:
         self.server, self.now = server, 0.0
@@ -44,7 +44,7 @@ class Quota:
         return self.server.loop.run_until_complete(self.controller._sync("default"))
 
     def charge(self, used: int) -> None:
-        """As admission does it before a write."""
+        """Charges as admission does before a write."""
         status = {"status": {"used": {"count/configmaps": str(used)}}}
         self.ask("PATCH", f"{QUOTA}/status", status, "application/merge-patch+json")
 
@@ -65,7 +65,7 @@ def quota(tmp_path: Path):
         server.close()
 
 
-def test_what_was_charged_a_moment_ago_stays_charged(quota: Quota) -> None:
+def test_a_recent_charge_is_kept(quota: Quota) -> None:
     quota.charge(2)
     assert quota.count() == QUIET_S and quota.used == "2"
     quota.now += QUIET_S / 2
@@ -79,8 +79,8 @@ def test_what_was_charged_a_moment_ago_stays_charged(quota: Quota) -> None:
     assert quota.count() is None and not quota.controller.unconfirmed
 
 
-def test_a_quota_without_a_name_keeps_no_other_from_being_counted(quota: Quota) -> None:
-    """Another client of etcd may have put it there."""
+def test_a_quota_without_a_name_does_not_stop_others(quota: Quota) -> None:
+    """Another client of etcd may have written it."""
     store = quota.server.server.store
     value = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {}, "spec": {"hard": {"count/configmaps": "1"}}}
     store.commit_now(Op("/registry/resourcequotas/default/a", custom(orjson.dumps(value), ())))
@@ -91,7 +91,7 @@ def test_a_quota_without_a_name_keeps_no_other_from_being_counted(quota: Quota) 
     assert quota.used == "1"
 
 
-def test_what_is_used_rises_at_once(quota: Quota) -> None:
+def test_increased_usage_is_written_at_once(quota: Quota) -> None:
     hard = {"spec": {"hard": {"count/configmaps": "5", "count/secrets": "7"}}}
     quota.charge(2)
     quota.ask("PATCH", QUOTA, hard, "application/merge-patch+json")
@@ -100,7 +100,7 @@ def test_what_is_used_rises_at_once(quota: Quota) -> None:
     assert status == {"hard": hard["spec"]["hard"], "used": {"count/configmaps": "2", "count/secrets": "0"}}
 
 
-def test_a_quota_that_is_charged_all_the_time_is_counted_all_the_same(quota: Quota) -> None:
+def test_a_quota_that_is_always_charged_is_counted_nevertheless(quota: Quota) -> None:
     for i in range(MOST_TRIES):
         quota.charge(i % 2 + 2)
         assert quota.count() == QUIET_S
@@ -108,8 +108,8 @@ def test_a_quota_that_is_charged_all_the_time_is_counted_all_the_same(quota: Quo
     assert quota.count() == AGAIN_S and quota.used == "0"
 
 
-def test_others_have_their_turn_between_quotas(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A count of nothing but numbers waits for nobody, however many there are."""
+def test_counting_quotas_yields_the_loop(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count of numbers alone waits for nothing, however many there are."""
     paused = []
 
     class Over:
@@ -125,8 +125,8 @@ def test_others_have_their_turn_between_quotas(quota: Quota, monkeypatch: pytest
     assert len(paused) == 6
 
 
-def test_a_new_quota_counts_for_itself(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each counted for all quotas of its namespace: 1,200 of them, one after the other, took 110 s."""
+def test_a_new_quota_is_counted_alone(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each used to count for all quotas of its namespace: 1,200 of them, one after the other, took 110 s."""
     counted = []
     whole = ResourceQuotas._count
 
@@ -155,8 +155,8 @@ def test_a_new_quota_counts_for_itself(quota: Quota, monkeypatch: pytest.MonkeyP
     loop.run_until_complete(asyncio.gather(running, return_exceptions=True))
 
 
-def test_quotas_of_a_namespace_are_read_beside_the_loop(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
-    """500 of 300 amounts each held it for 20 ms and more. The first one, which comes while there is none, is not forgotten."""
+def test_quotas_of_a_namespace_are_read_off_the_loop(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 of 300 resources each held it for 20 ms and more. The first one, which is created while there is none, is not forgotten."""
     controller, beside, late = quota.controller, list[bool](), list[bool]()
     real = controller.client.list
 
@@ -173,8 +173,8 @@ def test_quotas_of_a_namespace_are_read_beside_the_loop(quota: Quota, monkeypatc
     assert "default" in controller.namespaces
 
 
-def test_only_what_was_freed_is_counted(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was deleted in a namespace, its pods were read, for each of its quotas: also for events, which expire all the time."""
+def test_only_freed_resources_are_counted(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was deleted in a namespace, its pods were read for each of its quotas: also for events, which expire all the time."""
     controller, read, queued = quota.controller, list[str](), list[Any]()
     pages, number = controller.client.paced_pages, controller.store.count
 
@@ -237,7 +237,7 @@ QUOTAS = {
 
 
 class Many:
-    """Pods in the store, however they got there, and what the controller and a count from the beginning say of them."""
+    """Pods in the store, however they got there, and what the controller and a complete count report."""
 
     def __init__(self, quota: Quota) -> None:
         self.quota, self.server = quota, quota.server
@@ -248,7 +248,7 @@ class Many:
         self.quotas = [{"metadata": {"name": name, "namespace": "default"}, "spec": spec} for name, spec in QUOTAS.items()]
 
     def put(self, name: str, i: int, **more: Any) -> None:
-        """Stores the ``i``th sort of pod, or replaces what is there."""
+        """Stores the ``i``th kind of pod, or replaces an existing one."""
         meta: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"u{name}", **more.pop("metadata", {})}
         container = {"name": "c", "image": "x", "resources": {"requests": REQUESTS[i % 4], "limits": REQUESTS[i // 4 % 2]}}
         spec: dict[str, Any] = {"containers": [container]}
@@ -282,7 +282,7 @@ class Many:
         return self.server.loop.run_until_complete(count())
 
     def one_by_one(self) -> list[dict[str, str]]:
-        """What each pod uses, of those that each quota is about."""
+        """Returns what each pod uses, of those in each quota's scope."""
         evaluator, out = self.controller.evaluators.of("", "pods"), []
         for quota in self.quotas:
             as_if = {**quota, "status": {"hard": quota["spec"]["hard"]}}
@@ -306,7 +306,7 @@ def many(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> Many:
     return Many(quota)
 
 
-def test_what_is_kept_of_many_pods_is_what_they_use(many: Many) -> None:
+def test_the_cached_usage_of_many_pods_is_correct(many: Many) -> None:
     for i in range(24):
         many.put(f"p{i}", i)
     read = many.used(many.controller.counts)
@@ -336,8 +336,8 @@ def test_what_is_kept_of_many_pods_is_what_they_use(many: Many) -> None:
     assert not many.kept  # they are few
 
 
-def test_pods_are_read_once_for_all_quotas_and_all_that_go(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were read for each of the quotas whenever some of them went: of 100,000 that is seconds of the loop's time, again and again."""
+def test_pods_are_read_once_for_all_quotas_and_deletions(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were read for each of the quotas whenever some were deleted: with 100,000 pods that takes the loop seconds, again and again."""
     read: list[str] = []
     pages = many.controller.client.paced_pages
 
@@ -361,7 +361,7 @@ def test_pods_are_read_once_for_all_quotas_and_all_that_go(many: Many, monkeypat
     assert used == [one["pods"] for one in many.one_by_one()] and used[0] == "19"
 
 
-def test_what_is_written_while_pods_are_read_is_counted_once(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_while_pods_are_read_are_counted_once(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = many.controller.client.paced_pages
     monkeypatch.setattr(many.controller.client, "paced_pages", lambda prefix: pages(prefix, 4))
     for i in range(12):
@@ -407,7 +407,7 @@ LIKE_SPEC = {"annotations": {"spec": '{"hard":{"pods":"5"}},"status":{"hard":{"p
     (stored({}, None, ""), stored({}, None, ""), False, 2),
     (stored(FIVE, FIVE["hard"], "1", **LIKE_SPEC), stored(SIX, FIVE["hard"], "1", **LIKE_SPEC), True, 2),
 ])  # fmt: skip
-def test_a_quota_whose_usage_is_raised_is_not_read(
+def test_a_quota_with_raised_usage_is_not_read(
     monkeypatch: pytest.MonkeyPatch, before: SimpleNamespace, now: SimpleNamespace, counts: bool, read: int
 ) -> None:
     """A pod raises that of all quotas of its namespace: 1,600 held the loop for 60 ms."""

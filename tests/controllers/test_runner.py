@@ -1,4 +1,4 @@
-"""What the worker that leads does beside its controllers goes on, whatever happens to a turn of it."""
+"""The leading worker's other periodic work continues, whatever error one run has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kas.store import Full, StoreError, TransformError, Unavailable, Unknown
 
 
 @pytest.mark.parametrize("error", [StoreError("full"), OSError(28, "No space left on device"), KeyError("bug")])
-def test_compaction_and_expiry_go_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_compaction_and_expiry_continue_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(runner, "COMPACT_EVERY_S", 0)
     monkeypatch.setattr(runner, "EXPIRE_EVERY_S", 0)
     turns = {"compaction": 0, "expiry": 0}
@@ -39,7 +39,7 @@ def test_compaction_and_expiry_go_on_after_a_failure(tmp_path: Path, monkeypatch
     asyncio.run(run())
 
 
-def test_a_worker_that_cannot_lead_yet_says_so_and_tries_again(
+def test_a_worker_that_cannot_lead_yet_reports_it_and_retries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(runner, "LEAD_EVERY_S", 0)
@@ -73,10 +73,10 @@ def test_a_worker_that_cannot_lead_yet_says_so_and_tries_again(
     assert [r.levelname for r in caplog.records] == ["ERROR"], "told once"
 
 
-def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
+def test_a_controller_that_cannot_be_created_is_reported_and_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And those behind it run."""
+    """And the others run."""
     monkeypatch.setattr(runner, "PAUSE_S", 0)
     may, ran = asyncio.Event(), dict[str, int]()
 
@@ -122,10 +122,10 @@ def test_a_controller_that_cannot_be_made_is_seen_and_tried_again(
     Unavailable("no server can be reached"), Unknown("etcdserver: the connection broke off"), Full("database space exceeded"),
     ExceptionGroup("in a task of its own", [Unavailable("no server can be reached")]),
 ])
-def test_a_store_that_does_not_write_is_no_failure_of_a_controller(
+def test_a_store_that_refuses_writes_does_not_fail_a_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    """Nor is it told with a traceback, whether nothing was written or nobody knows."""
+    """Nor is it logged with a traceback, whether the write was refused or its outcome is unknown."""
     monkeypatch.setattr(runner, "STORE_PAUSE_S", 0)
     hooks = Hooks((), {"loop": "hook"}, tmp_path / "hooks")
     runs, why = 0, list[str]()
@@ -153,10 +153,10 @@ def test_a_store_that_does_not_write_is_no_failure_of_a_controller(
     assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [(f"controller loop waits: {said}", None)] * 2
 
 
-def test_what_cannot_be_opened_fails_a_controller_without_a_traceback(
+def test_an_object_that_cannot_be_decrypted_fails_a_controller_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is no mistake of the controller's, which goes on when it can be opened."""
+    """It is not the controller's fault, which continues when the object can be decrypted."""
     monkeypatch.setattr(runner, "PAUSE_S", 0)
     hooks = Hooks((), {"loop": "hook"}, tmp_path / "hooks")
     errors = [
@@ -193,8 +193,8 @@ def test_a_full_disk_ends_no_loop(tmp_path: Path) -> None:
     assert hooks.why("hook") == ""
 
 
-def test_what_a_full_disk_kept_from_the_other_workers_is_told_later(tmp_path: Path) -> None:
-    """Else a worker would say for ever that a loop fails which has long been running again."""
+def test_a_status_that_a_full_disk_kept_from_other_workers_is_shared_later(tmp_path: Path) -> None:
+    """Otherwise a worker would report for ever that a loop fails which has long been running again."""
     away = tmp_path / "run"
     away.mkdir()
     leader, other = (Hooks((), {"a": "hook"}, away / "hooks") for _ in range(2))
@@ -203,7 +203,7 @@ def test_what_a_full_disk_kept_from_the_other_workers_is_told_later(tmp_path: Pa
     leader.lead()
     leader.failed("a", "why")
     assert other.why("hook") == "why"
-    (away / "hooks.new").mkdir()  # as good as a disk without room
+    (away / "hooks.new").mkdir()  # has the effect of a full disk
     leader.running("a")
     leader.tell()
     assert other.why("hook") == "why"
@@ -212,7 +212,7 @@ def test_what_a_full_disk_kept_from_the_other_workers_is_told_later(tmp_path: Pa
     assert other.why("hook") == ""
 
 
-def test_compaction_does_not_see_the_clock_being_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_depend_on_the_clock_being_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "COMPACT_EVERY_S", 0)
     wall = iter((0.0, 2e9, -2e9) * 1000)
     monkeypatch.setattr(time, "time", lambda: next(wall))
@@ -234,8 +234,8 @@ def test_compaction_does_not_see_the_clock_being_set(tmp_path: Path, monkeypatch
     assert told == sorted(told) and told[-1] - told[0] < 1e6
 
 
-def test_what_fails_each_second_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Until it fails otherwise, or again: a full disk is not to be filled with words about it."""
+def test_a_failure_that_repeats_each_second_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Until it fails differently, or again: a full disk must not be filled with log lines."""
     full = OSError(28, "No space left on device")
     turns = iter([full, full, full, None, full, full, KeyError("bug"), KeyError("bug")])
     over = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What is wrong with a Service's hold on an address: upstream's table (``repairip_test.go``)."""
+"""Faults of a Service's allocated addresses: upstream's table (``repairip_test.go``)."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def address(ip: str, of: str, family: str = "IPv4", manager: str = "ipallocator.
         ),
     ],
 )  # fmt: skip
-def test_what_a_service_holds(ip, held, others, expected):
+def test_faults_of_services(ip, held, others, expected):
     mine = service("s", ip)
     services = {(s["metadata"]["namespace"], s["metadata"]["name"]): s for s in (mine, *others)}
     assert service_fault(mine, ip, held, services, KNOWN) == expected
 
 
-def test_an_address_is_held_against_any_number_of_ranges_at_once():
-    """It was held against one after the other, for each of all Services."""
+def test_an_address_is_looked_up_in_any_number_of_ranges_at_once():
+    """It was compared with one after the other, for each of all Services."""
 
     def cost(ranges: int) -> int:
         cidrs = [{"metadata": {}, "spec": {"cidrs": [f"10.{i}.0.0/16"]}} for i in range(ranges)]
@@ -92,12 +92,12 @@ STRAY = ("IPAddressWrongReference", "IPAddress: 10.0.1.1 for Service bar/s has a
         (address("10.0.1.1", "s"), service("s", "10.0.1.2"), 0, STRAY),
         (address("10.0.1.1", "s", made="2024-01-01T00:00:02Z"), service("s", "10.0.1.2"), 3, None),
         (address("10.0.1.1", "s", made="2024-01-01T00:00:02Z"), service("s", "10.0.1.2"), 10, STRAY),
-        # A foreign hand may have written either without a time.
+        # Another program may have written either without a time.
         (address("10.0.1.1", "s", made=""), None, 0, LEAKED),
         (address("10.0.1.1", "s"), service("s", "10.0.1.2", made=""), 3, None),
     ],
 )
-def test_what_nobody_holds(held, owner, after, expected):
+def test_addresses_without_a_service(held, owner, after, expected):
     assert address_fault(held, owner, BEGAN + after) == expected
 
 
@@ -108,7 +108,7 @@ ALLOCATED = {
 
 
 class Told(dict):
-    """Counts how often it is gone through."""
+    """Counts how often it is iterated over."""
 
     walks = 0
 
@@ -117,8 +117,8 @@ class Told(dict):
         return super().items()
 
 
-def test_a_pass_goes_through_what_was_told_once(tmp_path):
-    """However many faults it tells of, each of them only once an hour."""
+def test_a_pass_iterates_over_reported_faults_once(tmp_path):
+    """However many faults it reports, each of them only once an hour."""
 
     async def story() -> None:
         async with stored(tmp_path) as registries, asyncio.timeout(60):
@@ -182,7 +182,7 @@ def test_a_service_that_another_server_wrote_has_its_address_at_once(tmp_path):
     asyncio.run(story())
 
 
-def test_a_service_of_a_range_that_was_made_during_the_pass_has_no_fault(tmp_path):
+def test_a_service_of_a_range_created_during_the_pass_has_no_fault(tmp_path):
     async def story() -> None:
         async with stored(tmp_path) as registries, asyncio.timeout(60):
             families = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
@@ -210,7 +210,7 @@ def test_a_service_of_a_range_that_was_made_during_the_pass_has_no_fault(tmp_pat
     asyncio.run(story())
 
 
-def test_a_fault_is_told_of_again_after_an_hour_though_the_clock_was_set_back(tmp_path, monkeypatch):
+def test_a_fault_is_reported_again_after_an_hour_though_the_clock_was_set_back(tmp_path, monkeypatch):
     clock = SimpleNamespace(now=1e9, passed=100.0)
     seen = SimpleNamespace(time=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9), monotonic=lambda: clock.passed)
     monkeypatch.setattr("kas.controllers.service_repair.time", seen)
@@ -229,8 +229,8 @@ def test_a_fault_is_told_of_again_after_an_hour_though_the_clock_was_set_back(tm
     asyncio.run(story())
 
 
-def test_a_service_without_a_uid_is_told_of_as_others_are(tmp_path):
-    """A foreign hand may have written it so into etcd; the rest of the pass is not to fail for it."""
+def test_a_service_without_a_uid_is_reported_like_others(tmp_path):
+    """Another program may have written it into etcd; the rest of the pass must not fail."""
 
     async def story() -> None:
         async with stored(tmp_path) as registries, asyncio.timeout(60):
@@ -242,7 +242,7 @@ def test_a_service_without_a_uid_is_told_of_as_others_are(tmp_path):
     asyncio.run(story())
 
 
-def test_others_have_their_turn_in_a_pass_and_large_services_are_read_beside_the_loop(tmp_path, monkeypatch):
+def test_a_pass_yields_the_loop_and_reads_large_services_off_it(tmp_path, monkeypatch):
     """All Services and addresses were read in one go every three minutes."""
     paused, aside = [], []
 
@@ -275,8 +275,8 @@ def test_others_have_their_turn_in_a_pass_and_large_services_are_read_beside_the
     asyncio.run(story())
 
 
-def test_what_a_service_that_cannot_be_read_holds_is_left_to_it(tmp_path, monkeypatch):
-    """On etcd such a one is left out of lists; the rest of the pass goes on."""
+def test_allocations_of_an_unreadable_service_are_kept(tmp_path, monkeypatch):
+    """On etcd such a Service is missing from lists; the rest of the pass continues."""
 
     async def story() -> None:
         async with stored(tmp_path) as registries, asyncio.timeout(60):
@@ -312,7 +312,7 @@ def test_what_a_service_that_cannot_be_read_holds_is_left_to_it(tmp_path, monkey
                 await repair.repair()
             found = {rec.key: rec.revision for prefix in (ips.root, ports.ROOT, portmap.KEY) for rec in client.store.range(prefix).records}
             assert found == held
-            monkeypatch.setattr(registries, "get", get)  # somebody has deleted it
+            monkeypatch.setattr(registries, "get", get)  # a client has deleted it
             await repair.repair()
             assert not any(key.endswith(("/10.0.0.2", "/30002")) for key in (rec.key for rec in client.store.range("/registry/").records))
 

@@ -1,4 +1,4 @@
-"""Secrets of type kubernetes.io/service-account-token: filled, used, marked, and gone with their account."""
+"""Secrets of type kubernetes.io/service-account-token: filled in, used, tracked, and deleted with their account."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_token_is_filled_in(call, namespace):
     assert time.strptime(used, "%Y-%m-%d")
 
 
-def test_what_is_taken_out_is_put_back(call, namespace):
+def test_removed_data_are_restored(call, namespace):
     account(call, namespace)
     secret(call, namespace, "s")
     first = text(filled(call, f"{namespace}/secrets/s"), "token")
@@ -88,7 +88,7 @@ def test_what_is_taken_out_is_put_back(call, namespace):
     filled(call, f"{namespace}/secrets/s")
 
 
-def test_secrets_go_with_their_account(call, namespace):
+def test_secrets_are_deleted_with_their_account(call, namespace):
     account(call, namespace)
     secret(call, namespace, "s")
     token = text(filled(call, f"{namespace}/secrets/s"), "token")
@@ -99,7 +99,7 @@ def test_secrets_go_with_their_account(call, namespace):
     until(lambda: call("GET", "/api", **bearer(token))[0] == 401)
 
 
-def test_without_an_account_there_is_no_secret(call, namespace):
+def test_a_secret_without_an_account_is_deleted(call, namespace):
     secret(call, namespace, "nobody", of="nobody")
     until(lambda: call("GET", f"{namespace}/secrets/nobody")[0] == 404)
     account(call, namespace)
@@ -107,7 +107,7 @@ def test_without_an_account_there_is_no_secret(call, namespace):
     until(lambda: call("GET", f"{namespace}/secrets/another")[0] == 404)
 
 
-def test_a_deleted_secret_is_no_longer_listed(call, namespace):
+def test_a_deleted_secret_is_removed_from_the_account(call, namespace):
     account(call, namespace)
     secret(call, namespace, "s")
     filled(call, f"{namespace}/secrets/s")
@@ -117,7 +117,7 @@ def test_a_deleted_secret_is_no_longer_listed(call, namespace):
     until(lambda: call("GET", f"{namespace}/serviceaccounts/robot")[1].get("secrets") == [{"name": "kept"}])
 
 
-def test_a_token_out_of_use_is_refused(call, namespace):
+def test_an_invalidated_token_is_refused(call, namespace):
     account(call, namespace)
     secret(call, namespace, "s")
     token = text(filled(call, f"{namespace}/secrets/s"), "token")
@@ -130,8 +130,8 @@ def test_a_token_out_of_use_is_refused(call, namespace):
     assert until(lambda: call("GET", "/api", **bearer(token))[0] == 200)
 
 
-def test_an_account_that_goes_is_news_to_its_own_secrets(tmp_path):
-    """Others of the namespace, there may be thousands, are not read."""
+def test_a_deleted_account_concerns_only_its_own_secrets(tmp_path):
+    """Others of the namespace, possibly thousands, are not read."""
 
     async def run() -> None:
         async with stored(tmp_path) as registries:

@@ -1,4 +1,4 @@
-"""What a range that goes is held against."""
+"""Checks before a ServiceCIDR is deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_address_is_looked_up_among_ranges():
             assert {name for net in nets.of(ip) for name in nets.names[net]} == holding
 
 
-def test_addresses_that_go_one_by_one_make_one_look():
+def test_addresses_deleted_one_by_one_cause_one_scan():
     store: Any = None
     registries = Registries(store, clock.now)
     registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
@@ -46,8 +46,8 @@ def test_addresses_that_go_one_by_one_make_one_look():
     assert after == {LOOK: DELETION_GRACE_S} and not control.queue._order
 
 
-def test_a_look_that_was_asked_for_during_another_rests_too(monkeypatch):
-    """Addresses that go one by one made one look follow another."""
+def test_a_scan_requested_during_another_is_delayed_too(monkeypatch):
+    """Addresses that were deleted one by one caused scan after scan."""
     now = [100.0]
     monkeypatch.setattr(servicecidrs, "monotonic", lambda: now[0])
     store: Any = None
@@ -66,8 +66,8 @@ def test_a_look_that_was_asked_for_during_another_rests_too(monkeypatch):
     assert asyncio.run(control._look()) is None and looks == [0, 0]
 
 
-def test_of_a_range_without_an_address_the_others_are_not_read():
-    """Each of hundreds that go read all the rest."""
+def test_deleting_an_empty_range_does_not_read_the_others():
+    """Each of hundreds that are deleted used to read all others."""
     store: Any = None
     registries = Registries(store, clock.now)
     registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
@@ -94,11 +94,11 @@ def test_of_a_range_without_an_address_the_others_are_not_read():
 
     assert not needed(cidr("d", "10.0.2.0/24")) and not needed(cidr("d", "no network")) and not needed() and not read
     assert needed(cidr("b", "10.0.0.0/16"), cidr("e", "10.0.0.0/24"), cidr("f", "10.0.1.0/25")) == {"b", "e"} and len(read) == 1
-    assert not needed(cidr("c", "10.0.1.0/24"))  # a stays, and has them all
+    assert not needed(cidr("c", "10.0.1.0/24"))  # a stays, and contains them all
 
 
-def test_one_look_at_the_addresses_is_for_all_ranges_that_go(tmp_path, monkeypatch):
-    """Each of 2,000 looked at all addresses, twice, and each that was gone brought a look of each of the others."""
+def test_one_scan_of_addresses_serves_all_deleted_ranges(tmp_path, monkeypatch):
+    """Each of 2,000 scanned all addresses twice, and each that was deleted caused a scan for each of the others."""
     now = [100.0]
     monkeypatch.setattr(servicecidrs, "monotonic", lambda: now[0])
 
@@ -136,7 +136,7 @@ def test_one_look_at_the_addresses_is_for_all_ranges_that_go(tmp_path, monkeypat
                 await control._sync(name)
             assert list(control.going) == ["c3"]
             await client.update(control.registry, "", "c3", lambda obj: obj["metadata"].pop("finalizers") == [FINALIZER])
-            await make("ServiceCIDR", "c3", {}, cidrs=["10.1.3.0/24"])  # another of that name stays
+            await make("ServiceCIDR", "c3", {}, cidrs=["10.1.3.0/24"])  # another one with that name stays
             await control._sync("c3")
             await control._sync(LOOK)
             assert not control.going and client.get("networking.k8s.io", "servicecidrs", "", "c3")["metadata"]["finalizers"]

@@ -1,4 +1,4 @@
-"""StorageVersions tell what every server of the cluster writes and understands."""
+"""StorageVersions report what every server of the cluster writes and understands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SERVED = [BUILTIN.resource(*at) for at in (
 )]  # fmt: skip
 
 
-def test_each_place_is_reported_once() -> None:
+def test_each_cluster_is_reported_once() -> None:
     found = {r.name: (r.encoding, r.decodable, r.served) for r in reports(Scheme(), SERVED)}  # type: ignore[arg-type]
     assert found == {
         "core.configmaps": ("v1", ["v1"], ["v1"]),
@@ -78,7 +78,7 @@ def test_servers_that_agree_and_one_that_is_gone(play) -> None:
         registration = Registration(registries, mine, Scheme(), SERVED[:1])  # type: ignore[arg-type]
         task = asyncio.create_task(StorageVersions(registration).run())
         await asyncio.sleep(0.05)
-        assert not now()  # what somebody without a Lease reported would be dropped by others
+        assert not now()  # reports of a server without a Lease would be dropped by others
         assert registration.awaited("", "configmaps") == "<nil>"
         await lease(registries, "one")
         status = await seen(lambda: now().get("status"))
@@ -118,7 +118,7 @@ def test_servers_that_agree_and_one_that_is_gone(play) -> None:
     play(story)
 
 
-def test_writes_wait_until_what_they_are_stored_in_is_told(play, monkeypatch) -> None:
+def test_writes_wait_until_their_storage_version_is_reported(play, monkeypatch) -> None:
     async def story(registries: Registries, now: Callable[[], dict[str, Any]]) -> None:
         mine, completed = await lease(registries, "one"), []
         registration = Registration(registries, mine, Scheme(), SERVED)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_writes_wait_until_what_they_are_stored_in_is_told(play, monkeypatch) ->
             await tell(self, report, living)
 
         monkeypatch.setattr(StorageVersions, "_tell", some)
-        with pytest.raises(ApiError, match="not now"):  # one that fails keeps no other from being told
+        with pytest.raises(ApiError, match="not now"):  # a failing one does not prevent others from being reported
             await StorageVersions(registration).run()
         look()
         assert [registration.awaited(*at) for at in (stored_, *shared)] == ["not now", None, None] and not completed
@@ -154,13 +154,13 @@ def test_writes_wait_until_what_they_are_stored_in_is_told(play, monkeypatch) ->
         await seen(lambda: (look(), completed)[1])
         registry = registries.of(storageversions.GROUP, "storageversions")
         await registries.store.commit(Op(registry.key("", "core.configmaps"), None))
-        assert registration.awaited(*stored_) is None  # told once is told; a server that starts tells again
+        assert registration.awaited(*stored_) is None  # a version is reported once; a server that starts reports again
         assert Registration(registries, mine, Scheme(), SERVED).awaited(*stored_) == "<nil>"  # type: ignore[arg-type]
 
     play(story)
 
 
-def test_no_report_waits_for_another(play, monkeypatch) -> None:
+def test_reports_do_not_wait_for_one_another(play, monkeypatch) -> None:
     async def story(registries: Registries, now: Callable[[], dict[str, Any]]) -> None:
         registration = Registration(registries, await lease(registries, "one"), Scheme(), list(BUILTIN.resources))  # type: ignore[arg-type]
         told: list[str] = []
@@ -186,13 +186,13 @@ def test_no_report_waits_for_another(play, monkeypatch) -> None:
     play(story)
 
 
-def test_a_server_reports_where_the_gate_is_on(tmp_path: Path) -> None:
+def test_a_server_reports_only_with_its_gate(tmp_path: Path) -> None:
     flags = ("--feature-gates=StorageVersionAPI=true", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true")
     with KasServer(tmp_path, *flags) as server:
         client = HTTP(server)
         entry = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "early"}}
         status, answer = client("POST", "/api/v1/namespaces/default/configmaps", entry)
-        if status != 201:  # the server has just begun
+        if status != 201:  # the server has just started
             assert (status, answer["reason"]) == (503, "ServiceUnavailable")
             assert answer["message"].startswith("wait for storage version registration to complete for resource: configmaps, ")
         path = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"

@@ -1,4 +1,4 @@
-"""Waiting for what a controller does in its own time."""
+"""Waits for what a controller does in its own time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def until(check: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """The first true value of ``check()``; fails when there is none in time."""
+    """Returns the first true value of ``check()``; fails if there is none in time."""
     end = time.monotonic() + seconds
     while True:
         value = check()

@@ -1,4 +1,4 @@
-"""Heads without bodies, bodies nobody wants, and bodies that end too early, on the wire."""
+"""Heads without bodies, bodies that are not wanted, and truncated bodies, over the network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def post(path: str, *lines: str, token: str = "") -> bytes:
 
 
 def answer(s) -> tuple[int, bytes]:
-    """The next answer on a TLS connection."""
+    """Reads the next answer on a TLS connection."""
     got = b""
     while b"\r\n\r\n" not in got:
         data = s.recv(65536)
@@ -52,7 +52,7 @@ def answer(s) -> tuple[int, bytes]:
     ],
 )
 def test_a_refusal_does_not_wait_for_the_body(kas, path, lines, who, status):
-    """Nothing but the head is ever sent."""
+    """Only the head is ever sent."""
     token = {"nobody": "", "wrong": "no-such-token", "admin": kas.token}[who]
     with dial(kas) as s:
         s.settimeout(60)
@@ -61,7 +61,7 @@ def test_a_refusal_does_not_wait_for_the_body(kas, path, lines, who, status):
 
 
 @pytest.mark.parametrize("size", [1, 70_000, 2_000_000])
-def test_a_connection_carries_on_behind_a_body_nobody_wanted(kas, size):
+def test_a_connection_continues_after_an_unwanted_body(kas, size):
     with dial(kas) as s:
         s.settimeout(60)
         for _ in range(2):
@@ -73,7 +73,7 @@ def test_a_connection_carries_on_behind_a_body_nobody_wanted(kas, size):
             assert status == 200 and b"gitVersion" in body
 
 
-def test_a_body_that_is_sent_before_the_refusal_is_read_gets_it(kas):
+def test_a_client_that_sends_its_body_first_gets_the_refusal(kas):
     with dial(kas) as s:
         s.settimeout(60)
         s.sendall(post(ROOM, "Content-Length: 3000000") + b"x" * 3_000_000)
@@ -128,7 +128,7 @@ def http2(kas):
 @pytest.mark.parametrize("told", [True, False], ids=["with-length", "without-length"])
 @pytest.mark.parametrize("sent", [b"", b'{"preconditions":'], ids=["nothing", "half"])
 def test_a_cancelled_stream_deletes_nothing(kas, client, namespace, http2, told, sent):
-    """Its end looks like that of a whole body, and an empty one would delete whatever is there."""
+    """Its end looks like that of a complete body, and an empty body would delete the object."""
     url = f"/api/v1/namespaces/{namespace}/configmaps"
     name = f"c-{told}-{len(sent)}".lower()
     assert client("POST", url, {"metadata": {"name": name}})[0] == 201
@@ -137,14 +137,14 @@ def test_a_cancelled_stream_deletes_nothing(kas, client, namespace, http2, told,
         if sent:
             http2.send(stream, sent, end=False)
         http2.cancel(stream)
-    # The connection answers after all of these were seen.
+    # The connection answers after all of these were processed.
     assert http2.status(http2.begin("GET", "/version", kas.token, end=True)) == 200
     for _ in range(20):
         assert client("GET", f"{url}/{name}")[0] == 200
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["with-length", "without-length"])
-def test_whole_bodies_of_http2(kas, client, namespace, http2, told):
+def test_complete_bodies_of_http2(kas, client, namespace, http2, told):
     url, body = f"/api/v1/namespaces/{namespace}/configmaps", json.dumps({"metadata": {"generateName": "h"}, "data": {"k": "x" * 9000}})
     stream = http2.begin("POST", url, kas.token, *([("content-length", str(len(body)))] if told else []))
     http2.send(stream, body[:5000].encode(), end=False)
@@ -154,7 +154,7 @@ def test_whole_bodies_of_http2(kas, client, namespace, http2, told):
     assert http2.status(stream) == 200
 
 
-def test_a_refused_stream_of_http2_leaves_the_others(kas, http2):
+def test_a_refused_stream_does_not_affect_the_others(kas, http2):
     first = http2.begin("POST", ROOM, "", ("content-length", "40000"))
     assert http2.status(first) == 403
     second = http2.begin("GET", "/version", kas.token, end=True)
@@ -165,7 +165,8 @@ def test_a_refused_stream_of_http2_leaves_the_others(kas, http2):
 
 
 def messages(*given: dict | bytes):
-    """An ASGI ``receive`` that gives pieces of a body, the last without ``more_body``, then what else is given, then nothing."""
+    """Returns an ASGI ``receive`` that returns the parts of a body, the last without ``more_body``, then the other messages, then nothing.
+    """
     left = [{"type": "http.request", "body": g, "more_body": True} if isinstance(g, bytes) else g for g in given]
 
     async def receive():
@@ -184,20 +185,20 @@ def read(inlet: Inlet) -> bytes:
     return asyncio.run(inlet.read())
 
 
-def test_pieces_are_put_together():
+def test_parts_are_joined():
     assert read(Inlet(messages(b"a", b"b", LAST), -1)) == b"ab"
     assert read(Inlet(messages(b"a", b"b", LAST), 2)) == b"ab"
 
 
-def test_a_body_of_http1_is_whole_when_its_length_has_come():
+def test_an_http1_body_is_complete_when_its_length_has_arrived():
     async def go():
-        inlet = Inlet(messages(b"a", b"b"), 2)  # nothing says that this was all
+        inlet = Inlet(messages(b"a", b"b"), 2)  # no message says that this was all
         async with asyncio.timeout(60):
             assert await inlet.read() == b"ab" and inlet.ended
         left = asyncio.Event()
         then = Inlet(messages(b"ab", LAST, GONE), 2)
         assert await then.read() == b"ab"
-        then.watch(left.set)  # what granian says late is not taken for anything
+        then.watch(left.set)  # late messages of granian are ignored
         async with asyncio.timeout(60):
             await left.wait()
 
@@ -208,13 +209,13 @@ def test_a_body_of_http1_is_whole_when_its_length_has_come():
     ("given", "length", "multiplexed"),
     [((b"a", GONE), -1, False), ((GONE,), 5, False), ((b"a", LAST), 5, False), ((b"a", LAST), 5, True), ((b"a", LAST, GONE), -1, True)],
 )
-def test_half_a_body_is_none(given, length, multiplexed):
+def test_a_truncated_body_is_refused(given, length, multiplexed):
     with pytest.raises(ApiError) as e:
         read(Inlet(messages(*given), length, multiplexed))
     assert (e.value.code, e.value.message) == (400, "unexpected EOF")
 
 
-def test_what_is_too_large_is_refused_where_it_is_seen():
+def test_a_too_large_body_is_refused_as_soon_as_that_is_known():
     with pytest.raises(ApiError) as e:
         read(Inlet(messages(), MAX_BODY_BYTES + 1))
     assert e.value.code == 413
@@ -224,7 +225,7 @@ def test_what_is_too_large_is_refused_where_it_is_seen():
     assert e.value.code == 413 and inlet._taken <= MAX_BODY_BYTES + (1 << 20)
 
 
-def test_what_was_received_while_watching_is_not_lost():
+def test_data_received_while_watching_for_a_disconnect_are_kept():
     async def go():
         left = []
         inlet = Inlet(messages(b"ab", b"cd", LAST), 4)
@@ -237,7 +238,7 @@ def test_what_was_received_while_watching_is_not_lost():
     asyncio.run(go())
 
 
-def test_a_client_that_leaves_while_it_is_watched_is_seen_once():
+def test_a_disconnect_while_watching_is_reported_once():
     async def go():
         left = []
         inlet = Inlet(messages(b"ab", LAST, GONE), 2)

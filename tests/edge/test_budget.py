@@ -1,4 +1,4 @@
-"""What bodies may hold, and how slowly they may come."""
+"""Limits on the memory of bodies, and on how slowly they may arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(b: Budget, user: UserInfo, size: int) -> bool:
     return False
 
 
-def test_a_user_is_bounded_and_so_are_all_together():
+def test_each_user_and_all_users_together_are_bounded():
     b = Budget(worker_bytes=100, user_bytes=60)
     b.take(ALICE, 60)
     assert refused(b, ALICE, 1) and b.held == 60
@@ -37,21 +37,21 @@ def test_a_user_is_bounded_and_so_are_all_together():
     assert b.held == 0 and not b.by_user
 
 
-def test_administrators_have_a_share_of_their_own_and_an_end_of_it():
+def test_administrators_have_a_bounded_share_of_their_own():
     b = Budget(worker_bytes=100, user_bytes=60)
     b.take(ALICE, 60)
     b.take(BOB, 40)
     b.take(ADMIN, 90)
     assert refused(b, ADMIN, 11) and refused(b, UserInfo("other", [MASTERS]), 11)
     b.give_back(ALICE, 60)
-    b.take(BOB, 20)  # who is an administrator takes nothing of what others have
+    b.take(BOB, 20)  # an administrator's bodies do not count for others
     assert b.held == 150 and b.by_user == {"admin": 90, "bob": 60}
     b.give_back(ADMIN, 90)
     b.take(ADMIN, 1000, first=True)
     assert refused(b, ADMIN, 1)
 
 
-def test_who_holds_nothing_may_hold_one_of_any_size_where_there_is_room():
+def test_a_first_body_of_any_size_is_accepted_if_there_is_space():
     b = Budget(worker_bytes=100, user_bytes=60)
     b.take(ALICE, 90, first=True)
     with pytest.raises(ApiError):
@@ -78,7 +78,7 @@ class Pieces:
 
 
 def read(bounds: Bounds, pieces: Pieces, length: int = -1) -> tuple[Inlet, bytes | int]:
-    """The inlet, and the body or the status of the refusal."""
+    """Returns the inlet, and the body or the status of the refusal."""
 
     async def go():
         inlet = Inlet(pieces, length, bounds=bounds)
@@ -90,7 +90,7 @@ def read(bounds: Bounds, pieces: Pieces, length: int = -1) -> tuple[Inlet, bytes
     return asyncio.run(go())
 
 
-def test_small_bodies_are_free_and_large_ones_are_held_until_the_request_is_over():
+def test_small_bodies_are_not_counted_and_large_ones_until_the_request_ends():
     bounds = Bounds()
     inlet, body = read(bounds, Pieces(FREE_BYTES, None))
     assert len(body) == FREE_BYTES and bounds.budget.held == 0
@@ -102,7 +102,7 @@ def test_small_bodies_are_free_and_large_ones_are_held_until_the_request_is_over
 
 
 @pytest.mark.parametrize("pieces", [(400_000, None), (200_000, 200_000, None)])
-def test_beyond_the_budget_it_is_429_and_nothing_stays(pieces):
+def test_beyond_the_budget_a_body_is_429_and_nothing_stays_counted(pieces):
     bounds = Bounds()
     bounds.budget = Budget(user_bytes=300_000)
     inlet, status = read(bounds, Pieces(*pieces))
@@ -123,7 +123,7 @@ def test_a_body_that_stalls_is_408_and_the_connection_ends(pieces, pace, monkeyp
     assert budget.too_slow(False).headers == {"connection": "close"} and budget.too_slow(True).headers is None
 
 
-def test_a_body_that_keeps_the_pace_is_read(monkeypatch):
+def test_a_body_that_keeps_the_minimum_rate_is_read(monkeypatch):
     monkeypatch.setattr(budget, "PATIENCE_S", 60.0)
     monkeypatch.setattr(budget, "BYTES_PER_S", 1e-3)
     monkeypatch.setattr(budget.Pace, "LOOK_S", 0.01)
@@ -136,7 +136,7 @@ def test_a_body_that_keeps_the_pace_is_read(monkeypatch):
     assert read(Bounds(), Slowly(1, 1, 1, None))[1] == b"xxx"
 
 
-def test_who_else_cancels_is_heard():
+def test_other_cancellations_are_passed_on():
     async def go():
         task = asyncio.ensure_future(Inlet(Pieces(), bounds=Bounds(), length=5).read(ALICE))
         await asyncio.sleep(0)

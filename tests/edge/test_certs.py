@@ -1,4 +1,4 @@
-"""The server's own certificates: what is kept, what is made anew, and what a kill in the middle leaves."""
+"""The server's own certificates: which are kept, which are renewed, and what a kill leaves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES, IPS = ["localhost", "kubernetes"], ["127.0.0.1", "::1"]
 
 
 def made(path: Path) -> CertPaths:
-    """The certificates of a directory, which a server could serve: key and certificate belong together, and to the CA."""
+    """Returns the certificates of a directory that a server can serve: key and certificate fit, and the CA issued them."""
     paths = ensure(path, NAMES, IPS)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(paths.cert, paths.key)
     ca, cert = (x509.load_pem_x509_certificate(p.read_bytes()) for p in (paths.ca_cert, paths.cert))
@@ -35,21 +35,21 @@ def contents(*paths: Path) -> list[bytes]:
     return [p.read_bytes() for p in paths]
 
 
-def test_what_is_good_is_kept(tmp_path: Path) -> None:
+def test_valid_certificates_are_kept(tmp_path: Path) -> None:
     paths = made(tmp_path / "pki")
     before = contents(*paths)
     assert contents(*made(tmp_path / "pki")) == before
     assert [stat.S_IMODE(p.stat().st_mode) for p in (paths.ca_key, paths.key)] == [0o600, 0o600]
 
 
-def test_another_name_wants_another_certificate_of_the_same_authority(tmp_path: Path) -> None:
+def test_another_name_gets_another_certificate_of_the_same_ca(tmp_path: Path) -> None:
     paths = made(tmp_path)
     ca, cert = contents(paths.ca_cert, paths.cert)
     ensure(tmp_path, [*NAMES, "api.example.com"], IPS)
     assert paths.ca_cert.read_bytes() == ca and paths.cert.read_bytes() != cert
 
 
-def test_what_is_about_to_expire_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_about_to_expire_are_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as m:
         m.setattr(certs, "CERT_LIFE", datetime.timedelta(days=29))
         paths = made(tmp_path)
@@ -59,15 +59,15 @@ def test_what_is_about_to_expire_is_made_anew(tmp_path: Path, monkeypatch: pytes
 
 
 class Ahead(datetime.datetime):
-    """A clock of 2040."""
+    """A clock in 2040."""
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Ahead:
         return cls(2040, 1, 1, tzinfo=tz)
 
 
-def test_what_was_made_while_the_clock_was_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The certificate is made anew; an authority that clients hold is not, but named."""
+def test_certificates_made_with_a_clock_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The certificate is renewed; a CA that clients trust is not, but is reported."""
     paths = made(tmp_path / "a")
     with monkeypatch.context() as m:
         m.setattr(certs.datetime, "datetime", Ahead)
@@ -105,13 +105,13 @@ def _killed_after(writes: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[
 
 
 @pytest.mark.parametrize("writes", range(4))
-def test_killed_while_all_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+def test_killed_while_everything_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     _killed_after(writes, monkeypatch, lambda: made(tmp_path))
     made(tmp_path)
 
 
 @pytest.mark.parametrize("writes", range(4))
-def test_killed_while_the_authority_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+def test_killed_while_the_ca_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     with monkeypatch.context() as m:
         m.setattr(certs, "CA_LIFE", datetime.timedelta(days=29))
         made(tmp_path)
@@ -120,13 +120,13 @@ def test_killed_while_the_authority_is_replaced(tmp_path: Path, monkeypatch: pyt
     made(tmp_path)
 
 
-def test_killed_while_a_name_is_added_which_nobody_wants_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_a_name_is_added_that_is_then_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path)
     _killed_after(1, monkeypatch, lambda: ensure(tmp_path, [*NAMES, "api.example.com"], IPS))
     made(tmp_path)
 
 
-def test_the_administrators_certificate_follows_the_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_administrators_certificate_follows_the_ca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path)
     first = ensure_client(tmp_path, "admin", "system:masters")
     assert ensure_client(tmp_path, "admin", "system:masters") == first
@@ -139,8 +139,8 @@ def test_the_administrators_certificate_follows_the_authority(tmp_path: Path, mo
     assert third[0] != second[0] and third[1] != first[1]
 
 
-def test_a_pair_of_its_own_in_another_place(tmp_path: Path) -> None:
-    """What --cert-dir is for: the pair is made there, with its CA behind it, and renewed like that in the usual place."""
+def test_a_pair_in_the_certificate_directory(tmp_path: Path) -> None:
+    """As --cert-dir asks: the pair is created there, followed by its CA, and renewed as in the usual place."""
     pair = tmp_path / "certs" / "apiserver.crt", tmp_path / "certs" / "apiserver.key"
     paths = ensure(tmp_path / "pki", NAMES, IPS, pair)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
@@ -155,8 +155,8 @@ def test_a_pair_of_its_own_in_another_place(tmp_path: Path) -> None:
     assert contents(*pair) != before and paths.ca_cert.read_bytes() == ca
 
 
-def test_an_authority_that_somebody_else_has_put_there(tmp_path: Path) -> None:
-    """Its key may be of RSA, and its certificate need not say which key it is."""
+def test_a_ca_of_another_program(tmp_path: Path) -> None:
+    """Its key may be RSA, and its certificate need not identify its key."""
     key, now = rsa.generate_private_key(65537, 2048), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "theirs")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), 7, now, now + datetime.timedelta(days=99))
@@ -169,14 +169,14 @@ def test_an_authority_that_somebody_else_has_put_there(tmp_path: Path) -> None:
     assert contents(*made(tmp_path)[2:]) == before
 
 
-def test_somebody_elses_pair_is_left_alone(tmp_path: Path) -> None:
+def test_a_pair_of_another_program_is_left_alone(tmp_path: Path) -> None:
     pair = made(tmp_path / "theirs")
     before = contents(pair.cert, pair.key)
     ensure(tmp_path / "pki", ["another.example.com"], IPS, (pair.cert, pair.key))
     assert contents(pair.cert, pair.key) == before
 
 
-def test_files_are_as_noted_until_one_is_another_or_they_run_out(tmp_path: Path) -> None:
+def test_recorded_files_count_as_checked_until_one_changes_or_expires(tmp_path: Path) -> None:
     assert not as_noted(paths_in(tmp_path), NAMES, IPS, 0.0)
     paths = made(tmp_path)
     cert = x509.load_pem_x509_certificate(paths.cert.read_bytes())
@@ -195,7 +195,7 @@ def test_files_are_as_noted_until_one_is_another_or_they_run_out(tmp_path: Path)
 
 
 @pytest.mark.parametrize("noted", [b"", b"[]", b"null", b"{", b'{"since": 0, "until": 1e18}', b'{"since": "", "until": ""}', b"\xff"])
-def test_what_cannot_be_read_of_what_was_noted_counts_for_nothing(tmp_path: Path, noted: bytes) -> None:
+def test_an_unreadable_record_is_ignored(tmp_path: Path, noted: bytes) -> None:
     paths = made(tmp_path)
     (tmp_path / "checked.json").write_bytes(noted)
     assert not as_noted(paths, NAMES, IPS, 1e9)

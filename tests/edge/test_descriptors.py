@@ -1,4 +1,4 @@
-"""The gate of the listeners and the end of silent connections, with sockets of the test's own."""
+"""The listeners' descriptor gate and the closing of silent connections, with sockets of the test's own."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def dial(listening: socket.socket) -> socket.socket:
     return socket.create_connection(listening.getsockname(), 60)
 
 
-def test_the_gate_shuts_and_opens(listening: socket.socket) -> None:
+def test_the_gate_closes_and_opens(listening: socket.socket) -> None:
     gate = DescriptorGate([listening], MANY, pytest.fail)
     gate.look()
     dial(listening).close()
-    gate._most = 1  # there are always more
+    gate._most = 1  # more connections always wait
     gate.look()
     assert gate.shut
     late = socket.socket()
@@ -53,7 +53,7 @@ def test_the_gate_shuts_and_opens(listening: socket.socket) -> None:
     dial(listening).close()
 
 
-def test_a_gate_that_was_closed_lets_nobody_in_and_gives_nobody_up(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_gate_accepts_nothing_and_reports_nothing(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
     gate = DescriptorGate([listening], MANY, pytest.fail)
@@ -67,7 +67,7 @@ def test_a_gate_that_was_closed_lets_nobody_in_and_gives_nobody_up(listening: so
             late.connect(listening.getsockname())
 
 
-def test_it_looks_seldom_while_there_is_room(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptors_are_counted_rarely_while_many_are_free(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     real = DescriptorGate.look
     monkeypatch.setattr(DescriptorGate, "look", lambda gate: (looks.append(1), real(gate)))
@@ -75,7 +75,7 @@ def test_it_looks_seldom_while_there_is_room(listening: socket.socket, monkeypat
     for _ in range(2 * descriptors.SELDOM):
         gate.glance()
     assert 1 <= len(looks) <= 3
-    gate._most = descriptors.COMING  # what may come now would be too much
+    gate._most = descriptors.COMING  # new connections might exceed the limit
     gate.look()
     looks.clear()
     gate.glance()
@@ -83,7 +83,7 @@ def test_it_looks_seldom_while_there_is_room(listening: socket.socket, monkeypat
     assert len(looks) == 2
 
 
-def test_who_does_not_accept_is_given_up_once(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_does_not_accept_is_reported_once(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now, ends = [0.0], []
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
     gate = DescriptorGate([listening], MANY, lambda: ends.append(1))
@@ -99,8 +99,8 @@ def test_who_does_not_accept_is_given_up_once(listening: socket.socket, monkeypa
         assert ends == [1]
 
 
-def test_who_accepts_though_some_always_wait_is_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they do where they come faster than a busy machine takes them."""
+def test_a_listener_that_accepts_while_some_always_wait_is_not_reported(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when they arrive faster than a busy machine accepts them."""
     now, ends = [0.0], []
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
     gate = DescriptorGate([listening], MANY, lambda: ends.append(1))
@@ -116,14 +116,14 @@ def test_who_accepts_though_some_always_wait_is_not(listening: socket.socket, mo
                 for at in (6.0, 8.0):
                     now[0] = at
                     gate.look()
-                # What others accept, and what was there already, is none of the listener's.
+                # Connections that others accept, or that existed before, do not count.
                 with dial(other), other.accept()[0]:
                     now[0] = 10.0
                     gate.look()
     assert ends == [1]
 
 
-def test_where_no_descriptor_is_left_to_look_with(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_descriptor_left_to_check_with(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now, ends = [0.0], []
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
     gate = DescriptorGate([listening], MANY, lambda: ends.append(1))
@@ -139,7 +139,7 @@ def test_where_no_descriptor_is_left_to_look_with(listening: socket.socket, monk
     assert ends == [1]
 
 
-def test_who_accepts_in_the_end_is_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_finally_accepts_is_not_reported(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
     gate = DescriptorGate([listening], MANY, pytest.fail)
@@ -154,7 +154,7 @@ def test_who_accepts_in_the_end_is_not(listening: socket.socket, monkeypatch: py
     gate.look()
 
 
-def test_a_connection_is_accepted_once_it_says_something(listening: socket.socket) -> None:
+def test_a_connection_is_accepted_once_it_sends_data(listening: socket.socket) -> None:
     wait_for_words(listening)
     with dial(listening) as quiet, dial(listening) as loud:
         loud.sendall(b"x")
@@ -163,10 +163,10 @@ def test_a_connection_is_accepted_once_it_says_something(listening: socket.socke
             assert peer == loud.getsockname() and peer != quiet.getsockname()
 
 
-def test_the_kernel_keeps_little_of_what_nobody_reads(listening: socket.socket) -> None:
+def test_the_receive_buffer_is_small(listening: socket.socket) -> None:
     hold_little(listening)
     with dial(listening) as client, listening.accept()[0] as accepted:
-        # Linux says twice as much as was asked for: so much with its own records.
+        # Linux reports twice the requested size, which includes its own data.
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * descriptors.RECEIVED_BYTES
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
         client.setblocking(False)
@@ -177,8 +177,8 @@ def test_the_kernel_keeps_little_of_what_nobody_reads(listening: socket.socket) 
         assert taken < 1 << 20
 
 
-def test_the_kernel_takes_little_of_what_a_client_does_not_take(listening: socket.socket) -> None:
-    """However large its buffer has grown, which it does when much is taken."""
+def test_the_send_buffer_is_bounded(listening: socket.socket) -> None:
+    """However large it has grown, which it does when the client reads much."""
     hold_little(listening)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
@@ -199,7 +199,7 @@ def test_the_kernel_takes_little_of_what_a_client_does_not_take(listening: socke
             assert taken < 3 * descriptors.UNSENT_BYTES // 2
 
 
-def test_who_takes_nothing_is_given_up(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_closed(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "UNTAKEN_MS", 200)
     hold_little(listening)
     with dial(listening), listening.accept()[0] as accepted:
@@ -213,7 +213,7 @@ def test_who_takes_nothing_is_given_up(listening: socket.socket, monkeypatch: py
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ETIMEDOUT
 
 
-def test_the_front_listens_so_too() -> None:
+def test_the_front_has_the_same_listener_options() -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         listen(s, 1)
@@ -222,13 +222,13 @@ def test_the_front_listens_so_too() -> None:
         assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == descriptors.UNSENT_BYTES
 
 
-@pytest.mark.parametrize("most", ["SILENT_S", "UNASKED_S"])  # the second whatever is said: pings are no requests
+@pytest.mark.parametrize("most", ["SILENT_S", "UNASKED_S"])  # the second whatever is sent: pings are not requests
 def test_silent_connections_end_and_others_do_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
     port = listening.getsockname()[1]
     ends = UnusedConnections(frozenset((port,)))
     with dial(listening) as quiet, dial(listening) as asked, socket.create_server(("127.0.0.1", 0)) as other, dial(other) as elsewhere:
         kept = [listening.accept()[0], listening.accept()[0], other.accept()[0]]
-        assert ends.look() == 0  # not for so long yet
+        assert ends.look() == 0  # not silent for long enough yet
         monkeypatch.setattr(unusedconnections, most, -1)
         ends.spoke.update((asked.getsockname()[1], 1))
         before = opened()
@@ -244,14 +244,14 @@ def test_silent_connections_end_and_others_do_not(listening: socket.socket, monk
             s.close()
 
 
-def test_nobody_waits_for_what_a_deaf_socket_holds():
-    """The kernel counts bytes for a listening socket that was shut down, though there are none."""
+def test_a_closed_listening_sockets_bytes_are_not_waited_for():
+    """The kernel reports bytes for a listening socket that was shut down, though there are none."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         s.shutdown(socket.SHUT_RD)
         assert s.fileno() not in unsent()
 
 
-def test_what_was_given_to_a_socket_is_waited_for():
+def test_data_given_to_a_socket_are_waited_for():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -273,7 +273,7 @@ def test_what_was_given_to_a_socket_is_waited_for():
 
 
 @pytest.mark.parametrize("family", ["tcp", "unix"])
-def test_who_takes_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+def test_a_client_that_does_not_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
     monkeypatch.setattr(descriptors, "TAKES_S", 0.2)
     with contextlib.ExitStack() as stack:
         if family == "tcp":
@@ -291,7 +291,7 @@ def test_who_takes_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, fa
         assert ours.fileno() in unsent()
 
         async def slowly() -> None:
-            """Who takes something is waited for, however slowly."""
+            """A client that reads slowly is waited for."""
             waiting, taken = asyncio.create_task(sent()), 0
             while ours.fileno() in unsent():
                 assert not waiting.done()
@@ -304,8 +304,8 @@ def test_who_takes_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, fa
         asyncio.run(slowly())
 
 
-def test_who_asked_is_quiet_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the HTTP server: a stream on which nothing happens is not ended, over HTTP/1.1; a connection that never asked is."""
+def test_a_connection_with_a_request_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the HTTP server: a stream without events is not ended over HTTP/1.1; a connection that never sent a request is."""
     monkeypatch.setattr(unusedconnections, "SILENT_S", 0.05)
     asyncio.run(quiet())
 

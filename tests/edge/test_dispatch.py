@@ -1,4 +1,4 @@
-"""Who is begun when: at once, or a few a turn of the loop, by credential."""
+"""When requests begin: at once, or a few in each loop iteration, by credential."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.filters.serving import answer, head, until
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No exchange is taken to be over by the real clock, which passes as fast as the machine has it: see ``writelag.LONGEST_S``."""
+    """No exchange is considered over because of the real clock, which depends on the machine: see ``writelag.LONGEST_S``."""
     monkeypatch.setattr(writelag, "LONGEST_S", 3600.0)
 
 
 class Arrived:
-    """A request; ``takes`` is how long what begins it does, ``later`` how long it goes on in a task."""
+    """A request; beginning it takes ``takes``, and its task runs for ``later``."""
 
     def __init__(
         self, name: str, token: str = "", client: str = "10.0.0.1", takes: float = 0.0, later: float = 0.0, port: int = 1, large: int = 0,
@@ -47,7 +47,7 @@ class Arrived:
 
 
 class Unwritten(Arrived):
-    """What was given until it is asked for what its client says is written when one of ``asked`` is done."""
+    """Collects answers until the dispatcher asks whether they are written; they are when one of ``asked`` is done."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -59,18 +59,18 @@ class Unwritten(Arrived):
 
 
 class Loop:
-    """Dispatcher on a clock of their own, and what they began. In the running loop."""
+    """Dispatchers with a clock of their own, and the requests that they began. Used in the running loop."""
 
     def __init__(self) -> None:
         self.now, self.crowd, self.several = 0.0, 0, False
         self.begun: list[str] = []
         self.refused: list[str] = []
-        self.gave_way: list[int] = []  # after how many that were begun
-        self.meanwhile: list[Arrived] = []  # come while others have the processor
-        self.going: dict[str, asyncio.Future[None]] = {}  # by name, of who goes on until that is done
-        self.large: set[str] = set()  # names of those who are answered at length, in a task
+        self.gave_way: list[int] = []  # after how many begun requests
+        self.meanwhile: list[Arrived] = []  # arrive while other threads have the processor
+        self.going: dict[str, asyncio.Future[None]] = {}  # by name, of requests that run until it is done
+        self.large: set[str] = set()  # names of requests that are answered at length, in a task
         self.steps: list[str] = []  # what these did
-        self.known = True  # whether credentials are
+        self.known = True  # whether credentials are known
         self.lone = False  # whether all are of one user
         self.dispatcher = Dispatcher(
             asyncio.get_running_loop(), lambda: self.crowd, lambda: self.several, lambda: self.now,
@@ -95,7 +95,7 @@ class Loop:
 
     def begin(self, request: Any, scope: dict[str, Any] | None) -> asyncio.Future[None] | None:
         if scope is None:
-            self.refused.append(request.proto.name)  # nothing else is kept of it
+            self.refused.append(request.proto.name)  # nothing else of it is kept
             return None
         assert scope is request.scope
         self.begun.append(request.name)
@@ -117,13 +117,13 @@ class Loop:
         self.now += seconds
 
     async def turn(self) -> list[str]:
-        """What is begun in the next turn of the loop."""
+        """Returns what is begun in the next loop iteration."""
         before = len(self.begun)
         await asyncio.sleep(0)
         return self.begun[before:]
 
 
-def test_nobody_waits() -> None:
+def test_short_work_is_begun_at_once_in_order() -> None:
     """All that came at once is begun at once, in its order, while that is short."""
 
     async def go() -> None:
@@ -137,7 +137,7 @@ def test_nobody_waits() -> None:
     asyncio.run(go())
 
 
-def test_what_comes_from_another_thread_is_begun() -> None:
+def test_requests_from_another_thread_are_begun() -> None:
     async def go() -> None:
         loop = Loop()
         thread = threading.Thread(target=loop.arrive, args=[Arrived(f"{i}") for i in range(100)])
@@ -149,8 +149,8 @@ def test_what_comes_from_another_thread_is_begun() -> None:
     asyncio.run(go())
 
 
-def test_a_turn_that_is_long_is_over_for_all() -> None:
-    """Of what came at once, one of each credential is begun then, and again when what was begun takes long in tasks, too."""
+def test_in_a_long_iteration_one_request_of_each_credential_is_begun() -> None:
+    """And again when their tasks take long, too."""
 
     async def go() -> None:
         loop = Loop()
@@ -164,7 +164,7 @@ def test_a_turn_that_is_long_is_over_for_all() -> None:
     asyncio.run(go())
 
 
-def test_turns_are_short_while_several_users_ask() -> None:
+def test_iterations_are_short_while_several_users_send_requests() -> None:
     async def go() -> None:
         loop = Loop()
         loop.several = True
@@ -173,14 +173,14 @@ def test_turns_are_short_while_several_users_ask() -> None:
         assert await loop.turn() == ["f0", "f1"]
         assert await loop.turn() == ["f2", "q"]
         assert await loop.turn() == ["f3", "f4"]
-        loop.arrive(Arrived("q2", "quiet"))  # who has nothing put down stands before those who have
+        loop.arrive(Arrived("q2", "quiet"))  # a client without queued requests comes before those with some
         assert await loop.turn() == ["q2", "f5"]
 
     asyncio.run(go())
 
 
 def test_one_of_each_credential_in_turn() -> None:
-    """While somebody waits for seats."""
+    """While requests wait for seats."""
 
     async def go() -> None:
         loop = Loop()
@@ -188,7 +188,7 @@ def test_one_of_each_credential_in_turn() -> None:
         loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * QUEUED_PER_TURN)))
         loop.arrive(Arrived("q0", "quiet"), Arrived("other", client="10.0.0.2"), Arrived("q1", "quiet"))
         assert await loop.turn() == ["f0", "q0", "other", "f1", "q1", "f2", "f3", "f4"]
-        # Nobody waits for seats any more, but those that came before are first.
+        # No request waits for seats any more, but those queued before come first.
         loop.crowd = 0
         loop.arrive(Arrived("late", "late"))
         begun = await loop.turn()
@@ -202,8 +202,8 @@ def test_one_of_each_credential_in_turn() -> None:
     asyncio.run(go())
 
 
-def test_who_a_proxy_acts_as_have_turns_of_their_own() -> None:
-    """But only those it was let act as; of others, and of who is let act as nobody, the credential counts."""
+def test_impersonated_users_take_turns_separately() -> None:
+    """Only if the proxy was allowed to impersonate them recently; otherwise, and for anonymous, the credential counts."""
 
     async def go() -> None:
         loop = Loop()
@@ -212,7 +212,7 @@ def test_who_a_proxy_acts_as_have_turns_of_their_own() -> None:
         loop.arrive(*(Arrived(f"p{i}", "proxy", acts_as="nobody") for i in range(2)), Arrived("p2", "proxy"))
         loop.arrive(*(Arrived(f"x{i}", "other", acts_as=f"{i}") for i in range(2)))
         assert await loop.turn() == ["a0", "b0", "p0", "x0", "a1", "p1", "x1", "a2"] and await loop.turn() == ["p2"]
-        # Nor is a credential that nobody knows as many as it says.
+        # An unknown credential does not count as several users.
         loop.known = False
         loop.arrive(*(Arrived(f"u{i}", f"proxy {i}", acts_as=f"{i}") for i in range(2)), Arrived("q0", "quiet"))
         assert await loop.turn() == ["u0", "q0", "u1"]
@@ -227,9 +227,9 @@ class Shown:
         return SimpleNamespace(client=address, certificates=SimpleNamespace(key=address.encode()))
 
 
-def test_whom_an_authenticating_proxy_names_have_turns_of_their_own() -> None:
-    """Those it named a moment ago; new ones share a turn. Of a certificate that is no proxy's it counts alone, whoever is named beside it,
-    and beside what is no credential."""
+def test_users_of_an_authenticating_proxy_take_turns_separately() -> None:
+    """Those that it named recently; new ones share a turn. For a certificate that is no proxy's, and beside invalid credentials, only the
+    certificate counts."""
 
     async def go() -> None:
         loop = Loop()
@@ -251,27 +251,27 @@ def test_whom_an_authenticating_proxy_names_have_turns_of_their_own() -> None:
 
 
 def flooded(count: int = 3 * QUEUED_PER_TURN) -> tuple[Loop, list[Arrived]]:
-    """Several users ask, seats are waited for, and one has so many at once."""
+    """Several users send requests, requests wait for seats, and one user has many at once."""
     loop = Loop()
     loop.crowd, loop.several = 1, True
     return loop, [Arrived(f"f{i}", "flood") for i in range(count)]
 
 
-def test_who_floods_gets_little_of_a_turn() -> None:
-    """While others ask, and as long as it has more put down than all of them; the other threads get to run before it."""
+def test_a_flood_gets_little_of_an_iteration() -> None:
+    """While others send requests, and as long as it has more queued than all of them; other threads run before it."""
 
     async def go() -> None:
         loop, flood = flooded(2 * QUEUED_PER_TURN + 4)
         loop.arrive(*flood, Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet"))
         assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2] * YIELDS
         assert await loop.turn() == ["f1"] and loop.gave_way == [2] * YIELDS + [4] * YIELDS
-        # As many as one turn takes are no flood.
+        # As many as one iteration begins are no flood.
         while loop.begun[-1] != f"f{len(flood) - QUEUED_PER_TURN - 2}":
             assert len(await loop.turn()) == 1 and loop.gave_way[-1] == len(loop.begun) - 1
         last = [f"f{i}" for i in range(len(flood) - QUEUED_PER_TURN - 1, len(flood))]
         assert [await loop.turn(), await loop.turn()] == [last[:-1], last[-1:]]
         gave_way = len(loop.gave_way)
-        # Nor are many users with many each, nor one that nobody else is there beside.
+        # Nor are many users with many requests each, nor a single user.
         loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(QUEUED_PER_TURN + 1) for t in "abc"))
         assert await loop.turn() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
         while await loop.turn():
@@ -283,7 +283,7 @@ def test_who_floods_gets_little_of_a_turn() -> None:
     asyncio.run(go())
 
 
-def test_who_asks_for_as_much_as_another_floods_nobody() -> None:
+def test_equal_numbers_of_requests_are_no_flood() -> None:
     async def go() -> None:
         loop = Loop()
         loop.several = True
@@ -297,8 +297,8 @@ def test_who_asks_for_as_much_as_another_floods_nobody() -> None:
     asyncio.run(go())
 
 
-def test_who_comes_anew_is_first() -> None:
-    """Before those who have something put down, and before the flood when it came while that gave way."""
+def test_a_new_client_comes_first() -> None:
+    """Before those with queued requests, and before the flood if it came while the flood gave way."""
 
     async def go() -> None:
         loop, flood = flooded()
@@ -311,8 +311,8 @@ def test_who_comes_anew_is_first() -> None:
     asyncio.run(go())
 
 
-def test_who_came_anew_takes_the_first_step_of_a_task_before_others_are_begun() -> None:
-    """A list is found at once and given to its client in a task: what is begun in between is in front of it there."""
+def test_a_new_clients_task_takes_its_first_step_before_others_are_begun() -> None:
+    """A list is answered in a task, which would otherwise run after what is begun in between."""
 
     async def go() -> None:
         loop, flood = flooded()
@@ -321,7 +321,7 @@ def test_who_came_anew_takes_the_first_step_of_a_task_before_others_are_begun() 
         loop.arrive(*flood, Arrived("o0", "other"), Arrived("o1", "other"), Arrived("q0", "quiet"), Arrived("p0", "peer"))
         assert await loop.turn() == ["o0", "q0", "p0"] and loop.gave_way == []
         assert await loop.turn() == ["f0", "o1"]
-        # While there is one user, nobody gains by it.
+        # With a single user this would gain nothing.
         loop.several = False
         loop.going["r0"] = asyncio.get_running_loop().create_future()
         loop.arrive(Arrived("r0", "quiet"))
@@ -331,7 +331,7 @@ def test_who_came_anew_takes_the_first_step_of_a_task_before_others_are_begun() 
 
 
 @pytest.mark.parametrize("in_tasks", [False, True])
-def test_who_always_comes_anew_starves_nobody(in_tasks: bool) -> None:
+def test_new_credentials_do_not_starve_others(in_tasks: bool) -> None:
     """Another credential with each request."""
 
     async def go() -> None:
@@ -347,8 +347,8 @@ def test_who_always_comes_anew_starves_nobody(in_tasks: bool) -> None:
     asyncio.run(go())
 
 
-def test_one_of_a_flood_waits_for_the_one_before() -> None:
-    """For ``HOLD_S`` of its work in a task, and no turn is made for it meanwhile; others are begun."""
+def test_each_request_of_a_flood_waits_for_the_one_before() -> None:
+    """For ``HOLD_S`` of its task, and no iteration is scheduled for it meanwhile; others are begun."""
 
     async def go() -> None:
         loop, flood = flooded()
@@ -363,15 +363,15 @@ def test_one_of_a_flood_waits_for_the_one_before() -> None:
         ends.set_result(None)
         await until(lambda: loop.begun[-1] == "f1")
         assert await loop.turn() == []
-        loop.pass_(HOLD_S)  # f1 goes on and on
+        loop.pass_(HOLD_S)  # f1 continues
         await until(lambda: len(loop.begun) == len(flood) + 2)
         assert [x for x in loop.begun if x[0] == "f"] == [x.name for x in flood]
 
     asyncio.run(go())
 
 
-def test_a_flood_waits_while_a_large_answer_is_given_to_another() -> None:
-    """For ``HOLD_S``, but for all of them no longer than ``LONGEST_S``."""
+def test_a_flood_waits_while_another_user_gets_a_large_answer() -> None:
+    """For ``HOLD_S``, but in total no longer than ``LONGEST_S``."""
 
     async def go() -> None:
         loop, flood = flooded()
@@ -398,8 +398,8 @@ def test_a_flood_waits_while_a_large_answer_is_given_to_another() -> None:
     asyncio.run(go())
 
 
-def test_who_floods_lets_others_be_answered_before_it_is_answered_at_length() -> None:
-    """Who came while the answer was made is heard, begun, and given what is his, though that goes on in a task, too."""
+def test_a_flooding_user_is_answered_at_length_after_others() -> None:
+    """A client that came while the answer was built is begun and answered first, also if that continues in a task."""
 
     async def go() -> None:
         loop, flood = flooded()
@@ -411,7 +411,7 @@ def test_who_floods_lets_others_be_answered_before_it_is_answered_at_length() ->
         assert loop.steps == ["f0 makes it", "q0 makes it", "q0 gives it", "f0 gives it"] and loop.gave_way == [0] * YIELDS + [1] * YIELDS
         for task in loop.going.values():
             task.cancel()
-        # Alone it does not.
+        # Alone it does not wait.
         loop.several, loop.large = False, {"f1"}
         await until(lambda: loop.steps[-1] == "f1 gives it")
         assert len(loop.gave_way) == 2 * YIELDS
@@ -420,8 +420,9 @@ def test_who_floods_lets_others_be_answered_before_it_is_answered_at_length() ->
     asyncio.run(go())
 
 
-def test_a_turn_that_was_asked_for_before_a_task_was_made_waits_for_its_first_step() -> None:
-    """Who came while the flood gave way had a turn made for him then; in it nothing of the flood is begun before the other is answered."""
+def test_an_iteration_scheduled_before_a_task_waits_for_its_first_step() -> None:
+    """A client that came while the flood gave way had an iteration scheduled; nothing of the flood is begun in it before that client is
+    answered."""
 
     async def go() -> None:
         loop, flood = flooded()
@@ -437,8 +438,8 @@ def test_a_turn_that_was_asked_for_before_a_task_was_made_waits_for_its_first_st
     asyncio.run(go())
 
 
-def test_who_waits_for_seats_counts_as_what_he_has_to_come() -> None:
-    """A flood that was begun while it was alone, and waits for seats with all but a few: of it no more than one a turn goes there, too."""
+def test_requests_that_wait_for_seats_count_for_a_flood() -> None:
+    """A flood that began while it was alone, and waits for seats with nearly all requests: no more than one in each iteration is begun."""
 
     async def go() -> None:
         loop = Loop()
@@ -452,7 +453,7 @@ def test_who_waits_for_seats_counts_as_what_he_has_to_come() -> None:
         loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * QUEUED_PER_TURN, 2 * QUEUED_PER_TURN + 4)), Arrived("q0", "quiet"))
         assert await loop.turn() == ["q0", f"f{2 * QUEUED_PER_TURN}"] and loop.gave_way == [2 * QUEUED_PER_TURN + 1] * YIELDS
         assert await loop.turn() == []  # what was begun last has HOLD_S
-        # Those that have what they waited for, and those of a time when nobody waits, do not count.
+        # Those that have their seats, and those from a time without waiting, do not count.
         for i in range(2 * QUEUED_PER_TURN + 1):
             loop.going[f"f{i}"].set_result(None)
         await asyncio.sleep(0)
@@ -461,7 +462,7 @@ def test_who_waits_for_seats_counts_as_what_he_has_to_come() -> None:
     asyncio.run(go())
 
 
-def test_one_that_cannot_be_begun_holds_up_no_other() -> None:
+def test_a_request_that_cannot_be_begun_does_not_block_others() -> None:
     class Broken(Arrived):
         @property
         def scope(self) -> dict[str, Any]:
@@ -483,8 +484,8 @@ def test_one_that_cannot_be_begun_holds_up_no_other() -> None:
     asyncio.run(go())
 
 
-def test_what_is_begun_later_is_answered(tmp_path: Any) -> None:
-    """Through a real listener; a request with a body, too."""
+def test_requests_begun_later_are_answered(tmp_path: Any) -> None:
+    """Through a real listener; also one with a body."""
     asyncio.run(answered(tmp_path))
 
 
@@ -507,7 +508,7 @@ async def answered(tmp_path: Any) -> None:
                 writer.write(head("GET" if i % 2 else "POST", f"/{i}", f"Authorization: Bearer t{i % 3}", "Content-Length: 2") + b"{}")
             for i, (reader, _) in enumerate(opened):
                 assert await answer(reader) == (200, f"/{i}".encode())
-            # A connection goes on.
+            # The connection continues.
             opened[0][1].write(head("GET", "/again"))
             assert await answer(opened[0][0]) == (200, b"/again")
     finally:
@@ -516,7 +517,7 @@ async def answered(tmp_path: Any) -> None:
     assert len(seen) == 2 * QUEUED_PER_TURN + 1
 
 
-def test_what_comes_by_the_thousand_is_put_down_in_turns() -> None:
+def test_thousands_of_requests_are_queued_over_several_iterations() -> None:
     async def go() -> None:
         loop = Loop()
         loop.crowd = 1
@@ -529,14 +530,14 @@ def test_what_comes_by_the_thousand_is_put_down_in_turns() -> None:
         loop.dispatcher._enqueue = slow  # type: ignore[method-assign]
         loop.arrive(*(Arrived(f"{i}", f"t{i}") for i in range(20)))
         await loop.turn()
-        assert len(loop.dispatcher._arrivals) == 20 - 6  # the one that took the time to its end
+        assert len(loop.dispatcher._arrivals) == 20 - 6  # the one that used up the time
         await until(lambda: len(loop.begun) == 20)
 
     asyncio.run(go())
 
 
-def test_large_heads_wait_within_a_bound(monkeypatch) -> None:
-    """100 connections of HTTP/2 with 100 requests of 200 kB each made a worker 2.3 GB large, without a credential."""
+def test_the_memory_of_queued_heads_is_bounded(monkeypatch) -> None:
+    """100 HTTP/2 connections with 100 requests of 200 kB each, without a credential, made a worker 2.3 GB large."""
     monkeypatch.setattr(dispatch, "HEADS_BYTES", 40_000)
 
     async def go() -> None:
@@ -549,7 +550,7 @@ def test_large_heads_wait_within_a_bound(monkeypatch) -> None:
         loop.arrive(socket)
         await until(lambda: len(loop.begun) == 11)
         assert loop.refused == ["4", "5"] and "socket" in loop.begun
-        # What was begun makes room.
+        # Requests that were begun free memory.
         loop.arrive(first[0])
         await until(lambda: len(loop.begun) == 12)
         assert len(loop.refused) == 2
@@ -557,8 +558,8 @@ def test_large_heads_wait_within_a_bound(monkeypatch) -> None:
     asyncio.run(go())
 
 
-def test_what_is_refused_is_answered(tmp_path: Any, monkeypatch) -> None:
-    """Through a real listener; with a body, too."""
+def test_a_request_beyond_the_bound_is_answered(tmp_path: Any, monkeypatch) -> None:
+    """Through a real listener; also one with a body."""
     monkeypatch.setattr(dispatch, "HEADS_BYTES", 0)
 
     async def go() -> None:
@@ -580,8 +581,8 @@ def test_what_is_refused_is_answered(tmp_path: Any, monkeypatch) -> None:
     asyncio.run(go())
 
 
-def test_more_is_given_where_it_is_written_at_once() -> None:
-    """And less again where it is not."""
+def test_more_is_begun_if_answers_are_written_at_once() -> None:
+    """And less again if not."""
 
     async def go() -> None:
         loop = Loop()
@@ -594,19 +595,19 @@ def test_more_is_given_where_it_is_written_at_once() -> None:
             loop.pass_(passed)
             asked(flood)[0].set_result({})
             begun.append(len(await turned(loop)))
-        # Those since it was asked are told of, and as many as may be given then.
+        # Those since the check are reported, and as many as may be begun then.
         assert begun == [3 * BATCH, 6 * BATCH, 12 * BATCH, MOST + 8 * BATCH, MOST, MOST, 8 * BATCH, 4 * BATCH, 2 * BATCH, BATCH, BATCH]
 
     asyncio.run(go())
 
 
 def asked(requests: list[Unwritten]) -> list[asyncio.Future[dict[str, Any]]]:
-    """What exchanges were asked for and have not told."""
+    """Returns the exchanges that were checked and have not reported."""
     return [x for r in requests for x in r.asked if not x.done()]
 
 
 async def turned(loop: Loop) -> list[str]:
-    """What is begun until nothing is."""
+    """Returns what is begun until nothing is."""
     begun = []
     for _ in range(100):
         begun += await loop.turn()
@@ -614,7 +615,7 @@ async def turned(loop: Loop) -> list[str]:
 
 
 def test_no_more_is_begun_than_is_written() -> None:
-    """But for those who come anew: they wait for what was given already, and not for what would be meanwhile."""
+    """Except for new clients: they wait for what was begun already, and not for what would be meanwhile."""
 
     async def go() -> None:
         loop = Loop()
@@ -627,7 +628,7 @@ def test_no_more_is_begun_than_is_written() -> None:
         loop.pass_(2 * LATE_S)
         asked(flood)[0].set_result({"type": "http.disconnect"})
         assert await turned(loop) == [f"f{i}" for i in range(2 * BATCH, 3 * BATCH)] and len(asked(quiet)) == 1
-        # One that is never told of holds nobody up for ever.
+        # One that never reports does not block others for ever.
         loop.pass_(2 * LATE_S)
         loop.dispatcher._write_lag._caught_up()
         assert len(await turned(loop)) == BATCH
@@ -638,8 +639,8 @@ def test_no_more_is_begun_than_is_written() -> None:
     asyncio.run(go())
 
 
-def test_who_has_nothing_put_down_is_counted_as_well() -> None:
-    """A flood whose requests come no faster than they are answered here may come faster than they are written."""
+def test_a_flood_without_queued_requests_is_counted_too() -> None:
+    """Its requests may arrive no faster than they are answered here, and yet faster than the answers are written."""
 
     async def go() -> None:
         loop = Loop()
@@ -657,8 +658,8 @@ def test_who_has_nothing_put_down_is_counted_as_well() -> None:
     asyncio.run(go())
 
 
-def test_what_one_user_was_given_lies_before_nobody() -> None:
-    """As long as nobody else asks, and nobody is refused."""
+def test_one_users_answers_delay_no_other() -> None:
+    """As long as no other user sends requests, and none is refused."""
 
     async def go() -> None:
         loop = Loop()
@@ -673,8 +674,8 @@ def test_what_one_user_was_given_lies_before_nobody() -> None:
     asyncio.run(go())
 
 
-def test_credentials_that_nobody_knows_count_by_connection() -> None:
-    """Who makes up another one for each request has one turn for all of them, and waits while what was given is written."""
+def test_unknown_credentials_count_by_connection() -> None:
+    """A client with a new credential for each request has one turn for all of them, and waits until its answers are written."""
 
     async def go() -> None:
         loop = Loop()
@@ -684,7 +685,7 @@ def test_credentials_that_nobody_knows_count_by_connection() -> None:
         loop.arrive(*flood, *other, Arrived("q0", "quiet"))
         assert await loop.turn() == ["f0", "o0", "q0", "f1", "o1", "f2", "o2", "f3"]
         await turned(loop)
-        # Nobody whose credential is known waits for newcomers, and these for a while.
+        # Clients with known credentials do not wait for new ones, and these wait for a while.
         new = [Arrived(f"n{i}", f"new {i}", port=10 + i) for i in range(3 * BATCH)]
         loop.arrive(*new, Arrived("q1", "quiet"))
         begun = await turned(loop)
@@ -694,7 +695,7 @@ def test_credentials_that_nobody_knows_count_by_connection() -> None:
 
 
 def test_refusals_wait_while_answers_are_written() -> None:
-    """And are all said, also when nothing else is left."""
+    """All are sent in the end, also when nothing else is left."""
 
     async def go() -> None:
         loop = Loop()
@@ -713,8 +714,8 @@ def test_refusals_wait_while_answers_are_written() -> None:
     asyncio.run(go())
 
 
-def test_an_exchange_that_is_over_tells_whether_what_was_given_is_written(tmp_path: Any, monkeypatch) -> None:
-    """Granian's, also one whose client has gone, and again and again: nothing else goes on here for an hour."""
+def test_a_finished_exchange_reports_whether_its_answer_is_written(tmp_path: Any, monkeypatch) -> None:
+    """Granian's, also one whose client has gone, repeatedly; nothing else happens here for an hour."""
     monkeypatch.setattr(writelag, "MOST", BATCH)
 
     async def go() -> None:

@@ -1,4 +1,4 @@
-"""Answers that are large and whole: taken piece by piece, and counted while they are."""
+"""Large complete answers: written in parts, and counted until they are written."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ async def taken(resp: Response) -> list[bytes]:
     return pieces
 
 
-def test_what_the_request_holds_is_given_back_in_the_end_or_after_a_while(monkeypatch: pytest.MonkeyPatch):
-    """A client that does not read would hold the seats of others."""
+def test_seats_are_released_at_the_end_or_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    """A client that does not read would otherwise occupy the seats of others."""
     given_back: list[int] = []
 
     async def story() -> None:
@@ -86,7 +86,7 @@ def test_what_the_request_holds_is_given_back_in_the_end_or_after_a_while(monkey
     asyncio.run(story())
 
 
-def test_a_refused_answer_gives_back_what_its_request_holds():
+def test_a_refused_answer_releases_its_requests_seats():
     b, whole, given_back = Budget(worker_bytes=1), answered(), list[int]()
     b.take(ALICE, 1)
     whole.finish = lambda: given_back.append(1)
@@ -96,14 +96,14 @@ def test_a_refused_answer_gives_back_what_its_request_holds():
     assert given_back == [1]
 
 
-def test_what_is_small_or_no_body_stays_as_it_is():
+def test_small_answers_are_not_changed():
     b = Budget()
     for req, resp in ((request(), answered(BODY[:LARGE_BYTES])), (request(method="HEAD"), answered())):
         assert given(req, resp, b) is resp
     assert b.held == 0
 
 
-def test_what_is_large_is_written_in_pieces_and_counts_until_its_end():
+def test_a_large_answer_is_written_in_parts_and_counts_until_its_end():
     b = Budget()
     resp = given(request(), answered(), b)
     assert (b"content-length", str(len(BODY)).encode()) in resp.headers and b.by_user == {"alice": len(BODY)}
@@ -113,7 +113,7 @@ def test_what_is_large_is_written_in_pieces_and_counts_until_its_end():
     assert b.held == 0
 
 
-def test_a_user_takes_one_however_large_and_others_beside_it_as_far_as_there_is_room():
+def test_a_user_may_have_one_answer_of_any_size_and_more_within_the_budget():
     b = Budget(worker_bytes=3 * len(BODY), user_bytes=10)
     first = given(request(), answered(), b)
     assert first.status == 200 and given(request(), answered(), b).status == 429
@@ -124,8 +124,8 @@ def test_a_user_takes_one_however_large_and_others_beside_it_as_far_as_there_is_
     assert given(request(), answered(), alone).status == 200 and given(request(BOB), answered(), alone).status == 429
 
 
-def test_administrators_that_take_nothing_hold_no_more_than_a_share():
-    """They were not refused: as many answers as they asked for were held."""
+def test_administrators_that_do_not_read_have_a_bounded_share():
+    """They used not to be refused: all answers that they requested were held."""
     b, masters = Budget(worker_bytes=3 * len(BODY), user_bytes=10), [UserInfo(f"m{i}", [MASTERS]) for i in range(2)]
     held = [given(request(masters[i % 2]), answered(), b) for i in range(5)]
     assert [one.status for one in held] == [200, 200, 200, 429, 429] and b.held == 3 * len(BODY)
@@ -134,8 +134,8 @@ def test_administrators_that_take_nothing_hold_no_more_than_a_share():
     assert given(request(masters[1]), answered(), b).status == 200
 
 
-def test_what_was_written_is_told_and_counts_for_the_next_write():
-    """A client that is told 429 writes again."""
+def test_memory_of_a_written_answer_counts_for_the_next_write():
+    """A client that gets 429 writes again."""
     bounds = Bounds()
     bounds.written = Budget(worker_bytes=3 * len(BODY), user_bytes=2 * len(BODY))
     held = [bounded(request(method=m), answered(), bounds.answers, bounds.written) for m in ("POST", "PUT", "PATCH")]
@@ -158,9 +158,9 @@ def test_what_was_written_is_told_and_counts_for_the_next_write():
 
 
 @pytest.mark.parametrize("window", [0, 60_000])
-def test_it_counts_until_the_connection_has_taken_it(tmp_path: Path, window: int):
-    """The HTTP server says of the first pieces of an answer at once that they are taken, however large they are: 200 streams of one
-    connection held 200 answers of 1 MB, and nothing counted them."""
+def test_an_answer_counts_until_the_connection_has_accepted_it(tmp_path: Path, window: int):
+    """The HTTP server accepts the first parts of an answer at once, however large: 200 streams of one connection held 200 answers of 1 MB,
+    which were not counted."""
     bounds, path, size = Bounds(), str(tmp_path / "s"), 3 * LARGE_BYTES
 
     def handler(req: Request) -> Response:
@@ -174,7 +174,7 @@ def test_it_counts_until_the_connection_has_taken_it(tmp_path: Path, window: int
         settings = frame(SETTINGS, 0, 0, b"\0\4" + window.to_bytes(4, "big"))
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + b"".join(get(1 + 2 * i) for i in range(4)))
         came = 0
-        while window and came < 65_000:  # all that one connection may
+        while window and came < 65_000:  # all that one connection may have
             came += len(await reader.read(65_536))
         await until(lambda: bounds.answers.held == 4 * size)
         for _ in range(20):
@@ -191,7 +191,7 @@ def test_it_counts_until_the_connection_has_taken_it(tmp_path: Path, window: int
     asyncio.run(run())
 
 
-def test_who_does_not_take_it_is_left():
+def test_a_client_that_does_not_read_is_disconnected():
     async def run() -> None:
         req = request()
         req.deadline = time.monotonic() - 1
@@ -209,7 +209,7 @@ def test_who_does_not_take_it_is_left():
 
 
 def exchange(scope: dict[str, Any], resp: Response) -> tuple[list[dict[str, Any]], Bounds]:
-    """What a connection is given, and the bounds it was given within."""
+    """Returns what a connection is sent, and the bounds that applied."""
     bounds, sent = Bounds(), list[dict[str, Any]]()
 
     def handler(req: Request) -> Response:
@@ -239,14 +239,14 @@ def scope(kind: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_connection_gets_all_of_it():
+def test_a_connection_gets_the_whole_answer():
     (head, *pieces), bounds = exchange(scope("http"), answered())
     assert head["status"] == 200 and b"".join(p["body"] for p in pieces) == BODY and len(pieces) > 2
     assert not pieces[-1]["more_body"] and bounds.answers.held == 0
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_handshake_is_not_answered_with_a_list_that_is_large(streamed: bool):
+def test_a_handshake_is_not_answered_with_a_large_list(streamed: bool):
     asked: list[int] = []
 
     async def stream(write: Any) -> None:
@@ -260,8 +260,8 @@ def test_a_handshake_is_not_answered_with_a_list_that_is_large(streamed: bool):
 
 
 @pytest.mark.parametrize("form", ["http", "websocket"])
-def test_a_client_has_spoken_whose_port_the_http_server_tells_as_text(form: str):
-    """Taken for a silent connection, a WebSocket or a quiet watch of HTTP/1.1 was cut after 30 s, unless its client sent something."""
+def test_a_client_whose_port_is_reported_as_text_is_not_silent(form: str):
+    """Taken for a silent connection, a WebSocket or a quiet watch of HTTP/1.1 was closed after 30 s unless its client sent something."""
     spoke: list[int] = []
 
     async def run() -> None:
@@ -277,8 +277,8 @@ def test_a_client_has_spoken_whose_port_the_http_server_tells_as_text(form: str)
     assert spoke == [4711]
 
 
-def test_a_handshake_is_looked_at_in_the_turn_in_which_it_is_begun():
-    """As other heads are, so that many of them are no longer turn; of 100,000 subprotocols a hundred are looked at."""
+def test_handshakes_are_begun_like_other_requests():
+    """So that many of them do not make an iteration longer; of 100,000 subprotocols a hundred are examined."""
     found: list[Request] = []
 
     def handler(req: Request) -> Response:
@@ -298,8 +298,8 @@ def test_a_handshake_is_looked_at_in_the_turn_in_which_it_is_begun():
     asyncio.run(cast("Any", rest))
 
 
-def test_streams_whose_client_dies_end_some_in_a_turn_of_the_loop():
-    """A process with 10,000 watches that went took the loop 130 ms in one go."""
+def test_streams_of_a_dead_client_end_over_several_iterations():
+    """The end of a process with 10,000 watches blocked the loop for 130 ms."""
     streams, began, ended = 10 * Leaving.AT_ONCE, 0, 0
 
     async def endless(_: Any) -> None:
@@ -335,7 +335,7 @@ def test_streams_whose_client_dies_end_some_in_a_turn_of_the_loop():
     assert max(b - a for a, b in itertools.pairwise(seen)) <= Leaving.AT_ONCE
 
 
-def test_of_those_who_leave_one_that_fails_keeps_nobody_else():
+def test_an_error_at_a_streams_end_does_not_affect_other_streams():
     async def run() -> list[str]:
         leaving, left, told = Leaving(), list[str](), list[str]()
 
@@ -355,8 +355,8 @@ def test_of_those_who_leave_one_that_fails_keeps_nobody_else():
     assert asyncio.run(run()) == ["failed", "second", "third", "later"]
 
 
-def test_a_handshake_whose_client_is_gone_gives_back_what_its_answer_holds():
-    """It is answered before anybody looks whether there is a client: what counts requests was told of the end before that."""
+def test_a_handshake_of_a_disconnected_client_releases_its_answer():
+    """It is answered before the disconnect is noticed: the request counter had already been told of the end."""
     given: list[bool] = []
 
     async def receive() -> dict[str, Any]:
@@ -375,8 +375,8 @@ def test_a_handshake_whose_client_is_gone_gives_back_what_its_answer_holds():
     assert given == [True]
 
 
-def test_pieces_of_lists_get_smaller_the_more_are_under_way():
-    """The HTTP server keeps some pieces of each answer that nobody takes, whatever their size."""
+def test_pages_of_lists_are_smaller_the_more_are_in_progress():
+    """The HTTP server buffers some parts of each unread answer, whatever their size."""
     underway = Underway()
     few = underway.write_bytes
     underway.answers = 60
@@ -386,7 +386,7 @@ def test_pieces_of_lists_get_smaller_the_more_are_under_way():
 
 
 def test_service_accounts_of_a_namespace_take_turns_as_one():
-    """Who may make one may make a hundred, and would have all threads for long work at once."""
+    """A user who may create one may create a hundred, and would otherwise have all threads for long work."""
     found: list[Any] = []
 
     async def later() -> Response:
@@ -415,8 +415,8 @@ def test_service_accounts_of_a_namespace_take_turns_as_one():
 
 
 @pytest.mark.parametrize("path", ["/large", "/small", "/watch"])
-def test_who_gives_a_large_answer_asks_what_it_has_to_wait_for(path: str) -> None:
-    """Before its head leaves; what is small, or never ends, waits for nobody."""
+def test_a_large_answer_waits_as_its_hook_says(path: str) -> None:
+    """Before its head is sent; small answers, and streams, do not wait."""
     order: list[str] = []
 
     async def events(write: Any) -> None:

@@ -21,7 +21,7 @@ from kas.edge.slowreaders import has_gone
 MIB = 1 << 20
 
 
-def test_what_was_handed_on_is_not_held():
+def test_messages_passed_on_are_not_counted():
     m = Messages()
     assert m.unfinished(500) == 500  # the handshake
     m.add(MIB)
@@ -31,12 +31,12 @@ def test_what_was_handed_on_is_not_held():
     assert m.unfinished(500 + 9 * MIB) == 8 * MIB - 1000 - AROUND - AROUND // 16 - SLACK
 
 
-def test_the_longest_are_ended_until_all_are_short_enough(connections):
+def test_the_longest_messages_are_ended_until_the_bound_holds(connections):
     one = MessageLimit(most=3 * MIB)
     clients = [server.getpeername()[:2] for _, server in connections]
     for client, size in zip(clients, (100, MIB, 2 * MIB + MIB // 2), strict=True):
         messages = one.open[client] = Messages()
-        messages.done = -size  # as if that had come
+        messages.done = -size  # as if that had arrived
     assert one.look() == 1
     assert connections[2][0].recv(10) == b""
     del one.open[clients[2]]  # as its conversation does at its end
@@ -45,7 +45,7 @@ def test_the_longest_are_ended_until_all_are_short_enough(connections):
 
 
 def looked(one: MessageLimit) -> int:
-    """As a worker does every second."""
+    """Checks, as a worker does every second."""
 
     async def look() -> int:
         due = one.due()
@@ -56,7 +56,7 @@ def looked(one: MessageLimit) -> int:
 
 
 class Relayed:
-    """A connection of the TLS front, of which so much has come."""
+    """A connection of the TLS front with this many received bytes."""
 
     certificates = None
 
@@ -71,8 +71,8 @@ class Relayed:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_who_has_gone_is_ended_where_nothing_is_handed_on(connections, reset):
-    """A backend that does not take the last message keeps everybody from hearing of what comes after it."""
+def test_a_disconnected_client_is_ended_where_nothing_is_passed_on(connections, reset):
+    """While a backend does not read the last message, the client's disconnect is not received."""
     one, ended = MessageLimit(), list[str]()
     relay = Relayed(1000)
     one.open[connections[0][1].getpeername()[:2]] = taken = Messages(end=lambda: ended.append("taken"))
@@ -105,8 +105,9 @@ def test_who_has_gone_is_ended_where_nothing_is_handed_on(connections, reset):
     assert ended == ["not taken", "behind a front"]
 
 
-def test_who_cannot_be_looked_at_has_not_gone(connections, monkeypatch: pytest.MonkeyPatch):
-    """Whoever watches says nothing for hours: at the limit of descriptors, or with an address in another form, no connection is found."""
+def test_a_client_that_cannot_be_checked_is_not_ended(connections, monkeypatch: pytest.MonkeyPatch):
+    """A watching client sends nothing for hours: at the limit of descriptors, or with an address in another form, its connection is not
+    found."""
     one, ended = MessageLimit(), list[str]()
     found = one.open[connections[0][1].getpeername()[:2]] = Messages(end=lambda: ended.append("found"))
     never = one.open["192.0.2.1", 1] = Messages(end=lambda: ended.append("never"))
@@ -121,7 +122,7 @@ def test_who_cannot_be_looked_at_has_not_gone(connections, monkeypatch: pytest.M
             looked(one)
     assert found.fd >= 0 > never.fd
     del one.open["192.0.2.1", 1]
-    found.fd = file = os.open(os.devnull, os.O_RDONLY)  # which the number means by now
+    found.fd = file = os.open(os.devnull, os.O_RDONLY)  # to which the number belongs by now
     try:
         before = os.listdir("/proc/self/fd")
         for _ in range(LAST_LOOKS + 2):
@@ -131,7 +132,7 @@ def test_who_cannot_be_looked_at_has_not_gone(connections, monkeypatch: pytest.M
         os.close(file)
 
 
-def test_behind_a_front_it_says_what_has_come(tmp_path: Path):
+def test_the_front_reports_what_has_arrived(tmp_path: Path):
     one, most = MessageLimit(most=3 * MIB), 2 * MIB + MIB // 2
     with socket.socket(socket.AF_UNIX) as listening, contextlib.ExitStack() as stack:
         listening.bind(str(tmp_path / "worker"))
@@ -151,7 +152,7 @@ def test_behind_a_front_it_says_what_has_come(tmp_path: Path):
     assert MessageLimit().due() is None
 
 
-def test_who_is_gone_is_nobody(connections):
+def test_a_disconnected_client_is_not_counted(connections):
     one = MessageLimit(most=0)
     client = connections[0][1].getpeername()[:2]
     one.open[client] = Messages()
@@ -161,7 +162,7 @@ def test_who_is_gone_is_nobody(connections):
 
 @pytest.fixture
 def connections() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
-    """Pairs of a client's end and the server's."""
+    """Returns pairs of a client's end and the server's."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         made = [(socket.create_connection(listening.getsockname()), listening.accept()[0]) for _ in range(3)]
         yield made

@@ -1,4 +1,4 @@
-"""Reads that were put down: who goes on soon is answered without a task, everybody else has one."""
+"""Parked reads: those that continue soon are answered without a task, others get one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.filters.serving import Harness, answer, head, listening, until
 
 
 class World(Harness):
-    """A replica that is never as new as it has to be until a test says so. ``fails`` is what the endpoint raises, ``size`` an answer's."""
+    """A replica that becomes fresh when a test says so. ``fails`` is what the endpoint raises, ``size`` an answer's size."""
 
     revision = 7
 
@@ -53,11 +53,11 @@ def served(tmp_path: Path, world: World, check: Callable[[asyncio.StreamReader, 
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_who_goes_on_soon_has_no_task(tmp_path: Path, method: str) -> None:
+def test_a_read_that_continues_soon_has_no_task(tmp_path: Path, method: str) -> None:
     world = World()
 
     async def check(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in range(2):  # the connection is as good as ever
+        for _ in range(2):  # the connection still works
             writer.write(head(method))
             await until(lambda: len(world.parked) == 1)
             await asyncio.sleep(0)
@@ -73,7 +73,7 @@ def test_who_goes_on_soon_has_no_task(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("size", [LARGE_BYTES + 1, 3 * LARGE_BYTES])
-def test_a_large_answer_is_sent_as_its_client_takes_it(tmp_path: Path, size: int) -> None:
+def test_a_large_answer_is_sent_as_fast_as_its_client_reads(tmp_path: Path, size: int) -> None:
     world = World()
     world.size = size
 
@@ -99,7 +99,7 @@ def test_refusals_and_bugs_are_answered(tmp_path: Path) -> None:
     served(tmp_path, world, check)
 
 
-def test_what_takes_long_or_fails_is_awaited(tmp_path: Path) -> None:
+def test_long_waits_and_failures_get_a_task(tmp_path: Path) -> None:
     world = World()
 
     async def check(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ def test_what_takes_long_or_fails_is_awaited(tmp_path: Path) -> None:
     served(tmp_path, world, check)
 
 
-def test_who_leaves_while_it_takes_long_gives_back_what_it_took(tmp_path: Path) -> None:
+def test_a_disconnect_during_a_long_wait_releases_everything(tmp_path: Path) -> None:
     world = World()
 
     async def check(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -131,7 +131,7 @@ def test_who_leaves_while_it_takes_long_gives_back_what_it_took(tmp_path: Path) 
     served(tmp_path, world, check)
 
 
-def test_who_left_before_it_goes_on_gives_back_what_it_took(tmp_path: Path) -> None:
+def test_a_disconnect_before_continuing_releases_everything(tmp_path: Path) -> None:
     world = World()
 
     async def check(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,7 +145,7 @@ def test_who_left_before_it_goes_on_gives_back_what_it_took(tmp_path: Path) -> N
     served(tmp_path, world, check)
 
 
-def test_a_deadline_that_is_near_and_bodies_are_not_parked(tmp_path: Path) -> None:
+def test_requests_with_a_near_deadline_or_a_body_are_not_parked(tmp_path: Path) -> None:
     near, path = World(request_timeout_s=0.01), "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

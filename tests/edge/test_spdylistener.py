@@ -1,4 +1,4 @@
-"""SPDY through the TLS front: exec, attach and port-forward of clients that take over the connection, to a kubelet that pretends."""
+"""SPDY through the TLS front: exec, attach and port-forward of clients that take over the connection, to a fake kubelet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPDY = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v
 
 @pytest.fixture(scope="module")
 def fronted(tmp_path_factory):
-    """(a server with a TLS front and the pod ``p``, the kubelet of its node)."""
+    """Returns (a server with a TLS front and the pod ``p``, the kubelet of its node)."""
     directory = tmp_path_factory.mktemp("spdy")
     ca, _ = pki.issue([("CN", "ca")], ca=True).write(directory, "clients")
     (directory / "tokens.csv").write_text("jane-token,jane,u-1\n")
@@ -44,14 +44,14 @@ def fronted(tmp_path_factory):
 
 
 def timed(server: KasServer) -> float:
-    """Of how many requests that connect the metrics say how long they took: those that have ended."""
+    """Returns for how many connecting requests with these labels the metrics have a duration: those that have ended."""
     lines = Client(server)("GET", "/metrics")[1].splitlines()
     name = "apiserver_request_duration_seconds_count{"
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name) and 'verb="CONNECT"' in line)
 
 
 class Raw:
-    """A TLS connection that speaks HTTP/1.1 as a client of old does."""
+    """A TLS connection with HTTP/1.1, as of an old client."""
 
     def __init__(self, server: KasServer) -> None:
         context = ssl.create_default_context(cafile=server.ca)
@@ -67,7 +67,7 @@ class Raw:
         self.sock.close()
 
     def ask(self, method: str = "POST", path: str = EXEC, more: str = SPDY, token: str = "", pieces: int = 1) -> tuple[int, str]:
-        """(status, head) of the answer."""
+        """Returns (status, head) of the answer."""
         auth = f"Authorization: Bearer {token or self.server.token}\r\n"
         sent = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: old\r\n{auth}{more}\r\n".encode()
         size = -(-len(sent) // pieces)
@@ -93,8 +93,8 @@ class Raw:
         return out
 
 
-def test_what_nobody_wants_any_more_is_not_taken_without_end(fronted):
-    """The front read on for as long as it waits for an answer to be taken, 64 MiB and more."""
+def test_data_that_are_not_read_any_more_are_bounded(fronted):
+    """The front used to read on as long as it waited for an answer to be read, 64 MiB and more."""
     chunk, sent = b"10000\r\n" + b" " * 65536 + b"\r\n", 0
     with Raw(fronted[0]) as raw:
         raw.sock.settimeout(30)
@@ -126,7 +126,7 @@ def test_bytes_go_both_ways(fronted, method, pieces, path):
     assert "authorization" not in seen["headers"]
 
 
-def test_much_goes_through(fronted):
+def test_large_amounts_are_relayed(fronted):
     server, _ = fronted
     with Raw(server) as raw:
         assert raw.ask()[0] == 101
@@ -142,7 +142,7 @@ def test_much_goes_through(fronted):
         ("/api/v1/namespaces/default/pods/none/attach", "", 404), ("/api/v1/nodes/n/exec", "", 404),
     ],
 )  # fmt: skip
-def test_what_is_refused_opens_nothing(fronted, path, token, status):
+def test_a_refused_request_opens_no_connection(fronted, path, token, status):
     server, kubelet = fronted
     before = len(kubelet.seen)
     with Raw(server) as raw:
@@ -160,7 +160,7 @@ def test_heads_that_are_refused(fronted, more):
     assert len(kubelet.seen) == before
 
 
-def test_a_second_request_on_the_connection_is_not_heard(fronted):
+def test_a_second_request_on_the_connection_is_not_read(fronted):
     """What follows a refused head is never taken for a request."""
     server, _ = fronted
     with Raw(server) as raw:
@@ -174,7 +174,7 @@ def test_a_second_request_on_the_connection_is_not_heard(fronted):
         assert b"HTTP/1.1" not in rest
 
 
-def test_everything_else_goes_as_ever(fronted):
+def test_other_requests_are_served_as_without_spdy(fronted):
     server, _ = fronted
     with Raw(server) as raw:
         assert raw.ask("GET", "/readyz", "")[0] == 200
@@ -196,7 +196,7 @@ HEAD = f"POST {EXEC} HTTP/1.1\r\nHost: a\r\n"
         (f"POST {EXEC}{'a' * 9000}", None), ("GET /api/v1/name", None), ("GET /api/v1/" + "a" * 2000, False), ("GET /apis/", False),
     ],
 )  # fmt: skip
-def test_which_connections_are_looked_at(data, wanted):
+def test_which_heads_select_the_spdy_listener(data, wanted):
     assert wants_spdy(data.encode()) is wanted
 
 
@@ -206,7 +206,7 @@ def test_which_connections_are_looked_at(data, wanted):
      b"GET / HTTP/1.1\r\na:" + b" " * 60_000 + b"\x01"],
     ids=["empty", "method", "version", "path", "continued", "blank", "blanks that end with what may not be"],
 )
-def test_heads_that_are_none(head):
+def test_invalid_heads(head):
     with pytest.raises(HeadError):
         request_of(head)
 

@@ -1,4 +1,4 @@
-"""What nobody known asks for has a small part of the loop while others are served."""
+"""Unauthenticated requests get a small part of the event loop while others are served."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TAKES = 0.0001
 
 
 class Nobodys(Arrived):
-    """A request of nobody known, which takes a while."""
+    """An unauthenticated request, which takes a while."""
 
     def __init__(self, name: str, port: int, token: str = "bad") -> None:
         super().__init__(name, token, port=port, takes=TAKES)
 
 
 class Never:
-    """Who is never behind."""
+    """A stub for a client that never lags behind."""
 
     given, over = 0, None
 
@@ -32,7 +32,7 @@ class Never:
 
 
 class Counting(Loop):
-    """Dispatcher that know how many requests were nobody's. Time passes by what is begun, and by ``rest``."""
+    """Dispatchers that count unauthenticated requests. Time passes by what is begun, and by ``rest``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Counting(Loop):
         return super().begin(request, scope)
 
     async def settled(self) -> None:
-        """Until nothing is to be begun but after a rest."""
+        """Waits until nothing is to be begun before a pause."""
         before = -1
         while before != len(self.begun):
             before = len(self.begun)
@@ -67,7 +67,7 @@ class Counting(Loop):
                 await asyncio.sleep(0)
 
     async def until_many(self) -> None:
-        """As many came as have to come before it is asked who they are."""
+        """Sends as many requests as are needed before connections are told apart."""
         self.arrive(*(Nobodys(f"{i}", i) for i in range(100, 101 + MANY)))
         await self.settled()
         self.arrive(Arrived("first", "quiet"))
@@ -76,8 +76,8 @@ class Counting(Loop):
         self.begun.clear()
 
 
-def test_they_have_a_small_part_while_others_are_served() -> None:
-    """By connection, each in turn, whatever credentials they make up; who is known is begun at once."""
+def test_unauthenticated_requests_get_a_small_part_while_others_are_served() -> None:
+    """By connection in turn, whatever credentials they make up; requests of known clients are begun at once."""
 
     async def go() -> None:
         loop = Counting()
@@ -89,7 +89,7 @@ def test_they_have_a_small_part_while_others_are_served() -> None:
         for i in range(3):
             loop.arrive(Arrived(f"q{i}", "quiet"))
             assert await loop.turn() == [f"q{i}"]
-        (rest,) = loop.rests  # one timer, whoever comes meanwhile
+        (rest,) = loop.rests  # one timer, whatever arrives meanwhile
         assert 0 < rest <= RESTS * QUEUED_PER_TURN * TAKES + TAKES
         before = len(loop.begun)
         loop.rest()
@@ -101,8 +101,8 @@ def test_they_have_a_small_part_while_others_are_served() -> None:
     asyncio.run(go())
 
 
-def test_they_rest_for_nobody() -> None:
-    """When nobody else was served for a while."""
+def test_unauthenticated_requests_do_not_pause_without_others() -> None:
+    """When no other request was served for a while."""
 
     async def go() -> None:
         loop = Counting()
@@ -119,7 +119,7 @@ def test_they_rest_for_nobody() -> None:
     asyncio.run(go())
 
 
-def test_a_few_are_looked_after_by_nobody() -> None:
+def test_a_few_unauthenticated_requests_are_not_limited() -> None:
     async def go() -> None:
         loop = Counting()
         for _ in range(10):
@@ -132,8 +132,8 @@ def test_a_few_are_looked_after_by_nobody() -> None:
     asyncio.run(go())
 
 
-def test_what_waits_is_begun_when_the_others_have_gone() -> None:
-    """Also when it is long ago that there were many."""
+def test_waiting_requests_begin_when_the_others_have_ended() -> None:
+    """Also if it is long since there were many."""
 
     async def go() -> None:
         loop = Counting()
@@ -148,7 +148,7 @@ def test_what_waits_is_begun_when_the_others_have_gone() -> None:
     asyncio.run(go())
 
 
-def test_who_is_known_again_is_no_stranger() -> None:
+def test_a_connection_that_authenticates_is_not_limited_any_more() -> None:
     now, count = 0.0, 0
     them = UnauthenticatedShare(lambda: count, lambda: now)
     before, count = count, 1
@@ -158,7 +158,7 @@ def test_who_is_known_again_is_no_stranger() -> None:
     assert not them.knows(7)
 
 
-def test_what_is_known_of_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     now, count = 0.0, 0
     them = UnauthenticatedShare(lambda: count, lambda: now)
     monkeypatch.setattr(unauthenticated, "CONNECTIONS", 100)

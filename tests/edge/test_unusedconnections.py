@@ -16,12 +16,13 @@ async def until_some_are_begun() -> None:
         begun.append(request.name)
         some.set()
 
-    turns = Dispatcher(asyncio.get_running_loop(), lambda: 1, spoke=spoke.add)  # somebody waits for seats, so some are begun in a turn
+    # requests wait for seats, so some are begun in each iteration
+    turns = Dispatcher(asyncio.get_running_loop(), lambda: 1, spoke=spoke.add)
     for i in range(100):
         turns.arrive(begin, None, Arrived(f"r{i}", "ann", port=1000 + i))
     await some.wait()
     assert len(begun) < 20 and spoke == set(range(1000, 1100))
 
 
-def test_who_waits_for_its_turn_has_spoken() -> None:
+def test_a_connection_whose_request_waits_is_not_silent() -> None:
     asyncio.run(until_some_are_begun())

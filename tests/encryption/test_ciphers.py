@@ -1,4 +1,4 @@
-"""The providers: against values that others made, and against what nobody may accept."""
+"""The encryption providers: values of other implementations, and values that must be refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ A = b"k8s:enc:a:v1:"
 
 @pytest.mark.parametrize("cipher", ALL)
 @given(plain=st.binary(max_size=300))
-def test_what_was_sealed_opens(cipher, plain):
+def test_encrypted_values_are_decrypted(cipher, plain):
     sealed = cipher.seal(plain, PLACE)
     assert cipher.open(sealed, PLACE) == (plain, False)
     assert cipher.seal(plain, PLACE) != sealed
 
 
 @pytest.mark.parametrize("cipher", AUTHENTIC)
-def test_no_bit_may_differ(cipher):
+def test_a_changed_bit_is_detected(cipher):
     sealed = cipher.seal(b"plain", PLACE)
     for i in range(len(sealed)):
         changed = sealed[:i] + bytes([sealed[i] ^ 1]) + sealed[i + 1 :]
@@ -41,19 +41,19 @@ def test_no_bit_may_differ(cipher):
 
 
 @pytest.mark.parametrize("cipher", [AESGCM(KEY), HKDFSealer(KEY)])
-def test_a_value_belongs_to_its_place(cipher):
+def test_a_value_is_bound_to_its_key(cipher):
     with pytest.raises(SealError, match="cipher: message authentication failed"):
         cipher.open(cipher.seal(b"plain", PLACE), PLACE + b"b")
 
 
 @pytest.mark.parametrize("cipher", ALL)
 @given(junk=st.binary(max_size=120))
-def test_junk_is_refused_and_nothing_worse(cipher, junk):
+def test_invalid_data_are_refused(cipher, junk):
     try:
         cipher.open(junk, PLACE)
     except SealError:
         return
-    assert isinstance(cipher, AESCBC)  # not authenticated: one in 256 has a padding
+    assert isinstance(cipher, AESCBC)  # not authenticated: one in 256 has valid padding
 
 
 @pytest.mark.parametrize("sealed, why", [
@@ -61,12 +61,12 @@ def test_junk_is_refused_and_nothing_worse(cipher, junk):
     (b"x" * 17, "the stored data is not a multiple of the block size"),
     (b"x" * 16, r"invalid PKCS7 data \(empty or not padded\)"),
 ])  # fmt: skip
-def test_texts_of_aescbc(sealed, why):
+def test_messages_of_aescbc(sealed, why):
     with pytest.raises(SealError, match=why):
         AESCBC(KEY).open(sealed, PLACE)
 
 
-def test_secretbox_is_that_of_nacl():
+def test_secretbox_agrees_with_nacl():
     """The example of NaCl's own tests (tests/secretbox.c)."""
     key = bytes.fromhex("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389")
     nonce = bytes.fromhex("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37")
@@ -84,18 +84,18 @@ def test_secretbox_is_that_of_nacl():
     assert Secretbox(key).open(nonce + box, b"anywhere") == (text, False)
 
 
-def test_stream_needs_its_lengths():
+def test_the_stream_needs_its_lengths():
     for key, nonce in ((KEY[:31], bytes(24)), (KEY, bytes(23))):
         with pytest.raises(ValueError):
             xsalsa20(key, nonce, b"")
 
 
-def test_identity_opens_nothing_that_is_sealed():
+def test_identity_refuses_encrypted_values():
     with pytest.raises(SealError, match="identity transformer tried to read encrypted data"):
         Identity().open(b"k8s:enc:aescbc:v1:key1:x", PLACE)
 
 
-def test_the_first_writes_and_all_read():
+def test_the_first_provider_writes_and_all_read():
     old, new = Secretbox(KEY), Secretbox(KEY[::-1])
     before = Union("none", [(A, old), (b"", Identity())])
     union = Union("none", [(A, new), (A, old), (b"", Identity())])
@@ -105,7 +105,7 @@ def test_the_first_writes_and_all_read():
     with pytest.raises(SealError, match=r"^none$"):
         union.open(b"k8s:enc:b:", PLACE)
     wrong = Secretbox(bytes(32)).seal(b"plain", PLACE)
-    with pytest.raises(SealError, match=r"^output array was not large enough for encryption$"):  # both say so, and it is told once
+    with pytest.raises(SealError, match=r"^output array was not large enough for encryption$"):  # both report it, once
         union.open(A + wrong, PLACE)
 
 
@@ -122,7 +122,7 @@ PROVIDERS = {
 
 
 @pytest.mark.parametrize("place, value", RECORDED or [pytest.param("", b"", marks=need.missing("no recorded values"))])
-def test_recorded_values_of_kube_apiserver_open(place, value):
+def test_recorded_values_of_kube_apiserver_are_decrypted(place, value):
     for prefix, cipher in PROVIDERS.items():
         if value.startswith(prefix):
             assert cipher.open(value[len(prefix) :], place.encode())[0].startswith(b"k8s\0")
@@ -130,7 +130,7 @@ def test_recorded_values_of_kube_apiserver_open(place, value):
     assert value.startswith((b"k8s:enc:kms:v2:plug:", b"k8s\0"))
 
 
-def test_others_open_what_is_written():
-    """Nonce, text and tag, with the key of the store beside: as another implementation reads them."""
+def test_another_implementation_decrypts_our_values():
+    """Nonce, ciphertext and tag, with the storage key as additional data."""
     sealed = AESGCM(KEY).seal(b"plain", PLACE)
     assert OtherGCM(KEY).decrypt(sealed[:12], sealed[12:], PLACE) == b"plain"

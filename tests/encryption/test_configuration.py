@@ -1,4 +1,4 @@
-"""What a configuration may say; the recorded starts (tests/vectors) are the larger part."""
+"""Valid and invalid encryption configurations; most cases are in the recorded starts (tests/vectors)."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ MASKED = "using overlapping resources such as 'secrets' and '*.' in the same res
     (["*.apps", "deployments.batch"], []),
     (["secrets.*", "configmaps"], []),
 ])  # fmt: skip
-def test_resources_of_one_list_that_mean_the_same(tmp_path, names, found):
+def test_overlapping_resources_of_one_list(tmp_path, names, found):
     said = str(validate([{"resources": names, "providers": [{"identity": {}}]}], False)[: len(found) + 1])
     assert [why in said for why in (TWICE, MASKED)] == [why in found for why in (TWICE, MASKED)]
 
 
-def test_two_providers_in_one_element_are_refused_without_telling_a_secret(tmp_path):
+def test_two_providers_in_one_element_are_refused_without_showing_a_secret(tmp_path):
     said = refused(tmp_path, (["secrets"], [{**BOX, "identity": {}}]))
     assert "more than one provider specified in a single element, should split into different list elements" in said
     assert KEY["secret"] not in said
@@ -88,7 +88,7 @@ def test_two_providers_in_one_element_are_refused_without_telling_a_secret(tmp_p
     ([(["*.*"], [BOX]), (["secrets"], [BOX])], 'resource "secrets" is masked by earlier rule "*.*"'),
     ([(["*.*"], [BOX]), (["*.apps"], [BOX])], 'resource "*.apps" is masked by earlier rule "*.*"'),
 ])  # fmt: skip
-def test_a_rule_that_could_not_hold_is_refused(tmp_path, rules, text):
+def test_an_ineffective_rule_is_refused(tmp_path, rules, text):
     assert refused(tmp_path, *rules) == f"error while building transformers: {text}"
 
 
@@ -111,7 +111,7 @@ def test_a_document_without_a_kind_is_refused_without_showing_it(tmp_path):
     assert str(e.value).endswith("e.yaml\": Object 'Kind' is missing")
 
 
-def test_another_configuration_of_api_servers_is_told_by_its_kind(tmp_path):
+def test_another_kind_of_configuration_is_named(tmp_path):
     (tmp_path / "c").write_text("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n")
     with pytest.raises(ConfigurationError) as e:
         load(str(tmp_path / "c"), False)
@@ -123,7 +123,7 @@ def test_the_same_resource_twice(tmp_path):
     assert "the same resource cannot be specified multiple times" in refused(tmp_path, (["secrets", "secrets"], [BOX]))
 
 
-def test_kms_of_one_name_is_refused_where_the_file_is_followed(tmp_path):
+def test_equal_names_of_kms_providers_are_refused_if_the_file_is_reloaded(tmp_path):
     v1 = {"kms": {**KMS, "apiVersion": "v1"}}
     assert "KMSv1 is deprecated" in refused(tmp_path, (["secrets"], [v1]), (["configmaps"], [v1]))
     assert "duplicate KMS provider name k, names must be unique" in refused(
@@ -131,7 +131,7 @@ def test_kms_of_one_name_is_refused_where_the_file_is_followed(tmp_path):
     )
 
 
-def test_kms_without_grpc_is_one_clear_line(tmp_path, monkeypatch):
+def test_kms_without_grpc_is_reported_in_one_line(tmp_path, monkeypatch):
     from kas.encryption.kms import plugins
 
     monkeypatch.setattr(plugins.importlib.util, "find_spec", lambda name: None)
@@ -144,7 +144,7 @@ def key_of(encryption: EncryptionAtRest, key: str) -> str | None:
     return None if transformer is None else transformer.seal(b"x", key.encode()).split(b":")[4].decode()
 
 
-def test_whose_rule_holds_for_a_key(tmp_path):
+def test_which_rule_applies_to_a_key(tmp_path):
     def keyed(name: str, kind: str = "aesgcm"):
         return [{kind: {"keys": [{**KEY, "name": name}]}}]
 
@@ -164,12 +164,12 @@ def test_whose_rule_holds_for_a_key(tmp_path):
     assert "/registry/roles/" not in encryption.prefixes()
 
 
-def test_events_of_both_groups_are_the_cores(tmp_path):
+def test_events_of_both_groups_are_one_resource(tmp_path):
     encryption = EncryptionAtRest(written(tmp_path, (["events"], [BOX])), False, False, BUILTIN.resources)
     assert encryption.transformer("/registry/events/ns/a") is not None
 
 
-def test_identity_first_means_plain_and_its_lack_that_plain_is_refused(tmp_path):
+def test_identity_first_means_plain_text_and_without_it_plain_text_is_refused(tmp_path):
     encryption = EncryptionAtRest(
         written(tmp_path, (["secrets"], [{"identity": {}}, BOX]), (["configmaps"], [BOX]), (["pods"], [BOX, {"identity": {}}])),
         False, False, BUILTIN.resources,
@@ -179,7 +179,7 @@ def test_identity_first_means_plain_and_its_lack_that_plain_is_refused(tmp_path)
     assert (secrets.refuses_plain, maps.refuses_plain, pods.refuses_plain) == ("", "no matching prefix found", "")
 
 
-def test_a_changed_file_is_read_by_all_workers_before_anybody_writes_with_it(tmp_path, monkeypatch):
+def test_a_changed_file_is_read_by_all_workers_before_any_writes_with_it(tmp_path, monkeypatch):
     place = b"/registry/secrets/ns/a"
     old, new = {"secretbox": {"keys": [{**KEY, "name": "old"}]}}, {"aesgcm": {"keys": [{**KEY, "name": "new"}]}}
     path = written(tmp_path, (["secrets"], [old]))
@@ -197,7 +197,7 @@ def test_a_changed_file_is_read_by_all_workers_before_anybody_writes_with_it(tmp
     first, second = workers
     assert first.changed()
     first.reread()
-    assert seal(first).startswith(b"k8s:enc:secretbox:") and not first.changed()  # the other one has not looked yet
+    assert seal(first).startswith(b"k8s:enc:secretbox:") and not first.changed()  # the other one has not checked yet
     assert second.changed()
     second.reread()
     later = time.monotonic() + 100
@@ -237,7 +237,7 @@ TWICE = "the same resource cannot be specified multiple times"
         (["*.apps", "*."], None, ""), (["deployments.apps", "*."], None, ""),
     ],
 )  # fmt: skip
-def test_which_resources_may_stand_in_one_list(names, at, why):
+def test_which_resources_may_be_in_one_list(names, at, why):
     """The rows of ``TestStructure``: one error each, at the name or at the list that is wrong."""
     found = [str(e) for e in validate([{"resources": names, "providers": [BOX]}], False)]
     if at is None:

@@ -1,4 +1,4 @@
-"""Values that are sealed in etcd: in kube-apiserver's form there, in no file of a server, and read by every server that has the keys."""
+"""Encrypted values in etcd: in kube-apiserver's format there, in no file of a server, and read by every server with the keys."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def gcm(*keys: dict[str, str]) -> dict:
 
 
 def sealed(plain: bytes, at: str, name: str, secret: bytes) -> bytes:
-    """As any other server would do it."""
+    """Encrypts as any other server would."""
     return f"k8s:enc:aesgcm:v1:{name}:".encode() + b"n" * 12 + AESGCM(secret).encrypt(b"n" * 12, plain, at.encode())
 
 
 def opened(value: bytes, at: str, name: str, secret: bytes) -> bytes:
-    """As any other server would do it, too."""
+    """Decrypts as any other server would."""
     prefix = f"k8s:enc:aesgcm:v1:{name}:".encode()
     assert value.startswith(prefix), value[:60]
     nonce, rest = value[len(prefix) :][:12], value[len(prefix) + 12 :]
@@ -62,7 +62,7 @@ def opened(value: bytes, at: str, name: str, secret: bytes) -> bytes:
 
 
 def secret(name: str, data: str) -> bytes:
-    """As JSON, which kube-apiserver stores when it is told to."""
+    """Returns a secret as JSON, in which kube-apiserver stores it if configured so."""
     meta = f'{{"name":"{name}","namespace":"default","creationTimestamp":"2026-01-01T00:00:00Z"}}'
     return f'{{"kind":"Secret","apiVersion":"v1","metadata":{meta},"data":{{"x":"{data}"}}}}'.encode()
 
@@ -77,7 +77,7 @@ def names(client: Client, query: str = "") -> list[str]:
     return [item["metadata"]["name"] for item in client("GET", f"{CORE}/secrets?{query}")["items"]]
 
 
-def test_values_are_upstreams_and_no_file_shows_them(start, etcd: Etcd, tmp_path: Path) -> None:
+def test_values_have_upstreams_format_and_no_file_shows_them(start, etcd: Etcd, tmp_path: Path) -> None:
     config = write(tmp_path / "e.yaml", (["secrets", "configmaps"], [gcm(key("key1"))]))
     one, two = start(config, workers=2), start(config)
     marks = [f"needle{i}z" for i in range(5)]
@@ -90,11 +90,11 @@ def test_values_are_upstreams_and_no_file_shows_them(start, etcd: Etcd, tmp_path
 
     api_version, kind, message, _ = open_envelope(opened(etcd.value(SECRET + "a"), SECRET + "a", "key1", b"k" * 32))
     assert (api_version, kind) == ("v1", "Secret") and marks[0].encode() in message
-    # What another server has sealed is read here.
+    # Values that another server encrypted are read here.
     text = secret("b", "eQ==")
     put(etcd, SECRET + "b", sealed(text, SECRET + "b", "key1", b"k" * 32))
     assert one("GET", f"{CORE}/secrets/b")["data"] == two("GET", f"{CORE}/secrets/b")["data"] == {"x": "eQ=="}
-    # Under another key it is no such thing, and says so.
+    # Under another key a value cannot be decrypted, and the error says so.
     put(etcd, SECRET + "c", etcd.value(SECRET + "b"))
     assert one("GET", f"{CORE}/secrets/c", wanted=(500,))["message"].startswith("Internal error occurred")
     one("DELETE", f"{CORE}/secrets/b")
@@ -106,7 +106,7 @@ def test_values_are_upstreams_and_no_file_shows_them(start, etcd: Etcd, tmp_path
             assert mark.encode() not in data and base64.b64encode(mark.encode())[:8] not in data
 
 
-def test_another_key_counts_and_an_update_seals_anew(start, etcd: Etcd, tmp_path: Path) -> None:
+def test_a_new_key_applies_and_updates_use_it(start, etcd: Etcd, tmp_path: Path) -> None:
     path, old, new = tmp_path / "e.yaml", key("old", b"o"), key("new", b"n")
     client = start(write(path, (["secrets"], [{"identity": {}}, gcm(old)])), AUTO)
     client.secret("plain", "1")
@@ -114,7 +114,7 @@ def test_another_key_counts_and_an_update_seals_anew(start, etcd: Etcd, tmp_path
 
     def sealed_anew(prefix: bytes) -> bool:
         found = client("GET", f"{CORE}/secrets/plain")
-        client("PUT", f"{CORE}/secrets/plain", found)  # changes nothing of the object
+        client("PUT", f"{CORE}/secrets/plain", found)  # changes nothing in the object
         return etcd.value(SECRET + "plain").startswith(prefix)
 
     write(path, (["secrets"], [gcm(old), {"identity": {}}]))
@@ -127,13 +127,13 @@ def test_another_key_counts_and_an_update_seals_anew(start, etcd: Etcd, tmp_path
         assert sealed_anew(b"k8s:enc:aesgcm:v1:new:")
         return client("GET", f"{CORE}/secrets/plain")["metadata"]["resourceVersion"] == before
 
-    eventually(left_alone)  # it is as it should be, once all processes have taken the file
+    eventually(left_alone)  # it is encrypted with the new key, once all processes have read the file
     write(path, (["secrets"], [{"identity": {}}, gcm(new)]))
     eventually(lambda: sealed_anew(b"k8s\0"))
     assert names(client) == ["plain"]
 
 
-def test_migration_writes_a_cluster_as_a_server_would(etcd: Etcd, tmp_path: Path, capsys) -> None:
+def test_migration_writes_values_as_a_server_would(etcd: Etcd, tmp_path: Path, capsys) -> None:
     def migrate(*providers: dict) -> tuple[int, str, str]:
         config = write(tmp_path / "e.yaml", (["secrets"], list(providers)))
         code = migration(["--storage-backend=etcd3", f"--etcd-servers={etcd.url}", config])
@@ -165,8 +165,8 @@ def test_migration_writes_a_cluster_as_a_server_would(etcd: Etcd, tmp_path: Path
     client.close()
 
 
-def test_what_could_not_be_opened_when_it_came_counts_once_it_can(start, etcd: Etcd, tmp_path: Path) -> None:
-    """Rights that another server gave and took, under a key that came here after them."""
+def test_values_not_decrypted_on_arrival_apply_once_they_can_be(start, etcd: Etcd, tmp_path: Path) -> None:
+    """Rights that another server granted and revoked, under a key that was configured here later."""
     old, new, rbac = key("old", b"o"), key("new", b"n"), "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
 
@@ -201,7 +201,7 @@ def test_what_could_not_be_opened_when_it_came_counts_once_it_can(start, etcd: E
     for name in ("late", "gone"):
         assert two("GET", f"{rbac}/{name}", wanted=(500,))["message"].startswith("Internal error occurred")
     one("DELETE", f"{rbac}/gone")
-    two("POST", f"{CORE}/configmaps", {"metadata": {"name": "meanwhile"}})  # it follows, though it cannot open what was deleted
+    two("POST", f"{CORE}/configmaps", {"metadata": {"name": "meanwhile"}})  # it follows, though it cannot decrypt what was deleted
     assert two("GET", f"{rbac}/gone", wanted=(404,))["reason"] == "NotFound"
     assert "[-]informer-sync" in two("GET", "/readyz?verbose", wanted=(500,))
     use(second, new, old)
@@ -210,8 +210,8 @@ def test_what_could_not_be_opened_when_it_came_counts_once_it_can(start, etcd: E
     eventually(lambda: two("GET", "/readyz", wanted=()), "ok")
 
 
-def test_a_plugin_that_hangs_holds_up_nothing_but_what_it_seals(start, etcd: Etcd, tmp_path: Path) -> None:
-    """A server's replica goes on past what another one wrote, whose key nobody here has opened yet."""
+def test_a_hanging_plugin_delays_only_what_it_encrypts(start, etcd: Etcd, tmp_path: Path) -> None:
+    """A server's replica continues past a write of another server whose key has not been decrypted here."""
     with Plugin(tmp_path / "one.sock") as good, Plugin(tmp_path / "two.sock") as hangs:
 
         def use(plugin: Plugin) -> str:

@@ -1,4 +1,4 @@
-"""The KMS v2 provider against a plug-in behind a Unix socket: good, down, slow, with a wrong key, huge."""
+"""The KMS v2 provider with a plug-in behind a Unix socket: working, down, slow, with a wrong key, with huge answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture
 def made(plugin):
-    """Makes providers of the plug-in; they are closed at the end."""
+    """Creates providers of the plug-in; they are closed at the end."""
     out = []
 
     def make(timeout_s: float = 60.0, **more) -> KMSv2:
@@ -49,7 +49,7 @@ def made(plugin):
         provider.close()
 
 
-def test_many_writes_ask_once_and_another_server_can_read(plugin, made):
+def test_many_writes_call_the_plugin_once_and_another_server_can_read(plugin, made):
     kms, other = made(), made()
     assert kms.check() == "" and other.check() == ""
     values = [kms.seal(b"plain %d" % i, PLACE) for i in range(50)]
@@ -61,14 +61,14 @@ def test_many_writes_ask_once_and_another_server_can_read(plugin, made):
         other.open(values[0], PLACE + b"b")
 
 
-def test_slashes_more_than_one_are_one(plugin):
-    """As in any path: ``unix:////run/kms.sock`` is no host of gRPC's."""
+def test_repeated_slashes_count_as_one(plugin):
+    """As in any path: ``unix:////run/kms.sock`` does not contain a host."""
     kms = KMSv2(KMSClient(plugin.target.replace("unix:///", "unix:////"), 60.0, SERVICE))
     assert kms.check() == ""
     kms.close()
 
 
-def test_a_new_key_makes_what_was_written_stale(plugin, made):
+def test_a_new_key_makes_old_values_stale(plugin, made):
     kms = made()
     kms.check()
     before = kms.seal(b"plain", PLACE)
@@ -79,7 +79,7 @@ def test_a_new_key_makes_what_was_written_stale(plugin, made):
     assert messages.read_stored(kms.seal(b"plain", PLACE))[1].key_id == "key-2"
 
 
-def test_without_the_plugins_word_nothing_is_written_after_a_while(plugin, made):
+def test_without_the_plugins_status_writes_fail_after_a_while(plugin, made):
     clock = Clock()
     kms = made(clock=clock)
     with pytest.raises(SealError, match="got unexpected nil transformer"):
@@ -92,10 +92,10 @@ def test_without_the_plugins_word_nothing_is_written_after_a_while(plugin, made)
     clock.now += WRITE_MAX_S + 1
     with pytest.raises(SealError, match=r"encrypted DEK source with keyID hash .* expired"):
         kms.seal(b"plain", PLACE)
-    assert kms.open(sealed, PLACE) == (b"plain", False)  # what is known is read
+    assert kms.open(sealed, PLACE) == (b"plain", False)  # cached keys are used
 
 
-def test_a_plugin_that_comes_back_is_found(plugin, made):
+def test_a_plugin_that_comes_back_is_used(plugin, made):
     kms = made()
     plugin.stop()
     assert kms.check()
@@ -126,7 +126,7 @@ def test_answers_that_are_refused(plugin, made, change, text):
         kms.seal(b"plain", PLACE)
 
 
-def test_what_is_told_of_keys(plugin, made):
+def test_metrics_of_keys(plugin, made):
     metrics, observed = Registry(), Observed()
     observed.attach(metrics, "me")
     kms = made(name="plug", observed=observed)
@@ -155,7 +155,7 @@ def test_what_is_told_of_keys(plugin, made):
      "KMSv2 API version should not change after the initial status response version v2, got v2beta1"),
 ])  # fmt: skip
 @pytest.mark.parametrize("key_id", ["key-1", "key-2"])
-def test_a_plugin_that_is_not_well_still_says_which_key_it_uses(plugin, made, change, text, key_id):
+def test_an_unhealthy_plugin_still_reports_its_key(plugin, made, change, text, key_id):
     clock = Clock()
     kms = made(clock=clock, name="plug")
     assert kms.check() == ""
@@ -172,7 +172,7 @@ def test_a_slow_plugin_takes_its_timeout_and_no_more(plugin, made):
     assert "rpc error: code = DeadlineExceeded" in kms.check()
 
 
-def test_who_waits_for_the_same_key_asks_once_and_a_refusal_is_remembered(plugin, made):
+def test_requests_for_one_key_share_a_call_and_a_refusal_is_cached(plugin, made):
     writer, reader = made(), made()
     writer.check()
     sealed = writer.seal(b"plain", PLACE)
@@ -194,7 +194,7 @@ def test_who_waits_for_the_same_key_asks_once_and_a_refusal_is_remembered(plugin
     assert plugin.asked["Decrypt"] == asked + 1
 
 
-def test_the_loop_waits_a_moment_only(plugin, made, monkeypatch):
+def test_the_loop_waits_only_a_moment(plugin, made, monkeypatch):
     monkeypatch.setattr(keys, "LOOP_WAIT_S", 0.05)
     writer, reader = made(), made()
     writer.check()
@@ -212,8 +212,8 @@ def test_the_loop_waits_a_moment_only(plugin, made, monkeypatch):
 
 
 @pytest.mark.parametrize("on_loop", [True, False])
-def test_who_is_in_a_hurry_waits_once_for_a_plugin_that_hangs(plugin, made, monkeypatch, on_loop):
-    """Not for each key that it is asked for: with as many of them the loop, or the replica of an etcd, would stand still."""
+def test_urgent_requests_wait_once_for_a_hanging_plugin(plugin, made, monkeypatch, on_loop):
+    """Not for each key: with many of them the loop, or the replica of an etcd, would be blocked."""
     refused, sealed = [], []
     writers, reader = [made() for _ in range(3)], made()
     for writer in writers:
@@ -244,7 +244,7 @@ def test_who_is_in_a_hurry_waits_once_for_a_plugin_that_hangs(plugin, made, monk
     assert [reader.open(value, PLACE)[0] for value in sealed] == [b"plain"] * 3
 
 
-def test_workers_tell_each_other_of_new_keys(plugin, tmp_path, monkeypatch):
+def test_workers_notify_one_another_of_new_keys(plugin, tmp_path, monkeypatch):
     config = {"apiVersion": "v2", "name": "k", "endpoint": plugin.target, "timeout": 60 * 10**9}
     a, b = KMSPlugins(tmp_path / "told", "0"), KMSPlugins(tmp_path / "told", "1")
     try:
@@ -262,7 +262,7 @@ def test_workers_tell_each_other_of_new_keys(plugin, tmp_path, monkeypatch):
         b.close()
 
 
-def test_a_key_that_cannot_be_told_is_not_used_and_not_healthy(plugin, tmp_path, monkeypatch):
+def test_a_key_that_cannot_be_shared_is_not_used_and_is_unhealthy(plugin, tmp_path, monkeypatch):
     monkeypatch.setattr(plugins, "LOOK_S", 0.01)
     monkeypatch.setattr(plugins, "HEALTHY_S", 0.0)
     monkeypatch.setattr(plugins, "UNHEALTHY_S", 0.0)
@@ -280,12 +280,12 @@ def test_a_key_that_cannot_be_told_is_not_used_and_not_healthy(plugin, tmp_path,
         until(lambda: "FileExistsError" in kms.problem)
         assert kms._state.source == before
         told.unlink()
-        until(lambda: kms.problem == "" and kms._state.source.key_id == "next")  # it was asked on
+        until(lambda: kms.problem == "" and kms._state.source.key_id == "next")  # it was called nevertheless
     finally:
         own.close()
 
 
-def test_a_worker_leaves_so_many_files(plugin, tmp_path, monkeypatch):
+def test_the_number_of_a_workers_files_is_bounded(plugin, tmp_path, monkeypatch):
     monkeypatch.setattr(plugins, "MAX_OWN", 3)
     (tmp_path / "told").mkdir()
     other = tmp_path / "told" / "other.0.1"
@@ -298,7 +298,7 @@ def test_a_worker_leaves_so_many_files(plugin, tmp_path, monkeypatch):
     assert left == sorted(s.digest().hex()[:16] for s in sources[-3:])
 
 
-def test_who_waits_for_a_key_is_told_of_any_failure():
+def test_all_waiters_for_a_key_get_its_error():
     def ask(source, timeout_s):
         raise ValueError("Cannot invoke RPC on closed channel!")
 

@@ -36,13 +36,13 @@ def made(plugin):
 
 
 def own_key(plugin, sealed: bytes) -> tuple[bytes, bytes]:
-    """(the value's key, what was sealed with it), taken apart here."""
+    """Returns (the value's key, the ciphertext), parsed here."""
     size = int.from_bytes(sealed[:2], "big")
     key = sealed[2 : 2 + size]
     return plugin._aead.decrypt(key[:12], key[12:], None), sealed[2 + size :]
 
 
-def test_each_write_has_a_key_of_its_own(plugin, made):
+def test_each_write_has_its_own_key(plugin, made):
     kms, other = made(), made()
     values = [kms.seal(b"plain", PLACE) for _ in range(3)]
     assert plugin.asked == {"Version": 1, "Encrypt": 3}
@@ -64,7 +64,7 @@ def test_values_of_old_servers_are_read_and_stale(plugin, made):
 
 
 @pytest.mark.parametrize(("size", "asked"), [(-1, 4), (1, 3), (2, 2)])
-def test_so_many_keys_are_remembered(plugin, made, size, asked):
+def test_the_number_of_cached_keys_is_bounded(plugin, made, size, asked):
     writer, kms = made(), made(size)
     values = [writer.seal(b"plain", PLACE) for _ in range(2)]
     for value in (values[0], values[1], values[1], values[0]):
@@ -100,7 +100,7 @@ def test_health(plugin, made, monkeypatch):
     assert "KMS provider api version v7 is not supported, only v1beta1 is supported now" in made().check()
 
 
-def test_the_loop_waits_once_for_a_plugin_that_hangs(plugin, made, monkeypatch):
+def test_the_loop_waits_once_for_a_hanging_plugin(plugin, made, monkeypatch):
     monkeypatch.setattr(v1, "LOOP_WAIT_S", 0.05)
     kms = made()
     kms.check()
@@ -117,4 +117,4 @@ def test_the_loop_waits_once_for_a_plugin_that_hangs(plugin, made, monkeypatch):
         assert kms.open(kms.seal(b"plain", PLACE), PLACE) == (b"plain", False)
 
     asyncio.run(write())
-    assert plugin.asked["Encrypt"] == 3  # of the check, the late one, the last one
+    assert plugin.asked["Encrypt"] == 3  # those of the check, the late one and the last one

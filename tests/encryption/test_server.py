@@ -1,4 +1,4 @@
-"""Servers whose data is encrypted: what their files show, keys that change while they run, plug-ins, health, metrics."""
+"""Servers with encryption at rest: the content of their files, keys that change while they run, plug-ins, health, metrics."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.security.stored import raw
 from tests.sooner import sooner
 
 CORE = "/api/v1/namespaces/default"
-FAST = ("--unsafe-no-fsync", "--controllers=none", "--storage-backend=lmdb")  # tests/encryption/test_etcd.py has the other
+FAST = ("--unsafe-no-fsync", "--controllers=none", "--storage-backend=lmdb")  # tests/encryption/test_etcd.py tests the other backend
 
-# A changed file counts, and a plug-in is asked, sooner than it is worth while elsewhere.
+# A changed file is read, and a plug-in is called, sooner than with the default intervals.
 SOON = sooner(
     "kas.server.ENCRYPTION_EVERY_S=0.1", "kas.encryption.atrest.TAKEN_S=3.0", "kas.encryption.atrest.RETRY_S=1.0",
     "kas.encryption.kms.plugins.LOOK_S=0.2", "kas.encryption.kms.plugins.HEALTHY_S=1.0", "kas.encryption.kms.plugins.UNHEALTHY_S=0.4",
@@ -68,7 +68,7 @@ class Client:
         return self("POST", f"{CORE}/secrets", body)
 
     def patient_secret(self, name: str, value: str):
-        """Of a server whose plug-in has a second to answer, which a busy machine may not give it."""
+        """Returns a secret of a server whose plug-in has a second to answer, which may be too short on a busy machine."""
         body = {"metadata": {"name": name}, "stringData": {"k": value}}
         eventually(lambda: self.session.post(f"{self.server.url}{CORE}/secrets", json=body, timeout=60).status_code, 201)
 
@@ -104,8 +104,8 @@ def start(tmp_path):
         server.stop()
 
 
-def test_no_file_shows_what_is_sealed(start, tmp_path):
-    """Neither the present states nor the past ones, nor a copy of the store."""
+def test_no_file_shows_encrypted_data(start, tmp_path):
+    """Neither current states nor history, nor a copy of the store."""
     client = start(write(tmp_path / "e.yaml", (["secrets", "configmaps"], [box(key("key1"))])))
     marks = [f"needle{i}z" for i in range(8)]
     client.secret("a", marks[0], labels={marks[1]: marks[2]}, annotations={"x": marks[3]})
@@ -122,11 +122,11 @@ def test_no_file_shows_what_is_sealed(start, tmp_path):
     data = b"".join(p.read_bytes() for root in (client.server.data_dir, copy) for p in sorted(root.rglob("*")) if p.is_file())
     for mark in marks[:7]:
         assert mark.encode() not in data and base64.b64encode(mark.encode())[:8] not in data
-    assert marks[7].encode() in data  # what is not named is not sealed
+    assert marks[7].encode() in data  # resources that are not named are not encrypted
     assert b"k8s:enc:secretbox:v1:key1:" in data
 
 
-def test_watches_and_selectors_work_on_sealed_objects_in_all_workers(start, tmp_path):
+def test_watches_and_selectors_work_on_encrypted_objects_in_all_workers(start, tmp_path):
     client = start(write(tmp_path / "e.yaml", (["*.*"], [{"aesgcm": {"keys": [key("key1")]}}])), workers=2)
     begin = client("GET", f"{CORE}/secrets")["metadata"]["resourceVersion"]
     for i in range(20):
@@ -139,7 +139,7 @@ def test_watches_and_selectors_work_on_sealed_objects_in_all_workers(start, tmp_
         assert list(itertools.takewhile(lambda name: name != "last", seen)) == [f"s{i}" for i in range(0, 20, 2)]
 
 
-def test_custom_resources_are_sealed_by_the_rule_of_their_group(start, tmp_path):
+def test_custom_resources_are_encrypted_by_the_rule_of_their_group(start, tmp_path):
     client = start(write(tmp_path / "e.yaml", (["*.example.com"], [box(key("key1"))])))
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -159,24 +159,24 @@ def test_custom_resources_are_sealed_by_the_rule_of_their_group(start, tmp_path)
     assert client("GET", things + "/a")["x"] == "other"
 
 
-def test_another_key_counts_while_the_server_runs(start, tmp_path):
+def test_a_new_key_applies_while_the_server_runs(start, tmp_path):
     path = tmp_path / "e.yaml"
     old, new = key("old", b"o"), key("new", b"n")
     client = start(write(path, (["secrets"], [box(old)])), "--encryption-provider-config-automatic-reload", workers=2)
     client.secret("a", "plain")
     assert prefix(client.server, "a").startswith(b"k8s:enc:secretbox:v1:old:")
-    # One worker tells of it, and the others what it told last.
+    # One worker reports it, and the others report the last state.
     eventually(lambda: client.metric("apiserver_encryption_config_controller_last_config_info", 'hash="sha256:'), 1)
     assert client.metric("apiserver_storage_transformation_operations_total", 'resource="secrets"', "to_storage", '"OK"') == 1
     assert client.metric("apiserver_storage_transformation_duration_seconds_count", "to_storage", "k8s:enc:secretbox:v1:") == 1
     write(path, (["secrets"], [box(new, old)]))
     reloads = "apiserver_encryption_config_controller_automatic_reloads_total"
     eventually(lambda: client.server.output.count("loaded new encryption config"), 2)
-    eventually(lambda: client.metric(reloads, 'status="success"'), 1)  # both take it, one counts
+    eventually(lambda: client.metric(reloads, 'status="success"'), 1)  # both reload it, one counts
     assert client.metric("apiserver_encryption_config_controller_last_config_info", 'hash="sha256:') == 1
     assert client.metric("apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds", 'status="success"') > 1e9
     before = client("GET", f"{CORE}/secrets/a")
-    client("PUT", f"{CORE}/secrets/a", before)  # nothing changes but the key
+    client("PUT", f"{CORE}/secrets/a", before)  # only the key changes
     assert prefix(client.server, "a").startswith(b"k8s:enc:secretbox:v1:new:")
     path.write_text("nonsense")
     eventually(lambda: client.metric(reloads, 'status="failure"') >= 1)
@@ -188,7 +188,7 @@ def test_another_key_counts_while_the_server_runs(start, tmp_path):
     assert client("GET", "/readyz/kms-providers") == "ok"
 
 
-def test_a_lost_key_is_an_error_and_the_server_not_ready_until_it_is_back(start, tmp_path):
+def test_a_lost_key_makes_the_server_unready_until_it_is_back(start, tmp_path):
     path = tmp_path / "e.yaml"
     client = start(write(path, (["secrets"], [box(key("a"))])), "--encryption-provider-config-automatic-reload")
     client.secret("one", "plain")
@@ -211,8 +211,8 @@ def kms(plugin: Plugin, name: str = "plug", timeout: str = "60s") -> dict:
     return {"kms": {"apiVersion": "v2", "name": name, "endpoint": plugin.target, "timeout": timeout}}
 
 
-def test_a_plugin_seals_for_all_workers_and_may_change_its_key(start, tmp_path):
-    """And a worker that takes the place of one that died while it is away waits for it, where it seals what every server has."""
+def test_a_plugin_encrypts_for_all_workers_and_may_change_its_key(start, tmp_path):
+    """A worker that replaces a dead one waits for the plug-in if system objects are encrypted."""
     with Plugin(tmp_path / "kms.sock") as plugin:
         client = start(write(tmp_path / "e.yaml", (["secrets", "namespaces"], [kms(plugin), {"identity": {}}])), workers=2)
         for i in range(20):
@@ -232,7 +232,7 @@ def test_a_plugin_seals_for_all_workers_and_may_change_its_key(start, tmp_path):
         plugin.stop()
         dies, stays = client.server.worker_pids()
         os.kill(dies, signal.SIGKILL)
-        eventually(lambda: "once the plug-in that seals them answers" in client.server.output)
+        eventually(lambda: "once the KMS plug-in that encrypts them answers" in client.server.output)
         eventually(lambda: _status(client, "/api/v1/namespaces/default"), 200)
         plugin.start()
         os.kill(stays, signal.SIGKILL)
@@ -253,7 +253,7 @@ def _written_with(client: Client, obj: dict, key_id: bytes) -> bool:
     return value is not None and key_id in value
 
 
-def test_without_its_plugin_a_server_starts_and_says_so_and_recovers(start, tmp_path):
+def test_without_its_plugin_a_server_starts_reports_it_and_recovers(start, tmp_path):
     plugin = Plugin(tmp_path / "kms.sock").start()
     config = write(tmp_path / "e.yaml", (["secrets"], [kms(plugin, timeout="1s")]))
     client = start(config)
@@ -267,7 +267,7 @@ def test_without_its_plugin_a_server_starts_and_says_so_and_recovers(start, tmp_
     assert "[-]kms-providers failed" in client("GET", "/readyz?verbose", wanted=(500,))
     begins = "internal server error: kms-provider-0: failed to perform status section of the healthz check for KMS Provider plug, error: "
     assert client("GET", "/healthz/kms-providers", wanted=(500,)).startswith(f"{begins}rpc error: code = Unavailable")
-    assert client("GET", "/livez") == "ok"  # started anew, it would not do better
+    assert client("GET", "/livez") == "ok"  # a restart would not help
     assert client("GET", "/livez/kms-providers", wanted=(404,))
     client("POST", f"{CORE}/configmaps", {"metadata": {"name": "others-do"}})
     plugin.start()
@@ -279,19 +279,19 @@ def test_without_its_plugin_a_server_starts_and_says_so_and_recovers(start, tmp_
         plugin.stop()
 
 
-def test_a_slow_plugin_does_not_hold_up_what_it_does_not_seal(start, tmp_path):
+def test_a_slow_plugin_delays_only_what_it_encrypts(start, tmp_path):
     with Plugin(tmp_path / "kms.sock") as plugin:
         client = start(write(tmp_path / "e.yaml", (["secrets"], [kms(plugin, timeout="1s")])))
         client.patient_secret("a", "plain")
         plugin.hold()
         eventually(lambda: "[-]kms-providers failed" in client("GET", "/readyz?verbose", wanted=()))
-        assert client("GET", f"{CORE}/secrets/a")["data"] == {"k": base64.b64encode(b"plain").decode()}  # its key is known
+        assert client("GET", f"{CORE}/secrets/a")["data"] == {"k": base64.b64encode(b"plain").decode()}  # its key is cached
         client("POST", f"{CORE}/configmaps", {"metadata": {"name": "others-do"}})
         plugin.release()
         eventually(lambda: client.session.get(client.server.url + "/readyz", timeout=60).status_code, 200)
 
 
-def test_a_wrong_configuration_refuses_to_start_in_one_line(tmp_path):
+def test_an_invalid_configuration_prevents_the_start_in_one_line(tmp_path):
     flag = write(tmp_path / "e.yaml", (["secrets"], [box({"name": "a", "secret": "AAAA"})]))
     done = kas("serve", f"--data-dir={tmp_path / 'data'}", "--secure-port=0", "--insecure-port=auto", flag)
     assert done.returncode != 0
@@ -306,7 +306,7 @@ def kas(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "kas.cli", *args], capture_output=True, text=True, timeout=120)
 
 
-def test_migration_seals_what_was_plain_and_opens_what_is_to_be_plain(start, tmp_path):
+def test_migration_encrypts_and_decrypts_as_configured(start, tmp_path):
     client = start()
     client.secret("a", "needle-one", labels={"l": "needle-two"})
     client("POST", "/api/v1/namespaces/default/events", {
@@ -316,7 +316,7 @@ def test_migration_seals_what_was_plain_and_opens_what_is_to_be_plain(start, tmp
     data_dir, path = client.server.data_dir, tmp_path / "e.yaml"
     sealed = write(path, (["secrets", "events"], [box(key("key1"))]))
     asked = ("storage", "migrate", f"--data-dir={data_dir}")
-    assert "is held by another kas" in kas(*asked, sealed).stderr
+    assert "is in use by another kas" in kas(*asked, sealed).stderr
     client.server.stop()
     done = kas(*asked, sealed)
     assert (done.returncode, done.stderr) == (0, "") and "objects written again, 0 could not be read" in done.stdout
@@ -338,14 +338,14 @@ def test_migration_seals_what_was_plain_and_opens_what_is_to_be_plain(start, tmp
     assert b"needle-two" in (data_dir / "store" / "data.mdb").read_bytes()
 
 
-def test_migration_says_what_it_lacks(tmp_path):
+def test_errors_of_the_migration_command(tmp_path):
     assert "holds no store" in kas("storage", "migrate", f"--data-dir={tmp_path}").stderr
     assert kas("storage", "migrate", "--help").stdout.startswith("usage: kas storage migrate")
     assert kas("storage", "nonsense").returncode == 2
 
 
 def test_a_plugin_of_version_1(start, tmp_path):
-    """Behind its feature gate: no file shows what is sealed, all workers read it, and so does who starts anew."""
+    """Behind its feature gate: no file shows encrypted data, all workers read it, and so does a restarted server."""
     with PluginV1(tmp_path / "kms.sock") as plugin:
         provider = kms(plugin)
         provider["kms"]["apiVersion"] = "v1"

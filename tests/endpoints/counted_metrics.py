@@ -1,4 +1,4 @@
-"""Cases of ``test_metrics`` about what parts count that one process has once (``kas.observe.counted``)."""
+"""Cases of ``test_metrics`` for counters of parts that exist once per process (``kas.observe.counted``)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE_NODE_PORT = {"service_node_port_range": (30000, 30000)}
 FOUR_ADDRESSES = {"service_cluster_ip_range": "10.0.0.0/29"}  # one of six is the kubernetes Service's
 
 
-# An address and a port of the lower bands, from which none is drawn while the upper ones have some.
+# An address and a port of the lower bands, which are used only when the upper bands are full.
 KEPT, KEPT_PORT = "10.0.0.9", 30009
 
 
@@ -100,7 +100,7 @@ async def repaired_addresses(m: Any) -> None:
     await repair.repair()
     assert m.value(family, type="repair") == before
     await m.server.store.commit(Op(IPS + "10.0.0.20", None))
-    for _ in range(2):  # once it is there again nothing is wrong
+    for _ in range(2):  # once it has been restored, nothing is wrong
         await repair.repair()
         assert m.value(family, type="repair") == before + 1
 
@@ -139,7 +139,7 @@ async def lists(m: Any) -> None:
 
 
 def objects_of_lists(what: str, counts: Sequence[int]) -> Callable[[Any], Any]:
-    """How many objects each of these requests adds: all of a namespace with three, some by selectors, and none of them."""
+    """Returns how many objects each of these requests adds: all of a namespace with three, some by selectors, and none of them."""
     family = f"apiserver_storage_list_{what}_objects_total"
     at = "/api/v1/namespaces/counted/configmaps"
     asks = (
@@ -164,7 +164,8 @@ def objects_of_lists(what: str, counts: Sequence[int]) -> Callable[[Any], Any]:
 
 
 async def asked_for_logs(m: Any) -> tuple[int, int]:
-    """A pod on a node whose kubelet shows a certificate of its own; what asking for its log came to, without and with a look at that."""
+    """Requests the log of a pod on a node whose kubelet has a self-signed certificate; returns the results without and with verification.
+    """
     nodes, pods = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
     with tempfile.TemporaryDirectory() as directory:
         kubelet = pki.issue([("CN", "node")], pki.authority("another"), usages=("server",), ips=["127.0.0.1"])
@@ -203,7 +204,7 @@ async def aggregations(m: Any) -> None:
               (b"accept", b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")]  # fmt: skip
     m.server.documents.refresh_discovery()
     before = m.value(family)
-    for _ in range(2):  # it is made once for what is served
+    for _ in range(2):  # it is created once for what is served
         assert m.server.chain(Request("GET", "/apis", "", accept)).status == 200
         assert m.value(family) == before + 1
     m.server.documents.refresh_discovery()

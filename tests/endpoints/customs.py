@@ -1,4 +1,4 @@
-"""Definitions for tests: made, waited for, changed."""
+"""Definitions for tests: created, awaited, changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PATIENCE_S = 60
 
 
 def until(check, what: str) -> Any:
-    """What ``check()`` gives once it is true."""
+    """Returns the result of ``check()`` once it is true."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         found = check()
@@ -70,7 +70,7 @@ class Customs:
         return body
 
     def change(self, change) -> dict[str, Any]:
-        """The definition as ``change(crd)`` leaves it, stored."""
+        """Stores the definition as ``change(crd)`` leaves it."""
         while True:
             _, crd = self.client("GET", self.where)
             change(crd)
@@ -83,7 +83,7 @@ class Customs:
         until(lambda: self.client("GET", self.where)[0] == 404, f"{self.name} is gone")
 
     def remove(self) -> None:
-        """Nothing of it is left afterwards: tests share servers, and some look at all there is."""
+        """Deletes everything, because tests share servers, and some look at all objects."""
         self.client("DELETE", self.where)
         self.gone()
         services = "/apis/apiregistration.k8s.io/v1/apiservices"

@@ -1,4 +1,4 @@
-"""A kubelet, and a pod's web server, that only pretend: what the API server sends arrives in ``seen``."""
+"""A fake kubelet and a fake web server of a pod; ``seen`` has what the API server sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 def make_certificate(directory: Path, host: str) -> tuple[str, str]:
-    """(certificate file, key file), self-signed."""
+    """Returns (certificate file, key file), self-signed."""
     import ipaddress
 
     from cryptography import x509
@@ -45,16 +45,16 @@ def make_certificate(directory: Path, host: str) -> tuple[str, str]:
 
 
 class FakeKubelet:
-    """``protocols`` are the WebSocket subprotocols it speaks, ``clients`` the file of the CA that its clients' certificates must be of.
-    ``log_begins`` is all of a log that is not followed, ``more_log`` lets one that is go on. A context manager."""
+    """``protocols`` are its WebSocket subprotocols, ``clients`` the file of the CA of its clients' certificates. ``log_begins`` is a
+    complete log that is not followed, ``more_log`` continues one that is. A context manager."""
 
     def __init__(
         self, host: str = "127.0.0.1", certificate: tuple[str, str] | None = None, protocols=("v5.channel.k8s.io",), clients: str = "",
     ) -> None:  # fmt: skip
         self.host, self.port, self.protocols = host, 0, protocols
         self.seen: list[dict] = []
-        self.speaks_spdy = False  # else it says all bytes that come after an upgrade in reverse
-        self.streams: list[str] = []  # of SPDY, that were opened, and what came on those that are not stdin
+        self.speaks_spdy = False  # otherwise it echoes all bytes after an upgrade in reverse
+        self.streams: list[str] = []  # SPDY streams that were opened, and the data on those that are not stdin
         self.log_begins = b"first line\n"
         self.more_log = threading.Event()
         self.gone = threading.Event()
@@ -153,7 +153,7 @@ class FakeKubelet:
         _chunk(writer, b"")
 
     async def _streams(self, reader, writer) -> None:
-        """SPDY/3.1: what comes on stdin goes to stdout in capitals until it ends; then all streams do, as that of the kubelet's."""
+        """Serves SPDY/3.1: stdin is echoed to stdout in capitals until it ends; then all streams end, as a kubelet's do."""
         inflate, ids = zlib.decompressobj(), dict[str, int]()
 
         def frame(first: int, flags: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The cases of flow control's metrics: a level of one seat and one place in its queue, and three requests of nobody in particular."""
+"""Cases of flow control's metrics: a level with one seat and one place in its queue, and three anonymous requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESOURCES = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces
 
 
 async def narrow(m: Any) -> None:
-    """Whoever comes without a credential has one seat."""
+    """Gives clients without a credential one seat."""
     limited = {"nominalConcurrencyShares": 1, "lendablePercent": 0, "borrowingLimitPercent": 0,
                "limitResponse": {"type": "Queue", "queuing": QUEUING}}  # fmt: skip
     level = {"metadata": {"name": "one"}, "spec": {"type": "Limited", "limited": limited}}
@@ -32,7 +32,7 @@ async def narrow(m: Any) -> None:
 
 @asynccontextmanager
 async def crowded(m: Any, write: bool = False) -> AsyncIterator[None]:
-    """One write runs, one read (or ``write``) waits, one more was refused; afterwards the first two are served."""
+    """One write runs, one read (or ``write``) waits, one more was refused; at the end the first two are served."""
     await narrow(m)
     running = m.begin("POST", CONFIG_MAPS, {"metadata": {"generateName": "a"}}, token="")
     waiting = m.begin("POST", CONFIG_MAPS, {"metadata": {"generateName": "a"}}, token="") if write else m.begin("GET", PODS, token="")
@@ -44,7 +44,7 @@ async def crowded(m: Any, write: bool = False) -> AsyncIterator[None]:
 
 
 def register(of: Callable[..., Any]) -> None:
-    """Gives each family its case."""
+    """Gives each metric family its case."""
 
     @of("apiserver_current_inqueue_requests", **FLAGS)
     async def in_queue(m: Any) -> None:
@@ -56,7 +56,7 @@ def register(of: Callable[..., Any]) -> None:
             assert m.value("apiserver_current_inqueue_requests") == 0
 
     def inside(family: str, expected: float, **labels: str) -> None:
-        """A sample's value while it is crowded, and that it falls to nothing afterwards."""
+        """A sample's value while the level is full, and that it falls to zero afterwards."""
 
         @of(family, **FLAGS)
         async def case(m: Any) -> None:
@@ -66,7 +66,7 @@ def register(of: Callable[..., Any]) -> None:
             assert m.value(family, **labels) == 0
 
     def counted(family: str, expected: float, sample: str = "", **labels: str) -> None:
-        """A sample's value when everybody was served."""
+        """A sample's value when all were served."""
 
         @of(family, **FLAGS)
         async def case(m: Any) -> None:
@@ -76,7 +76,7 @@ def register(of: Callable[..., Any]) -> None:
             assert m.value(sample or family, **labels) == expected
 
     def level(family: str, expected: Callable[[float], bool], sample: str = "", **labels: str) -> None:
-        """A level's value after an adjustment while it is crowded."""
+        """A level's value after an adjustment while it is full."""
 
         @of(family, **FLAGS)
         async def case(m: Any) -> None:

@@ -1,4 +1,4 @@
-"""The REST resources over a store in this process: no wire, no filters, plug-ins and a converter of the test's choice."""
+"""The REST resources over a store in this process: without network and filters, with plug-ins and a converter of the test's choice."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 class Elsewhere:
-    """Conversion that waits, as a webhook's does. Refuses the objects named in ``refused``; keeps everybody waiting while ``gate`` is
-    shut. ``calls`` says how many objects came at a time, ``asked`` is set once any did."""
+    """A conversion that waits, as a webhook's does. It refuses the objects named in ``refused`` and waits while ``gate`` is shut.
+    ``calls`` has the number of objects of each call, ``asked`` is set once there was a call."""
 
     total = False
 
@@ -77,7 +77,7 @@ class Api:
         self.rest.add(Served(BUILTIN.resource("", "v1", "configmaps"), self.config_maps, native))
 
     async def request(self, method: str, path: str, body: Any = None, ctype: str = "application/json", accept: str = "") -> Response:
-        """The answer, whether it is one or a stream; refusals as the Status they become."""
+        """Returns the answer, also of a stream, or the Status of a refusal."""
         path, _, query = path.partition("?")
         headers = [(b"content-type", ctype.encode()), (b"accept", accept.encode())]
         req = Request(method, path, query, headers, b"" if body is None else json.dumps(body).encode())
@@ -108,7 +108,7 @@ class Api:
 
 
 def run(path: Any, test: Callable[[Api], Awaitable[None]], **options: Any) -> None:
-    """A test with an Api of its own, in a loop of its own."""
+    """Runs a test with its own Api in its own loop."""
 
     async def main() -> None:
         api = Api(path, **options)
@@ -122,7 +122,7 @@ def run(path: Any, test: Callable[[Api], Awaitable[None]], **options: Any) -> No
 
 
 async def whole(resp: Response) -> bytes:
-    """The body, also of an answer that is streamed."""
+    """Returns the body, also of a streamed answer."""
     if resp.stream is None:
         return resp.body
     parts: list[bytes] = []
@@ -135,7 +135,7 @@ async def whole(resp: Response) -> bytes:
 
 
 def autoscaler(name: str, version: str = "v2", most: int = 3) -> dict[str, Any]:
-    """An HPA of a CPU target, which v1 and v2 say in other words."""
+    """Returns an HPA with a CPU target, which v1 and v2 express differently."""
     spec: dict[str, Any] = {"maxReplicas": most, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}
     if version == "v1":
         spec["targetCPUUtilizationPercentage"] = 60
@@ -146,7 +146,7 @@ def autoscaler(name: str, version: str = "v2", most: int = 3) -> dict[str, Any]:
 
 
 class Stream:
-    """A watch being read: ``next()`` gives its next event, ``ended`` is done when it is over."""
+    """A watch that is read: ``next()`` returns its next event, ``ended`` is done when it has ended."""
 
     def __init__(self, resp: Response) -> None:
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()

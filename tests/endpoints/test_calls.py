@@ -1,4 +1,4 @@
-"""What requests cost in calls of Python functions: a number that no other process changes."""
+"""The cost of requests in calls of Python functions, a number that does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import kas
 from tests.endpoints.test_write_steps import MAPS, MERGE, config_map, run
 
 ROOM = kas.__path__[0]
-WARM = 3  # the first of each makes what all others share
+WARM = 3  # the first one creates what all others share
 
 
 async def calls_of(api: Any, method: str, path: str, body: Any, ctype: str) -> list[str]:
-    """The functions of kas that one request runs, each as often as it is called or goes on."""
+    """Returns the functions of kas that one request runs, each as often as it is called or resumed."""
     found: list[str] = []
 
     def seen(frame: Any, event: str, _: Any) -> None:
@@ -35,9 +35,9 @@ async def calls_of(api: Any, method: str, path: str, body: Any, ctype: str) -> l
     ("method", "most"),
     [("POST", 93), ("PUT", 109), ("PATCH", 120)],
 )
-def test_a_write_is_few_calls(tmp_path, method, most):
-    """Each is some 600 instructions. Who needs more for what every write has to do may raise the number, and says why. (One more since what
-    makes a Context is seen: a function that ``dataclass`` writes is in no file.)"""
+def test_a_write_takes_few_calls(tmp_path, method, most):
+    """A call is about 600 instructions. A change that needs more calls for every write may raise the number, with a reason. (A Context
+    counts as one more, since functions that ``dataclass`` generates are in no file.)"""
 
     async def test(api):
         await api("POST", MAPS, config_map("c", a="first"))
@@ -51,8 +51,8 @@ def test_a_write_is_few_calls(tmp_path, method, most):
     run(tmp_path, test)
 
 
-def test_what_goes_straight_to_its_handler_is_told_from_what_looks_like_it(tmp_path):
-    """Once the long way was gone for a verb: the same with a name too many or too few, of another scope, or of a subresource."""
+def test_the_fast_route_matches_no_similar_path(tmp_path):
+    """A verb once lost its slow path: similar paths have a name too many or too few, another scope, or a subresource."""
     asked = [
         ("POST", f"{MAPS}/c", 405), ("PUT", MAPS, 405), ("PATCH", MAPS, 405), ("POST", "/api/v1/configmaps", 405),
         ("PUT", "/api/v1/configmaps/c", 404), ("GET", f"{MAPS}/c/status", 404), ("PUT", f"{MAPS}/c/status", 404),

@@ -1,4 +1,4 @@
-"""CBOR of bodies, answers and watches, where the gate is on."""
+"""CBOR in bodies, answers and watches, with its feature gate on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Caller:
         self.headers: dict[str, str] = {}
 
     def __call__(self, method: str, path: str, body: Any = None, form: str = CBOR, accept: str = CBOR, **more: str) -> tuple[int, Any]:
-        """Status and what the answer says; ``headers`` are the last answer's."""
+        """Returns status and decoded answer; ``headers`` are the last answer's."""
         headers = {**self.connection.authorization, "Accept": accept, **more}
         if body is not None:
             headers["Content-Type"] = form
@@ -52,7 +52,7 @@ class Caller:
 def call(tmp_path_factory):
     flags = ("--unsafe-no-fsync", "--controllers=none", "--feature-gates=CBORServingAndStorage=true")
     with KasServer(tmp_path_factory.mktemp("cbor"), *flags) as server:
-        assert "CBORServingAndStorage" not in server.output  # not warned of
+        assert "CBORServingAndStorage" not in server.output  # without a warning
         call = Caller(server)
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         assert call("POST", path, DEFINITION, JSON, JSON)[0] == 201
@@ -95,7 +95,7 @@ def test_a_watch_is_a_sequence(call, path, api_version, kind):
     assert [(e["type"], e["object"]["kind"], e["object"]["metadata"]["name"]) for e in events] == [("ADDED", kind, "seen")]
 
 
-def test_what_is_taken_is_asked_for(call):
+def test_accept_and_content_type_are_independent(call):
     assert call("POST", FOOS, of(f"{GROUP}/v1", "Foo", "form"))[0] == 201
 
     def form(accept: str, path: str = f"{FOOS}/form") -> str:
@@ -105,34 +105,34 @@ def test_what_is_taken_is_asked_for(call):
     assert form(f"application/vnd.kubernetes.protobuf,{CBOR}") == CBOR  # custom resources have no protobuf
     assert form(f"application/vnd.kubernetes.protobuf,{CBOR}", "/api/v1/namespaces/default") == "application/vnd.kubernetes.protobuf"
     assert form(f"{CBOR};q=0.1,{JSON}") == JSON and form("*/*") == JSON and form(f"text/plain,{CBOR}") == CBOR
-    # One answers in JSON what the other asks in CBOR.
+    # CBOR requests with JSON answers, and the reverse.
     assert call("POST", FOOS, of(f"{GROUP}/v1", "Foo", "mixed"), accept=JSON)[0] == 201
     assert call.headers["content-type"] == JSON
-    assert form(CBOR, "/apis") != CBOR  # documents have no such form
+    assert form(CBOR, "/apis") != CBOR  # documents have no CBOR form
 
 
 @pytest.mark.parametrize("path", [FOOS, MAPS])
 @pytest.mark.parametrize("body", [b"{}", b"\xff", cbor.SELF_DESCRIBED + b"\xa2\x41a\x01\x41a\x02", b"\x81" * 1000 + b"\x01"])
-def test_what_is_no_object_is_refused(call, path, body):
+def test_bodies_that_are_no_objects_are_refused(call, path, body):
     code, said = call("POST", path, body)
     assert (code, said["reason"]) == (400, "BadRequest"), said
 
 
-def test_large_lists_are_whole(call):
+def test_large_lists_are_complete(call):
     for i in range(12):
         assert call("POST", MAPS, of("v1", "ConfigMap", f"large-{i}", x="x" * 100_000))[0] == 201
     found = call("GET", MAPS)[1]
     assert sum(o["metadata"]["name"].startswith("large-") for o in found["items"]) == 12
 
 
-def test_nobody_speaks_it_while_the_gate_is_off(kas):
+def test_cbor_is_refused_while_the_gate_is_off(kas):
     call = Caller(kas)
     assert call("GET", MAPS)[0] == 406
     assert call("POST", MAPS, of("v1", "ConfigMap", "a"), accept=JSON)[0] == 415
 
 
 @pytest.mark.parametrize(("size", "jobs"), [(100, 0), (LARGE, 1)])
-def test_a_large_body_is_read_beside_the_loop(size, jobs):
+def test_a_large_body_is_read_off_the_loop(size, jobs):
     class Whole:
         length = -1
 
@@ -147,12 +147,12 @@ def test_a_large_body_is_read_beside_the_loop(size, jobs):
     asyncio.run(story())
 
 
-def test_more_values_than_a_body_of_json_has_room_for_are_not_read():
+def test_more_values_than_json_could_have_are_refused():
     class Whole:
         length = -1
 
         async def read(self, user):
-            return b"\x9a\x00\x18\x00\x01" + b"\x80" * 0x180000 + b"\xf7"  # the last is none
+            return b"\x9a\x00\x18\x00\x01" + b"\x80" * 0x180000 + b"\xf7"  # the last one is invalid
 
     async def story() -> None:
         with pytest.raises(ApiError) as caught:
@@ -162,7 +162,7 @@ def test_more_values_than_a_body_of_json_has_room_for_are_not_read():
     asyncio.run(story())
 
 
-def test_an_answer_is_not_the_same_twice(monkeypatch):
+def test_equal_answers_have_different_bytes(monkeypatch):
     drawn = iter((0.0, 0.5))
     monkeypatch.setattr(cbor, "random", lambda: next(drawn))
     text = b'{"type":"ADDED","object":1}'

@@ -28,7 +28,7 @@ async def fill(api: Api, count: int) -> None:
 
 
 class Never:
-    """What is in its stored version is not converted."""
+    """Objects in their stored version are not converted."""
 
     total = False
 
@@ -60,7 +60,7 @@ def v1(api: Api):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_list_is_converted_in_one_step_whatever_its_form(tmp_path, form):
+def test_a_list_is_converted_in_one_step_in_every_format(tmp_path, form):
     elsewhere = Elsewhere()
 
     async def test(api: Api):
@@ -83,7 +83,7 @@ def test_a_long_list_is_converted_page_by_page_and_whole(tmp_path):
         assert [i["metadata"]["name"] for i in body["items"]] == [f"h{i:03}" for i in range(300)]
         assert all(i["spec"]["targetCPUUtilizationPercentage"] == 60 for i in body["items"])
         assert sum(elsewhere.calls) == 300 and len(elsewhere.calls) < 10
-        # A page of the client's, and the next.
+        # The client's page, and the next one.
         _, body = await api("GET", V1 + "?limit=299")
         assert len(body["items"]) == 299
         _, body = await api("GET", f"{V1}?limit=299&continue={body['metadata']['continue']}")
@@ -164,7 +164,7 @@ def test_writes_through_a_converted_version(tmp_path):
         ("DELETE", V1, None, ""),
     ],
 )
-def test_a_write_whose_conversion_fails_leaves_everything_as_it_is(tmp_path, method, path, body, ctype):
+def test_a_write_whose_conversion_fails_changes_nothing(tmp_path, method, path, body, ctype):
     elsewhere = Elsewhere()
 
     async def test(api: Api):
@@ -202,8 +202,8 @@ def test_watches_share_a_conversion_that_waits(tmp_path):
     run(tmp_path, test, converter=elsewhere)
 
 
-def test_a_watch_that_comes_just_when_the_conversion_is_done(tmp_path):
-    """What it waits for is there then, and nobody who waits has been told yet."""
+def test_a_watch_that_starts_when_the_conversion_is_done(tmp_path):
+    """The result that it would wait for is there, and the waiters have not been woken yet."""
     elsewhere = Elsewhere()
 
     async def test(api: Api):
@@ -221,7 +221,7 @@ def test_a_watch_that_comes_just_when_the_conversion_is_done(tmp_path):
     run(tmp_path, test, converter=elsewhere)
 
 
-def test_a_watch_hears_of_what_failed_while_it_waited_for_another(tmp_path):
+def test_a_watch_gets_an_error_that_occurred_while_it_waited_for_another_conversion(tmp_path):
     elsewhere = Elsewhere()
 
     async def test(api: Api):
@@ -259,7 +259,7 @@ def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
         for s in streams:
             await asyncio.wait_for(s.ended, 60)
             *before, last = s.rest()
-            # What was converted in one step with the one that fails is not shown.
+            # Objects converted in one step with the failing one are not shown.
             assert "bad" not in [e["object"]["metadata"]["name"] for e in before]
             assert last["type"] == "ERROR" and last["object"]["code"] == 500 and "conversion of bad failed" in last["object"]["message"]
         assert not api.watches.open
@@ -270,7 +270,7 @@ def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
     run(tmp_path, test, converter=elsewhere)
 
 
-def test_a_watch_that_begins_with_what_does_not_convert_waits_until_it_does(tmp_path):
+def test_a_watch_whose_initial_state_does_not_convert_waits_until_it_does(tmp_path):
     elsewhere = Elsewhere()
 
     async def test(api: Api):
@@ -282,7 +282,7 @@ def test_a_watch_that_begins_with_what_does_not_convert_waits_until_it_does(tmp_
         assert over.rest() == []
         elsewhere.refused = set()
         assert [(await waiting.next())["object"]["metadata"]["name"] for _ in range(3)] == ["h000", "h001", "h002"]
-        # Who waits for the end of the initial events is told that it does not come.
+        # A client that waits for the end of the initial events learns that it does not come.
         elsewhere.refused = {"h002"}
         told = Stream(await api.request("GET", V1 + "?watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"))
         await asyncio.wait_for(told.ended, 60)
@@ -298,7 +298,7 @@ def test_a_watch_ends_while_it_waits_for_a_conversion(tmp_path, initial):
     async def test(api: Api):
         await fill(api, 1)
         elsewhere.gate.clear()
-        # A client that asked for the end of the initial events must not be told of it: it has not seen them.
+        # A client that asked for the end of the initial events must not get it: it has not seen them.
         how = "&sendInitialEvents=1&resourceVersionMatch=NotOlderThan" if initial else f"&resourceVersion={api.store.revision}"
         s = Stream(await api.request("GET", f"{V1}?watch=1&allowWatchBookmarks=1{how}"))
         if not initial:

@@ -1,4 +1,4 @@
-"""What definitions define is served: all verbs, in all workers, while they change."""
+"""Custom resources are served as their definitions say: all verbs, in all workers, while definitions change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ APPLY = "application/apply-patch+yaml"
 
 @pytest.fixture
 def define(client, namespace):
-    """``define(crd)``: a definition on the shared server, which is taken away at the end."""
+    """``define(crd)`` creates a definition on the shared server, which is deleted at the end."""
     made = []
 
     def define(crd) -> Customs:
@@ -37,7 +37,7 @@ def define(client, namespace):
 
 @pytest.fixture
 def widgets(define, namespace) -> Customs:
-    """A definition of the test's own, with both subresources."""
+    """A definition for this test, with both subresources."""
     spec = {**SPEC, "max": {"type": "integer"}}
     v = version(spec=spec, subresources={"status": {}, "scale": SCALE}, selectableFields=[{"jsonPath": ".spec.color"}])
     v["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = [
@@ -47,7 +47,7 @@ def widgets(define, namespace) -> Customs:
     return define(definition(f"{namespace}.example.com", v, shortNames=["wd"], categories=["all"])).install()
 
 
-def test_documents_of_a_definition_have_no_router_before_them(client, widgets):
+def test_the_router_does_not_handle_documents_of_definitions(client, widgets):
     path = f"/apis/{widgets.group}/v1"
     assert client.raw("PUT", path).content == client.raw("GET", path, Accept="application/*").content
     status, body = client("GET", path, Accept="text/html")
@@ -55,12 +55,12 @@ def test_documents_of_a_definition_have_no_router_before_them(client, widgets):
 
 
 @pytest.mark.parametrize(("method", "form"), [("PUT", None), ("PATCH", MERGE)])
-def test_what_is_changed_has_a_name(client, widgets, method, form):
+def test_patches_and_updates_need_a_name(client, widgets, method, form):
     status, body = client(method, widgets.path(), {}, *([form] if form else []))
     assert (status, body["message"]) == (400, "name must be provided")
 
 
-def test_an_object_through_its_life(client, widgets):
+def test_the_life_cycle_of_an_object(client, widgets):
     made = widgets.create("a", {"color": "red"}, status={"replicas": 9})
     assert made["spec"] == {"color": "red", "replicas": 1} and "status" not in made and made["metadata"]["generation"] == 1
     status, body = client("PATCH", widgets.path("a"), {"spec": {"color": "blue"}}, MERGE)
@@ -81,7 +81,7 @@ def test_an_object_through_its_life(client, widgets):
     assert client("GET", widgets.path("a"))[0] == 404
 
 
-def test_what_is_wrong_is_refused_and_changes_nothing(client, widgets):
+def test_invalid_objects_are_refused_and_change_nothing(client, widgets):
     widgets.create("a")
     before = client("GET", widgets.path("a"))[1]
     status, body = client("PATCH", widgets.path("a"), {"spec": {"replicas": -1}}, MERGE)
@@ -98,8 +98,8 @@ def test_what_is_wrong_is_refused_and_changes_nothing(client, widgets):
     assert client("GET", widgets.path())[1]["items"] == [before]
 
 
-def test_an_empty_list_of_managed_fields_says_nothing(client, widgets):
-    """What is empty in the metadata of a custom resource goes before anybody looks; of built-in kinds such a list forgets all."""
+def test_an_empty_list_of_managed_fields_is_ignored(client, widgets):
+    """Empty lists in a custom resource's metadata are dropped early; for built-in kinds such a list resets all managed fields."""
     made = widgets.create("a", {"color": "red"})
     owned, bare = made["metadata"]["managedFields"], {"metadata": {**made["metadata"], "managedFields": []}}
     assert owned
@@ -125,16 +125,16 @@ def test_scale(client, widgets):
     assert status == 422 and "replicas" in body["message"]
     assert client("PATCH", widgets.path("a") + "/scale", {}, STRATEGIC)[0] == 415
     assert client("DELETE", widgets.path("a") + "/scale")[0] == 405
-    protobuf = "application/vnd.kubernetes.protobuf"  # a Scale has such a form, and upstream does not answer with it here
+    protobuf = "application/vnd.kubernetes.protobuf"  # a Scale has this form, and upstream does not answer with it here
     assert client.raw("GET", widgets.path("a") + "/scale", Accept=protobuf).status_code == 406
     stale = client("GET", widgets.path("a") + "/scale")[1]
     client("PATCH", widgets.path("a"), {"spec": {"replicas": 1}}, MERGE)
     scale = builtin_kind("autoscaling", "v1", "Scale")
     body = envelope("autoscaling/v1", "Scale", encode_protobuf(scale.type, stale))
-    assert client("PUT", widgets.path("a") + "/scale", body, protobuf)[0] == 409  # its revision is read, and old
+    assert client("PUT", widgets.path("a") + "/scale", body, protobuf)[0] == 409  # its revision is read, and is old
 
 
-def test_a_scale_is_shown_in_other_forms(client, define, namespace):
+def test_a_scale_in_other_formats(client, define, namespace):
     columns = [{"name": "C", "type": "integer", "jsonPath": ".spec.replicas"}]  # not those of a Scale
     v = version(spec=SPEC, subresources={"scale": SCALE}, additionalPrinterColumns=columns)
     kind = define(definition(f"{namespace}.example.com", v)).install()
@@ -149,7 +149,7 @@ def test_a_scale_is_shown_in_other_forms(client, define, namespace):
 
 
 def test_a_scale_without_replicas(client, define, namespace):
-    """What a path leads to need not be there: reading is an error, a write makes it."""
+    """The path need not exist: reading it is an error, a write creates it."""
     scale = {"specReplicasPath": ".spec.sizing.replicas", "statusReplicasPath": ".status.replicas"}
     spec = {"sizing": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}
     widgets = define(definition(f"{namespace}.example.com", version(spec=spec, subresources={"scale": scale}))).install()
@@ -173,7 +173,7 @@ def test_a_scale_without_replicas(client, define, namespace):
 
 
 def test_applying_a_scale(client, widgets):
-    """As upstream: a Scale cannot be applied as long as nobody manages the replicas, and none is that would change anything."""
+    """As upstream: a Scale can be applied only once a manager owns the replicas, and an apply that changes nothing creates none."""
     widgets.create("a")
     widgets.create("b", {"replicas": 1})
     applied = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 4}}
@@ -193,8 +193,8 @@ def test_applying_a_scale(client, widgets):
     assert (owner["manager"], owner["subresource"]) == ("x", "scale")
 
 
-def test_a_scale_whose_path_the_schema_does_not_know(client, define, namespace):
-    """What is written there is looked at, makes a generation, and is gone then: none in the answer."""
+def test_a_scale_with_a_path_outside_of_the_schema(client, define, namespace):
+    """What is written there is validated and increments the generation, and is then dropped; the answer does not have it."""
     scale = {"specReplicasPath": ".spec.nowhere", "statusReplicasPath": ".status.replicas"}
     widgets = define(definition(f"{namespace}.example.com", version(subresources={"scale": scale}))).install()
     widgets.create("a")
@@ -208,8 +208,8 @@ def test_a_scale_whose_path_the_schema_does_not_know(client, define, namespace):
     assert status == 422 and [c["field"] for c in body["details"]["causes"]] == [".spec.nowhere"]
 
 
-def test_a_scale_is_a_write_in_the_version_of_its_path(client, define, namespace):
-    """The schema of the version that is asked has to find it right, not that of the stored one."""
+def test_a_scale_is_written_in_the_version_of_its_path(client, define, namespace):
+    """The schema of the requested version must accept it, not that of the stored one."""
     narrow = version("v1", spec={"replicas": {"type": "integer", "maximum": 5}}, subresources={"scale": SCALE})
     wide = version("v2", spec={"replicas": {"type": "integer", "maximum": 9}}, subresources={"scale": SCALE}, storage=False)
     widgets = define(definition(f"{namespace}.example.com", narrow, wide)).install()
@@ -221,8 +221,8 @@ def test_a_scale_is_a_write_in_the_version_of_its_path(client, define, namespace
     assert client("GET", path)[1]["spec"] == {"replicas": 7}
 
 
-def test_a_null_that_is_applied_stays_where_there_may_be_none(client, define, namespace):
-    """Elsewhere it is dropped, or gives way to a default."""
+def test_an_applied_null_is_kept_where_the_schema_forbids_it(client, define, namespace):
+    """Elsewhere it is dropped, or replaced by a default."""
     spec = {"a": {"type": "string"}, "b": {"type": "string", "nullable": True}, "c": {"type": "string", "default": "d"}}
     widgets = define(definition(f"{namespace}.example.com", version(spec=spec))).install()
     nothing = {"a": None, "b": None, "c": None}
@@ -235,14 +235,14 @@ def test_a_null_that_is_applied_stays_where_there_may_be_none(client, define, na
     assert (status, body["spec"]) == (201, {"b": None, "c": "d"})
 
 
-def test_nobody_manages_what_the_server_sets(client, widgets):
+def test_server_set_fields_have_no_manager(client, widgets):
     obj = widgets.create("a", {"replicas": 1})
     again = {**obj, "metadata": {"name": "b", "deletionGracePeriodSeconds": 4, "labels": {"a": "b"}}}
     status, body = client("POST", widgets.path(), again)
     assert status == 201 and "f:deletionGracePeriodSeconds" not in body["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]
 
 
-def test_apply_knows_the_schema(client, widgets):
+def test_apply_uses_the_schema(client, widgets):
     one = widgets.path("a") + "?fieldManager=one"
     status, body = client("PATCH", one, widgets.obj("a", {"color": "red"}), APPLY)
     assert (status, body["spec"]) == (201, {"color": "red", "replicas": 1})
@@ -254,7 +254,7 @@ def test_apply_knows_the_schema(client, widgets):
     assert status == 500 and ".spec.bogus: field not declared in schema" in body["message"]
 
 
-def test_forms_of_answers(client, widgets):
+def test_formats_of_answers(client, widgets):
     widgets.create("a", {"color": "red"})
     table = client("GET", widgets.path(), Accept="application/json;as=Table;v=v1;g=meta.k8s.io")[1]
     assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "Age"] and table["rows"][0]["cells"][0] == "a"
@@ -270,8 +270,8 @@ def test_forms_of_answers(client, widgets):
     assert client("POST", widgets.path(), yaml, "application/yaml")[1]["spec"] == {"color": "green", "replicas": 1}
 
 
-def test_lists_are_written_with_their_keys_in_order(client, widgets):
-    for i in range(300):  # more than one piece
+def test_lists_are_written_with_sorted_keys(client, widgets):
+    for i in range(300):  # more than one page
         widgets.create(f"w{i:03}")
     items = [client.raw("GET", widgets.path(f"w{i:03}")).text.strip() for i in (0, 1)]
     for query, count in (("", 300), ("?limit=2", 2), ("?limit=200", 200), ("?labelSelector=no", 0)):
@@ -287,7 +287,7 @@ def test_lists_are_written_with_their_keys_in_order(client, widgets):
     assert (end := re.search(r'resourceVersion: "(\d+)"\n\Z', yaml)) and int(end[1]) >= int(meta["resourceVersion"])
 
 
-def test_a_dry_run_shows_what_only_the_storage_takes_off(client, widgets):
+def test_a_dry_run_shows_what_only_storing_would_remove(client, widgets):
     given = widgets.obj("a")
     given["metadata"] |= {"resourceVersion": "5", "selfLink": "/x"}
     status, body = client("POST", widgets.path() + "?dryRun=All", given)
@@ -303,7 +303,7 @@ def test_a_dry_run_shows_what_only_the_storage_takes_off(client, widgets):
         assert body["metadata"]["resourceVersion"] == made["resourceVersion"]
 
 
-def test_an_applied_time_that_is_none_is_left_out(client, widgets):
+def test_an_applied_invalid_time_is_dropped(client, widgets):
     for name, times in (("a", {"creationTimestamp": "nope"}), ("a", {"creationTimestamp": 5}), ("a", {"deletionTimestamp": "nope"})):
         applied = widgets.obj(name, {"color": "red"})
         applied["metadata"] |= times
@@ -313,8 +313,8 @@ def test_an_applied_time_that_is_none_is_left_out(client, widgets):
 
 
 @pytest.mark.parametrize("form", [MERGE, JSON_PATCH])
-def test_a_patch_leaves_floats_what_they_are(client, define, namespace, form):
-    """For rules 1.0 is no integer, and for who compares not 1; as in a body."""
+def test_a_patch_keeps_floats(client, define, namespace, form):
+    """For rules 1.0 is not an integer, and comparing finds it different from 1; as in a body."""
     whole = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}
     crd = define(definition(f"{namespace}.example.com", version(spec={"n": whole, "m": {"type": "integer"}}))).install()
     assert crd.create("a", {"m": 1})["metadata"]["generation"] == 1
@@ -329,7 +329,7 @@ def test_a_patch_leaves_floats_what_they_are(client, define, namespace, form):
     assert (status, body["metadata"]["generation"], body["spec"]) == (200, 2, {"m": 1})
 
 
-def test_a_list_of_no_metadata_has_null(client, widgets):
+def test_a_list_without_metadata_has_null(client, widgets):
     accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     assert client.raw("GET", widgets.path(), **accept).text.endswith('},"items":null}\n')
     assert client("GET", widgets.path() + "?pretty=1", **accept)[1]["items"] is None
@@ -338,8 +338,8 @@ def test_a_list_of_no_metadata_has_null(client, widgets):
     assert client("GET", widgets.path() + "?labelSelector=no", **accept)[1]["items"] is None
 
 
-def test_what_a_collections_delete_gave_is_no_single_object(client, widgets):
-    """Found out once it is done."""
+def test_the_answer_of_deletecollection_is_no_single_object(client, widgets):
+    """Checked after the deletion."""
     widgets.create("a")
     status, body = client("DELETE", widgets.path(), Accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
     assert status == 406 and body["message"].startswith("you requested PartialObjectMetadata, but the requested object is a list")
@@ -371,7 +371,7 @@ def stream(client, path: str) -> requests.Response:
 
 
 def test_fields_that_became_selectable_later(client, define, namespace):
-    """Objects that were stored before are found, watched and deleted by them, defaults included; pages hold what they should."""
+    """Objects stored before are found, watched and deleted by them, including defaults; pages are complete."""
     spec = {"color": {"type": "string"}, "size": {"type": "integer"}}
     widgets = define(definition(f"{namespace}.example.com", version(spec=spec))).install()
     for i in range(6):
@@ -414,7 +414,7 @@ def test_fields_that_became_selectable_later(client, define, namespace):
     assert named("")[0] == ["w1", "w2", "w4"]
 
 
-def test_bodies_that_are_something_else(client, widgets):
+def test_bodies_of_another_kind_or_version(client, widgets):
     path, good = widgets.path(), widgets.obj("a")
     status, body = client("POST", path, {**good, "kind": "Other"})
     assert (status, body["message"]) == (422, f'Other.{widgets.group} "a" is invalid: kind: Invalid value: "Other": must be Widget')
@@ -432,7 +432,7 @@ def test_bodies_that_are_something_else(client, widgets):
     assert client("GET", path)[1]["items"] == []
 
 
-def test_what_is_of_another_version_or_kind_is_looked_at_by_its_own_schema(client, define, namespace):
+def test_objects_of_another_version_or_kind_are_validated_by_its_schema(client, define, namespace):
     one = version("v1", {"a": {"type": "string"}})
     two = version("v2", {"b": {"type": "string"}}, storage=False)
     made = define(definition(f"{namespace}.example.com", one, two)).install()
@@ -451,7 +451,7 @@ def test_what_is_of_another_version_or_kind_is_looked_at_by_its_own_schema(clien
     status, message, _ = posted("?fieldValidation=Strict", apiVersion=in_two)
     assert status == 400 and message.endswith('strict decoding error: unknown field "spec.a", unknown field "spec.c"')
     assert posted(apiVersion=in_three) == (400, says.format(in_three), '299 - "unknown field "spec""')
-    # The schema says nothing of other kinds, metadata's fields are known of all.
+    # The schema does not cover other kinds; metadata is known for all.
     status, message, warning = posted(kind="Other", metadata={"name": "x", "zzz": 1})
     assert status == 422 and message.endswith('kind: Invalid value: "Other": must be Widget')
     assert warning == '299 - "unknown field "metadata.zzz""'
@@ -461,7 +461,7 @@ def test_what_is_of_another_version_or_kind_is_looked_at_by_its_own_schema(clien
     assert answer.status_code == 422 and "Warning" not in answer.headers
 
 
-def test_objects_in_tables_are_written_as_upstream_writes_them(client, widgets):
+def test_objects_in_tables_are_written_as_by_upstream(client, widgets):
     uid = client("POST", f"/api/v1/namespaces/{widgets.namespace}/configmaps", {"metadata": {"name": "o"}})[1]["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid, "controller": False, "blockOwnerDeletion": True}
     meta = {"name": "a", "labels": {"l": "1"}, "annotations": {"a": "1"}, "finalizers": ["example.com/x"], "ownerReferences": [owner]}
@@ -481,7 +481,7 @@ def test_objects_in_tables_are_written_as_upstream_writes_them(client, widgets):
 
 
 def test_integers_beyond_64_bits_are_floats(client, define, namespace):
-    """Whose shortest digits are written, as Go writes them."""
+    """Their shortest digits are written, as Go does."""
     anything = {name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} for name in ("a", "b")}
     widgets = define(definition(f"{namespace}.example.com", version(spec=anything))).install()
     shown = {"9223372036854775807": 9223372036854775807, "9223372036854775808": 9223372036854776000}
@@ -496,7 +496,7 @@ def test_integers_beyond_64_bits_are_floats(client, define, namespace):
             assert (code, made["spec"]) == (200, {"a": {"l": [kept], "n": kept}, "b": {"n": kept}})
 
 
-def test_refusals_of_bodies_name_the_version_that_they_say(client, widgets):
+def test_refusals_name_the_version_of_the_body(client, widgets):
     def told(query: str, **said) -> str:
         body = {"apiVersion": f"{widgets.group}/v1", "kind": "Widget", "metadata": {"name": "a", "creationTimestamp": "bad", "x": 1}} | said
         return client("POST", widgets.path() + query, body)[1]["message"]
@@ -510,8 +510,8 @@ def test_refusals_of_bodies_name_the_version_that_they_say(client, widgets):
 
 
 @pytest.mark.parametrize(("version_of_status", "kept"), [("v2", True), ("v3", False)])
-def test_writes_of_the_status_take_the_spec_from_managers_of_versions_without(client, define, namespace, version_of_status, kept):
-    """What stands in a body beside the status is nothing for managers of versions that have a status of their own, a change for others."""
+def test_status_writes_take_the_spec_from_managers_of_versions_without_status(client, define, namespace, version_of_status, kept):
+    """Fields beside the status are ignored for managers of versions that have a status subresource, and a change for others."""
     plain, text = {"a": {"type": "string"}}, {"type": "string"}
     v1, v2, v3 = version(spec=plain), version("v2", plain | {"b": text}, False), version("v3", plain | {"c": text}, False)
     status = {"subresources": {"status": {}}}
@@ -524,7 +524,7 @@ def test_writes_of_the_status_take_the_spec_from_managers_of_versions_without(cl
     assert ("f:a" in fields.get("f:spec", {})) == kept
 
 
-def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, widgets):
+def test_each_finding_of_the_yaml_decoder_is_one_warning(client, widgets):
     text = f"apiVersion: {widgets.group}/v1\nkind: Widget\nmetadata: {{name: a}}\nspec:\n  color: a\n  color: b\n  zzz: 1\n  zzz: 2\n"
     lines = ['line 6: key "color" already set in map', 'line 8: key "zzz" already set in map']
     answer = client.raw("POST", widgets.path(), text, "application/yaml")
@@ -534,7 +534,7 @@ def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, widgets):
     assert status == 400 and "strict decoding error: yaml: unmarshal errors:\n  " + "\n  ".join(lines) in body["message"]
 
 
-def test_paths_that_are_nobodys(client, widgets):
+def test_unknown_paths(client, widgets):
     wrong = [
         f"/apis/{widgets.group}/v2/widgets", f"/apis/{widgets.group}/v1/gadgets", f"/apis/{widgets.group}/v2",
         f"/apis/x{widgets.group}/v1/widgets",
@@ -560,7 +560,7 @@ def test_discovery_and_openapi(client, widgets):
     widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer"}))
     other = client("GET", "/openapi/v3")[1]["paths"][f"apis/{widgets.group}/v1"]["serverRelativeURL"]
     assert other != where
-    assert client.raw("GET", where).url.endswith(other)  # redirected to what it is now
+    assert client.raw("GET", where).url.endswith(other)  # redirected to the current one
     definitions = client("GET", "/openapi/v2")[1]["definitions"]
     mine = next(d for name, d in definitions.items() if widgets.namespace in name and name.endswith(".v1.Widget"))
     assert mine["properties"]["spec"]["properties"]["size"] == {"type": "integer"}
@@ -577,11 +577,11 @@ def test_a_watch_ends_when_the_definition_changes(client, widgets):
         assert json.loads(next(lines))["object"]["metadata"]["name"] == "a"
         client("PATCH", widgets.where, {"metadata": {"labels": {"x": "y"}}}, MERGE)
         widgets.create("b")
-        assert json.loads(next(lines))["object"]["metadata"]["name"] == "b"  # metadata of the definition ends nothing
+        assert json.loads(next(lines))["object"]["metadata"]["name"] == "b"  # a change of the definition's metadata ends no watch
         before = client("GET", widgets.path())[1]["metadata"]["resourceVersion"]
         widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer"}))
         assert list(lines) == []
-    # Who goes on from before the change lists anew: objects may look otherwise now.
+    # A watch that resumes from before the change must list again, because objects may look different now.
     with stream(client, f"{widgets.path()}?watch=true&timeoutSeconds=300&resourceVersion={before}") as answer:
         event = json.loads(next(answer.iter_lines()))
         assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
@@ -627,8 +627,8 @@ def test_versions_that_differ_by_name(client, define, namespace):
         assert [(o["apiVersion"], o["spec"]["both"]) for o in items] == [(f"{customs.group}/{v}", 2), (f"{customs.group}/{v}", 3)]
 
 
-def test_objects_of_a_version_that_was_taken_away(client, define, namespace):
-    """Somebody says that nothing is stored in v1 any more though "a" is: nobody knows what it means, other objects are served."""
+def test_objects_of_a_removed_version(client, define, namespace):
+    """The status claims that no object is stored in v1 any more although "a" is: it cannot be read, other objects are served."""
     v1, v2 = version("v1", {"a": {"type": "string"}}), version("v2", {"a": {"type": "string"}}, storage=False)
     customs = define(definition(f"{namespace}.example.com", v1, v2)).install()
     customs.create("a", {"a": "x"})
@@ -647,7 +647,7 @@ def test_objects_of_a_version_that_was_taken_away(client, define, namespace):
         assert (status, body["message"]) == (500, f"request to convert CR from an invalid group/version: {customs.group}/v1")
 
 
-def test_names_that_another_has(client, define, namespace):
+def test_names_used_by_another_definition(client, define, namespace):
     group = f"{namespace}.example.com"
     first = define(definition(group, shortNames=["w"])).install()
     second = define(definition(group, plural="gadgets", kind="Widget", shortNames=["w"]))
@@ -663,7 +663,7 @@ def test_names_that_another_has(client, define, namespace):
     second.create("a")
 
 
-def test_objects_go_before_their_definition(client, define, namespace):
+def test_objects_are_deleted_before_their_definition(client, define, namespace):
     customs = define(definition(f"{namespace}.example.com")).install()
     customs.create("plain")
     held = customs.obj("held")
@@ -696,8 +696,8 @@ def test_api_services_of_definitions(client, define, namespace):
     until(lambda: client("GET", where)[0] == 404, "it goes with the definition")
 
 
-def test_a_definition_in_a_group_of_kubernetes_is_shown_and_not_served(client, define):
-    """The group's own server answers for all of it. Documents of OpenAPI show it, too, but for a path of Kubernetes' own."""
+def test_a_definition_in_a_kubernetes_group_is_shown_and_not_served(client, define):
+    """The built-in group serves all its paths. OpenAPI documents show the definition, too, except for a path of Kubernetes."""
     group, form = "networking.k8s.io", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     crd = definition(group, version("v9"))
     crd["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
@@ -743,7 +743,7 @@ def test_namespaces_quota_and_owners(client, define, namespace):
     assert client("GET", customs.path("stays"))[1] == held
 
 
-def test_every_worker_serves_what_one_established(kas_server, connect):
+def test_every_worker_serves_an_established_definition(kas_server, connect):
     server = kas_server("--unsafe-no-fsync", "--controllers=none", workers=2)
     client = connect(server)
     for i in range(3):
@@ -754,8 +754,8 @@ def test_every_worker_serves_what_one_established(kas_server, connect):
         assert [connect(server)("GET", customs.path("a"))[0] for _ in range(12)] == [200] * 12
 
 
-def test_nothing_is_written_under_a_schema_that_has_changed(kas_server, connect):
-    """Writers go on while the definition changes: what is stored behind the revision of the change fits the new schema."""
+def test_nothing_is_written_under_an_old_schema(kas_server, connect):
+    """Writers continue while the definition changes: what is stored after the change fits the new schema."""
     server = kas_server("--unsafe-no-fsync", "--controllers=none", workers=2)
     customs = Customs(connect(server), definition("example.com", version(spec={"x": {"type": "string"}}))).install()
     stop, answers, lock = threading.Event(), [], threading.Lock()
@@ -805,8 +805,8 @@ def test_custom_resources_survive_a_restart(kas_server, connect):
     customs.create("c")
 
 
-def test_versions_that_only_a_webhook_converts(client, define, namespace):
-    """While nobody answers, what is of the stored version is served, the rest is an error and not the wrong object."""
+def test_versions_that_a_webhook_converts(client, define, namespace):
+    """While it does not answer, objects in the stored version are served, and others are an error."""
     hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}
     crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
     crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
@@ -820,8 +820,8 @@ def test_versions_that_only_a_webhook_converts(client, define, namespace):
     assert [o["metadata"]["name"] for o in client("GET", customs.path())[1]["items"]] == ["a"]
 
 
-def test_bytes_are_served_again_once_nothing_old_is_stored(client, widgets):
-    """What is shown stays the same while the server finds that out."""
+def test_stored_bytes_are_served_again_once_no_old_object_is_left(client, widgets):
+    """The answers stay the same while the server determines this."""
     widgets.create("a", {"color": "red"})
     widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer", "default": 5}))
     assert client("GET", widgets.path("a"))[1]["spec"]["size"] == 5
@@ -831,15 +831,15 @@ def test_bytes_are_served_again_once_nothing_old_is_stored(client, widgets):
 
 
 @pytest.mark.parametrize(("name", "says"), [("bare", "name to avoid"), ("with.domain", "name including a path (/) to avoid")])
-def test_finalizers_that_others_may_have_too(client, widgets, name, says):
+def test_finalizers_that_several_definitions_share(client, widgets, name, says):
     obj = widgets.obj("a")
     obj["metadata"]["finalizers"] = [name, "example.com/mine", "orphan"]
     answer = client.raw("POST", widgets.path() + "?dryRun=All", obj)
     assert answer.status_code == 201 and answer.headers["Warning"].count("299") == 1 and says in answer.headers["Warning"]
 
 
-def test_what_is_gone_is_counted_no_more(client, define, namespace):
-    """Definitions that come and go make no series without end."""
+def test_metrics_of_deleted_definitions_are_removed(client, define, namespace):
+    """Definitions that are created and deleted do not add series without bound."""
     group = f"{namespace}.example.com"
 
     def told() -> list[str]:

@@ -28,10 +28,10 @@ CONDITIONS = [{"type": t, "status": "True"} for t in ("NamesAccepted", "Establis
 
 
 class Table:
-    """A store with one definition, and what follows it."""
+    """A store with one definition, and the table that follows it."""
 
     def __init__(self, path: str) -> None:
-        self.store = open_store(path, max_size=1 << 30, sync=False)  # valgrind maps no more than some gigabytes
+        self.store = open_store(path, max_size=1 << 30, sync=False)  # valgrind maps only some gigabytes
         self.store.start(asyncio.get_running_loop())
         scheme = Scheme()
         registries = Registries(self.store, lambda: NOW)
@@ -74,7 +74,7 @@ def run(tmp_path, body) -> None:
     asyncio.run(whole())
 
 
-def test_definitions_come_change_and_go(tmp_path, crd):
+def test_definitions_are_added_changed_and_removed(tmp_path, crd):
     async def body(t: Table) -> None:
         t.custom.start()
         await t.put(crd)
@@ -94,8 +94,8 @@ def test_definitions_come_change_and_go(tmp_path, crd):
     run(tmp_path, body)
 
 
-def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
-    """Without a collection of cyclic garbage, which is rare."""
+def test_a_removed_definitions_memory_is_freed(tmp_path, crd):
+    """Without the garbage collector of cycles, which runs rarely."""
 
     async def body(t: Table) -> None:
         t.custom.start()
@@ -110,7 +110,7 @@ def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
         managedfields.schema(served, Context(NOW, "ns", {}))
         await t.write("a")
         strategy, wrong = served.record.strategy, {"metadata": {"name": "a"}, "spec": {"a": 1, "b": [{}]}}
-        assert strategy.validate(Context(NOW, "ns", {}), wrong)  # what validates values is there
+        assert strategy.validate(Context(NOW, "ns", {}), wrong)  # the validators exist
         things = (served, served.state, served.registry, served.state.merging, served.record, strategy)
         gone = [weakref.ref(thing) for thing in things]
         del things
@@ -122,14 +122,14 @@ def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
             t.store.catch_up()
             t.changed.clear()
             assert [ref() for ref in gone] == [None] * len(gone)
-            assert gc.collect() == 0  # what was frozen when the server was ready would stay for good
+            assert gc.collect() == 0  # objects frozen when the server became ready would stay for ever
         finally:
             gc.enable()
 
     run(tmp_path, body)
 
 
-def test_what_is_stored_when_a_server_starts(tmp_path, crd):
+def test_objects_stored_before_the_server_starts(tmp_path, crd):
     async def body(t: Table) -> None:
         for i in range(150):  # more than one page
             await t.put(definition("example.com", plural=f"things{i}", kind=f"Thing{i}"))
@@ -140,14 +140,14 @@ def test_what_is_stored_when_a_server_starts(tmp_path, crd):
     run(tmp_path, body)
 
 
-def test_a_write_that_was_validated_by_another_definition_is_not_stored(tmp_path, crd):
+def test_a_write_validated_by_an_old_definition_is_not_stored(tmp_path, crd):
     async def body(t: Table) -> None:
         t.custom.start()
         await t.put(crd)
         old = t.custom.find("example.com", "v1", "widgets")
         await t.write("a")
         await t.put(crd, labels={"x": "y"})
-        await t.write("b", old)  # its spec is the same
+        await t.write("b", old)  # its spec is equal
         await t.put(crd, generation=2)
         with pytest.raises(ApiError) as caught:
             await t.write("c", old)
@@ -160,7 +160,7 @@ def test_a_write_that_was_validated_by_another_definition_is_not_stored(tmp_path
     run(tmp_path, body)
 
 
-def test_bytes_are_served_once_nothing_old_is_stored(tmp_path, crd):
+def test_stored_bytes_are_served_once_no_old_object_is_left(tmp_path, crd):
     async def body(t: Table) -> None:
         t.custom.start()
         await t.put(crd)
@@ -174,15 +174,15 @@ def test_bytes_are_served_once_nothing_old_is_stored(tmp_path, crd):
         await t.store.commit(Op(records[0].key, None))
         await t.write("b")
         records = t.store.range(served.registry.root).records
-        assert served.convert(records)[0] is records[0]  # it was written under today's definition
+        assert served.convert(records)[0] is records[0]  # it was written under the current definition
         await t.custom.look_for_clean()
         assert served.native
 
     run(tmp_path, body)
 
 
-def test_of_thousands_of_versions_only_those_that_are_asked_for_are_made(tmp_path):
-    """All were made before when the definition came, on the loop: 50 ms for 1,000, 470 for 9,000."""
+def test_only_requested_versions_are_compiled(tmp_path):
+    """All were compiled when the definition was created, on the loop: 50 ms for 1,000, 470 for 9,000."""
 
     async def body(t: Table) -> None:
         t.custom.start()
@@ -201,7 +201,7 @@ def test_of_thousands_of_versions_only_those_that_are_asked_for_are_made(tmp_pat
         assert first.resetting("status") == frozenset() and len(state.types) == 300 and "v300" in state.types
         family = t.custom.equivalents("example.com", "widgets")
         assert [s.version for s in family] == [f"v{i}" for i in range(1, 301)] and family is t.custom.equivalents("example.com", "widgets")
-        # A webhook's rules ask for group, version, resource and subresources: none is made for that.
+        # A webhook's rules ask for group, version, resource and subresources, and need none compiled.
         assert family.groups == {"example.com"} and [len(found) for found in family.by_version.values()] == [300]
         made = list(state.made)
         a = SimpleNamespace(operation="CREATE", group="example.com", version="v1", resource="widgets", subresource="", namespace="")
@@ -220,8 +220,8 @@ def test_of_thousands_of_versions_only_those_that_are_asked_for_are_made(tmp_pat
     run(tmp_path, body)
 
 
-def test_the_documents_of_many_versions_come_from_one_look_at_their_definition(tmp_path, monkeypatch):
-    """It was read and converted for each before, the square of them: OpenAPI of 9,000 versions was 504 for everybody."""
+def test_the_documents_of_many_versions_read_their_definition_once(tmp_path, monkeypatch):
+    """It was read and converted for each version, which is quadratic: OpenAPI of 9,000 versions timed out."""
 
     async def body(t: Table) -> None:
         t.custom.start()
@@ -241,8 +241,8 @@ def test_the_documents_of_many_versions_come_from_one_look_at_their_definition(t
     run(tmp_path, body)
 
 
-def test_versions_of_a_definition_share_what_discovery_shows(tmp_path, crd):
-    """It was made for each before, with a look for the one that is stored, which may be the last."""
+def test_versions_of_a_definition_share_their_discovery_data(tmp_path, crd):
+    """It was built for each version, with a search for the stored one, which may be the last."""
 
     async def body(t: Table) -> None:
         t.custom.start()
@@ -255,8 +255,8 @@ def test_versions_of_a_definition_share_what_discovery_shows(tmp_path, crd):
     run(tmp_path, body)
 
 
-def test_discovery_is_told_anew_of_what_has_changed_only(tmp_path, monkeypatch):
-    """A change of one of 2,000 definitions held the loop for 60 ms when discovery was asked for next, and 10,000 for 300."""
+def test_discovery_is_updated_only_where_something_changed(tmp_path, monkeypatch):
+    """A change of one of 2,000 definitions held the loop for 60 ms at the next discovery request, and 10,000 for 300."""
 
     async def body(t: Table) -> None:
         told: list[str] = []
@@ -267,7 +267,7 @@ def test_discovery_is_told_anew_of_what_has_changed_only(tmp_path, monkeypatch):
             await t.put(definition("example.com", plural=f"things{i}", kind=f"Thing{i}"))
         (before,) = t.custom.versions()
         assert len(told) == 9 and len(before.resources) == 9
-        assert t.custom.versions()[0] is before  # where an APIService has changed, of which thousands of versions have one each
+        assert t.custom.versions()[0] is before  # for a changed APIService, of which thousands of versions have one each
         told.clear()
         await t.put(definition("example.com", plural="things3", kind="Thing3"), labels={"a": "b"})
         assert t.custom.versions() == [before] and told == ["things3.example.com"]

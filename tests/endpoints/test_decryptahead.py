@@ -1,4 +1,4 @@
-"""Where each value has a key that somebody is asked for: nobody is asked on the loop's thread, whatever a request does."""
+"""With a KMS plug-in that must be called for each value's key, no request calls it on the loop's thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = b"k" * 32
 
 
 class Asks:
-    """Seals with a key that is known by the value's place; who wants it asks, and no answer is remembered longer than it must be."""
+    """A provider whose key depends on the value's place. Each use calls it, and answers are cached as briefly as possible."""
 
     plain, waits, refuses_plain = False, True, ""
 
@@ -46,7 +46,7 @@ class Asks:
     ("PATCH", f"{MAPS}/c1", {"data": {"a": "b"}}, MERGE), ("PUT", f"{MAPS}/c1", {"metadata": {"name": "c1"}, "data": {"a": "c"}}),
     ("DELETE", f"{MAPS}/c1"), ("DELETE", MAPS), ("GET", f"{MAPS}/nobody"), ("POST", MAPS, {"metadata": {"name": "new"}}),
 ], ids=str)  # fmt: skip
-def test_nobody_is_asked_on_the_loop(tmp_path, ask):
+def test_the_plugin_is_never_called_on_the_loop(tmp_path, ask):
     async def main():
         asks = Asks()
         api = Api(tmp_path, transformers=lambda key: asks)
@@ -69,7 +69,7 @@ def test_nobody_is_asked_on_the_loop(tmp_path, ask):
     asyncio.run(main())
 
 
-def test_what_is_wrong_is_told_by_the_handler(tmp_path):
+def test_errors_are_reported_by_the_handler(tmp_path):
     async def main():
         asks = Asks()
         api = Api(tmp_path, transformers=lambda key: asks)

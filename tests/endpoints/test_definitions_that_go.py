@@ -1,4 +1,4 @@
-"""Definitions that come, are used and go, each with a name of its own: what they leave behind is bounded."""
+"""Definitions that are created, used and deleted under ever new names: what they leave behind is bounded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WIDE["nested"] = {"type": "object", "properties": dict(WIDE)}
 
 
 class Definitions:
-    """``turn(n)`` makes one, uses it in every way and deletes it; ``more`` are fields of its specs."""
+    """``turn(n)`` creates one, uses it in every way and deletes it; ``more`` are further fields of its spec."""
 
     def __init__(self, served: InProcess) -> None:
         self._served = served
@@ -47,7 +47,7 @@ class Definitions:
         self.take_away(n)
 
     def use(self, n: int, more: dict[str, Any] | None = None) -> None:
-        """Make it, and ask what can be asked of it."""
+        """Creates it, and makes every kind of request."""
         group = f"g{n}.example.com"
         paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
         fields = {**(more or {}), "replicas": {"type": "integer", "default": 1}, "text": {"type": "string", "maxLength": 9}}
@@ -70,14 +70,14 @@ class Definitions:
         self.ask("GET", path, accept=TABLE)
 
     def serve(self, crd: dict[str, Any]) -> None:
-        """Make it, and say what a controller would."""
+        """Creates it, and sets the conditions as a controller would."""
         made = self.ask("POST", DEFINITIONS, crd)
         established = {"type": "Established", "status": "True", "reason": "Made", "lastTransitionTime": "2024-01-02T03:04:05Z"}
         made["status"] |= {"acceptedNames": made["spec"]["names"], "conditions": [established]}
         self.ask("PUT", f"{DEFINITIONS}/{crd['metadata']['name']}/status", made)
 
     def take_away(self, n: int) -> None:
-        """Delete its objects, and it."""
+        """Deletes its objects, and then itself."""
         group = f"g{n}.example.com"
         name, path = f"{DEFINITIONS}/widgets.{group}", f"/apis/{group}/v1/namespaces/default/widgets"
         self.ask("DELETE", f"{path}/a")
@@ -87,14 +87,14 @@ class Definitions:
     def forget(self, name: str) -> None:
         """Delete the definition."""
         self.ask("DELETE", name)
-        # No controller runs here that would take the finalizer away.
+        # No controller runs here that would remove the finalizer.
         left = self.ask("GET", name)
         left["metadata"]["finalizers"] = []
         self.ask("PUT", name, left)
 
 
 def grown(before: list[tuple[Any, int]], by: int, bounded: set[int]) -> list[str]:
-    """Which containers have that many entries more; the ``bounded`` are no matter."""
+    """Returns which containers have at least that many more entries; those in ``bounded`` are ignored."""
     return [
         f"{type(thing).__name__}: {was} to {len(thing)}, {list(thing)[-1:]!r:.200}"
         for thing, was in before
@@ -103,7 +103,7 @@ def grown(before: list[tuple[Any, int]], by: int, bounded: set[int]) -> list[str
 
 
 def turns(directory: Path) -> None:
-    """Asserts that nothing grows. In a process of its own: what other tests left in this one may well grow."""
+    """Asserts that nothing grows. In a separate process, because what other tests left in this one may grow."""
     served = InProcess(directory)
     try:
         definitions, world = Definitions(served), served.server
@@ -112,16 +112,16 @@ def turns(directory: Path) -> None:
         for n in range(3):
             definitions.turn(n)
         world.metrics.dump()
-        gc.unfreeze()  # what is frozen is not told
+        gc.unfreeze()  # frozen objects are not reported
         gc.collect()
         before = [(o, len(o)) for o in gc.get_objects() if isinstance(o, CONTAINERS)]
         kept = {f: f.cache_info().currsize for f in gc.get_objects() if isinstance(f, functools._lru_cache_wrapper)}
-        told = world.metrics._gone  # which the next reading takes
+        told = world.metrics._gone  # freed by the next read
         for n in range(100, 100 + MADE):
             definitions.turn(n)
         world.metrics.dump()
         gc.collect()
-        # The last events, and caches that have a budget.
+        # The last events, and caches with a size limit.
         bounded = {id(x) for o in gc.get_objects() if isinstance(o, caches.Cache) for x in (o, *gc.get_referents(o))}
         bounded |= {id(told), id(world.store.hub._ring), id(world.store.hub._routes)}
         bounded |= {id(flows) for _, flows in (world.flow_control._flows.values() if world.flow_control else ())}
@@ -133,14 +133,14 @@ def turns(directory: Path) -> None:
 
 
 def alive() -> int:
-    """Blocks of memory that Python's allocator has given out."""
+    """Returns the number of memory blocks that Python's allocator has given out."""
     gc.collect()
     return sys.getallocatedblocks()
 
 
 def weighed(directory: Path) -> None:
-    """Asserts that what a definition took is free again once it is deleted, however many there were. What is remembered of each, by
-    metrics, flow control and routes of events, is a few hundredths of it, and has bounds of its own."""
+    """Asserts that a definition's memory is freed when it is deleted, however many there were. What metrics, flow control and event routes
+    keep of each is a few hundredths of it, and is bounded elsewhere."""
     served = InProcess(directory)
     try:
         definitions = Definitions(served)
@@ -151,7 +151,7 @@ def weighed(directory: Path) -> None:
         definitions.use(3, WIDE)
         used = alive() - before
         definitions.take_away(3)
-        assert used > 5 * 2 * len(WIDE)  # there was something to be freed
+        assert used > 5 * 2 * len(WIDE)  # something was freed
         before = alive()
         for n in range(100, 100 + MADE):
             definitions.turn(n, WIDE)
@@ -162,7 +162,7 @@ def weighed(directory: Path) -> None:
 
 
 def real() -> list[dict[str, Any]]:
-    """The definitions of real projects, as they were given to a server."""
+    """Returns definitions of real projects, as they were sent to a server."""
     found = {}
     for row in lines("crds-real"):
         crd = row.get("crd")
@@ -173,14 +173,14 @@ def real() -> list[dict[str, Any]]:
 
 
 def resident() -> int:
-    """Bytes of the process's own, once what is free was given back."""
+    """Returns the resident bytes of the process after free memory was returned."""
     _libc.malloc_trim()
     return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) << 10
 
 
 def again_and_again(directory: Path) -> None:
-    """Asserts that the definitions of real projects, made, listed and deleted, leave no more the third time than the second: neither
-    objects nor memory. The first time what is remembered of schemas, patterns and keys fills its bounds."""
+    """Asserts that the definitions of real projects, created, listed and deleted, leave no more objects or memory the third time than the
+    second. The first time fills the bounded caches of schemas, patterns and keys."""
     bound_heaps()  # as in a worker
     served = InProcess(directory)
     try:
@@ -188,7 +188,7 @@ def again_and_again(directory: Path) -> None:
         assert len(crds) > 100
 
         def turn() -> tuple[int, int, int]:
-            """Blocks in use beside all of them, and blocks and bytes without."""
+            """Returns blocks in use beside all of them, and blocks and bytes without."""
             for crd in crds:
                 definitions.serve(crd)
             for spec in (crd["spec"] for crd in crds):
@@ -204,10 +204,10 @@ def again_and_again(directory: Path) -> None:
         turn()
         used, left, size = turn()
         _, then, grown = turn()
-        # Three definitions of two turns kept whole would be as much; they leave two blocks each in what is remembered of the latest events.
+        # Three definitions of two rounds kept whole would be as much; they leave two blocks each in the cache of the latest events.
         assert used - left > 50_000
         assert then - left < (used - left) / 100, (used, left, then)
-        # What all take is 6 MB and more. What is left over of an allocator's blocks varies by 2.
+        # All of them take 6 MB and more. What an allocator keeps varies by 2.
         assert grown - size < 4 << 20, (size, grown)
     finally:
         served.close()
@@ -215,7 +215,7 @@ def again_and_again(directory: Path) -> None:
 
 @pytest.mark.timeout(CONFIRMED_S)
 @pytest.mark.parametrize("what", [turns, weighed, again_and_again])
-def test_what_comes_and_goes_leaves_nothing_that_grows(what: Callable[[Path], None], tmp_path: Path) -> None:
+def test_created_and_deleted_definitions_leave_nothing_that_grows(what: Callable[[Path], None], tmp_path: Path) -> None:
     call = f"import pathlib; from {__name__} import {what.__name__} as f; f(pathlib.Path({str(tmp_path)!r}))"
     done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=LONGEST_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

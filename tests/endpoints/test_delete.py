@@ -1,4 +1,4 @@
-"""Deletes of a collection: how many are under way at once, and what a refusal leaves. What goes with an update."""
+"""Deletes of a collection: how many run at once, and what a refusal leaves. Deletion by an update that removes the last finalizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = "/api/v1/namespaces/ns/configmaps"
 
 
 class Slow:
-    """Answers about nothing until ``wanted`` deletes have been asked about at once, and refuses those of some names."""
+    """Answers only when ``wanted`` deletes have been requested at once, and refuses those of some names."""
 
     name = "Slow"
 
@@ -47,7 +47,7 @@ class Slow:
 
 
 def deleted(path: Any, count: int, plugin: Slow, at_once: int, query: str = "") -> tuple[int, Any, list[str], list[str]]:
-    """The status and answer of a deletecollection of ``count`` config maps, the names in the order of their events, and those left."""
+    """Returns status and answer of a deletecollection of ``count`` config maps, the names in the order of their events, and those left."""
 
     async def main() -> tuple[int, Any, list[str], list[str]]:
         api = Api(path, plugins=[plugin], deletes_at_once=at_once)
@@ -67,26 +67,26 @@ def deleted(path: Any, count: int, plugin: Slow, at_once: int, query: str = "") 
 
 
 @pytest.mark.parametrize(("at_once", "most"), [(0, 1), (1, 1), (4, 4), (100, 20)])
-def test_so_many_are_under_way_at_once(tmp_path, at_once, most):
+def test_deletes_of_a_collection_run_concurrently(tmp_path, at_once, most):
     names = [f"c{i:02}" for i in range(20)]
     status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow(wanted=most), at_once)
     assert (status, left, plugin.most) == (200, [], most)
-    assert (sorted(plugin.asked) if most > 1 else plugin.asked) == names  # of several at once one may pass another
+    assert (sorted(plugin.asked) if most > 1 else plugin.asked) == names  # concurrent deletes may overtake one another
     assert [o["metadata"]["name"] for o in answer["items"]] == names == sorted(gone)
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
-def test_after_a_refusal_no_other_is_begun(tmp_path, at_once):
+def test_after_a_refusal_no_other_delete_starts(tmp_path, at_once):
     status, answer, gone, left = deleted(tmp_path, 20, plugin := Slow("c05", wanted=at_once), at_once)
     assert (status, answer["message"]) == (403, 'configmaps "c05" is forbidden: kept')
     assert "c05" in left and sorted([*gone, *left]) == [f"c{i:02}" for i in range(20)]
-    assert 5 < len(plugin.asked) <= 5 + at_once and plugin.under_way == 0  # whoever was asked has been answered
+    assert 5 < len(plugin.asked) <= 5 + at_once and plugin.under_way == 0  # deletes that had started have been answered
     assert set(plugin.asked) - {"c05"} == set(gone)
 
 
 @pytest.mark.parametrize("query", ["?dryRun=All", "?dryRun=All&limit=50"])
-def test_few_hold_more_than_a_page_of_what_they_delete(tmp_path, monkeypatch, query):
-    """All that goes is answered, and held until then: of a collection of 60 MB eight deletes at once, dry ones too, took 600 MB."""
+def test_few_requests_hold_more_than_a_page_of_deleted_objects(tmp_path, monkeypatch, query):
+    """Deleted objects are held until they are answered: eight concurrent deletes of a collection of 60 MB, also dry ones, took 600 MB."""
     monkeypatch.setattr("kas.endpoints.delete.PAGE_BYTES", 4 << 10)
     beyond, most, read = set(), [0], {}
 
@@ -124,7 +124,7 @@ def test_few_hold_more_than_a_page_of_what_they_delete(tmp_path, monkeypatch, qu
 
 @pytest.mark.parametrize("held", [0, 8 << 20])
 @pytest.mark.parametrize("query", ["", "limit=7", "limit=20", "labelSelector=odd%3D1", "labelSelector=odd%3D1&limit=4", "dryRun=All"])
-def test_what_is_too_much_to_be_held_is_answered_as_a_list_of_it_was(tmp_path, monkeypatch, query, held):
+def test_deleted_objects_too_large_to_hold_are_read_again_for_the_answer(tmp_path, monkeypatch, query, held):
     """160 MB took 577 MB, and 42 since they are read again."""
     monkeypatch.setattr("kas.endpoints.delete.PAGE_BYTES", 4 << 10)
     monkeypatch.setattr("kas.endpoints.delete.HELD_BYTES", held)
@@ -150,8 +150,8 @@ def test_what_is_too_much_to_be_held_is_answered_as_a_list_of_it_was(tmp_path, m
 
 
 @pytest.mark.parametrize("held", [0, 8 << 20])
-def test_all_go_though_the_history_goes_with_them(tmp_path, monkeypatch, held):
-    """As it does in a full store, where deletes take its room: `kubectl delete --all` was a 410 with the first objects gone."""
+def test_deletecollection_succeeds_though_history_is_dropped_meanwhile(tmp_path, monkeypatch, held):
+    """A full store drops history to make room for deletes: `kubectl delete --all` was a 410 with the first objects deleted."""
     monkeypatch.setattr("kas.endpoints.delete.PAGE_BYTES", 4 << 10)
     monkeypatch.setattr("kas.endpoints.delete.HELD_BYTES", held)
 
@@ -186,8 +186,8 @@ def test_a_dry_run_deletes_nothing(tmp_path):
     assert (status, gone, len(left), plugin.most, len(answer["items"])) == (200, [], 20, 4, 20)
 
 
-def test_the_systems_priority_classes_stay_unless_many_go(tmp_path):
-    """One asked for by name is refused before anybody is asked, a dry run of it, too; deletecollection takes it, as upstream's does."""
+def test_system_priority_classes_can_only_be_deleted_by_deletecollection(tmp_path):
+    """A delete by name is refused before any other check, also a dry run; deletecollection succeeds, as upstream's does."""
     classes, system = "/apis/scheduling.k8s.io/v1/priorityclasses", "system-node-critical"
 
     async def main() -> None:
@@ -211,8 +211,8 @@ def test_the_systems_priority_classes_stay_unless_many_go(tmp_path):
     asyncio.run(main())
 
 
-def test_what_goes_with_an_update_is_answered_as_the_update_left_it(tmp_path):
-    """With the revision it was stored at last, and watchers see what was stored: as upstream, which answers with the request's object."""
+def test_a_delete_by_update_answers_with_the_stored_object(tmp_path):
+    """With the last stored revision, and watchers see what was stored; as upstream, which answers with the request's object."""
 
     async def main() -> None:
         api = Api(tmp_path)

@@ -1,4 +1,4 @@
-"""Who uses a deprecated version is named in the audit log (``k8s.io/deprecated``), beside the warning for the client."""
+"""Users of a deprecated version are named in the audit log (``k8s.io/deprecated``), in addition to the warning for the client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world(tmp_path_factory):
 
 
 def asked(world, method, path, body=None):
-    """The request after its way, and the answer."""
+    """Returns the request after it was handled, and the answer."""
     headers = [(b"authorization", f"Bearer {world.token}".encode()), (b"content-type", b"application/json")]
     req = Request(method, path, "", headers, b"" if body is None else json.dumps(body).encode())
 

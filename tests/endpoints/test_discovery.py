@@ -144,7 +144,7 @@ def test_built_in_groups_in_upstream_order():
     assert [v["version"] for v in found] == ["v1", "v1beta2", "v1beta1", "v1alpha3"]
 
 
-def test_subresources_stand_behind_their_resource():
+def test_subresources_follow_their_resource():
     versions = discovery.builtin_versions([r for r in BUILTIN.resources if r.served_by_default], BUILTIN.groups)
     core = next(v for v in versions if v.group_version == "v1")
     names = [r["name"] for r in core.resources]
@@ -153,7 +153,7 @@ def test_subresources_stand_behind_their_resource():
     assert (eviction["group"], eviction["version"], eviction["kind"]) == ("policy", "v1", "Eviction")
 
 
-def test_what_is_built_in_hides_a_definition_of_its_version():
+def test_a_built_in_version_hides_a_definition():
     class Alone:
         def discovered(self, local, with_peers=True):
             return local
@@ -167,7 +167,7 @@ def test_what_is_built_in_hides_a_definition_of_its_version():
 
 
 class Alone:
-    """Nobody else answers anything."""
+    """No other server answers anything."""
 
     def listed(self, local):
         return local
@@ -180,8 +180,8 @@ class Alone:
     ("/apis", "application/json"), ("/apis", "application/vnd.kubernetes.protobuf"), ("/apis/example.com", "application/json"),
     ("/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
 ])  # fmt: skip
-def test_documents_of_many_names_are_made_once_beside_the_loop(monkeypatch, path, accept):
-    """9,000 versions of a definition took 130 to 170 ms of it, and plain documents some for each request."""
+def test_documents_of_many_versions_are_built_once_off_the_loop(monkeypatch, path, accept):
+    """9,000 versions of a definition held the loop for 130 to 170 ms, and plain documents for some milliseconds at each request."""
     made: list[bool] = []
 
     def noted(name):
@@ -217,8 +217,8 @@ def test_documents_of_many_names_are_made_once_beside_the_loop(monkeypatch, path
     assert len(bodies[1]) > len(bodies[0])
 
 
-def test_other_forms_are_made_once_beside_the_loop(monkeypatch):
-    """To write the core group's resources as YAML takes 25 ms, and each request did; somebody else's GET waited for fifty of them."""
+def test_other_formats_are_built_once_off_the_loop(monkeypatch):
+    """Writing the core group's resources as YAML takes 25 ms, which each request did; another client's GET waited for fifty of them."""
 
     made: list[bool] = []
 
@@ -252,7 +252,7 @@ def test_other_forms_are_made_once_beside_the_loop(monkeypatch):
             made.clear()
 
 
-def test_who_asks_beside_other_servers_is_counted():
+def test_requests_for_peer_discovery_are_counted():
     metrics = Metrics()
     documents = Documents(list, None, "", None, Alone(), ())
     aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -23,7 +23,7 @@ def test_health_checks_are_addressable(client):
     headers = client.raw("GET", "/livez/ping").headers
     assert headers["content-type"] == "text/plain; charset=utf-8" and "x-content-type-options" not in headers
     assert client("GET", "/readyz/nope") == (404, "404 page not found\n")
-    assert 'no matches for "","etcd,log"\n' in client("GET", "/livez?verbose&exclude=etcd,log&exclude=&exclude=ping")[1]  # no list
+    assert 'no matches for "","etcd,log"\n' in client("GET", "/livez?verbose&exclude=etcd,log&exclude=&exclude=ping")[1]  # not a list
     assert 'no matches for "nope"' in client("GET", "/readyz?verbose&exclude=nope")[1]
 
 
@@ -43,7 +43,7 @@ def test_metrics_are_prometheus_text(client):
     assert found and found[0].labels["code"] == "200"
     assert "apiserver_request_duration_seconds" in families
     assert "apiserver_current_inflight_requests" in families
-    # Of the worker that answers, as promhttp says it.
+    # Of the worker that answers, as promhttp reports it.
     assert int(families["process_start_time_seconds"].samples[0].value) == int(answer.headers["process-start-time-unix"])
 
 
@@ -68,7 +68,7 @@ def test_openapi_has_entity_tags_and_hashed_addresses(client):
     assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
     assert "/apis/apps/v1/namespaces/{namespace}/deployments" in answer.json()["paths"]
     same = client.raw("GET", address, If_None_Match=answer.headers["etag"])
-    for each in (answer, same):  # caches take over what the latter says
+    for each in (answer, same):  # caches use the latter's headers
         assert each.headers["cache-control"] == "public, immutable"
         sent, until = (parsedate_to_datetime(each.headers[name]) for name in ("date", "expires"))
         assert 364 <= (until - sent).days <= 365
@@ -79,8 +79,8 @@ def test_openapi_has_entity_tags_and_hashed_addresses(client):
     assert moved.headers["content-type"] == "text/html; charset=utf-8" and moved.text == f'<a href="{address}">Moved Permanently</a>.\n\n'
 
 
-def test_openapi_is_given_in_parts(client):
-    """As Go's http.ServeContent gives it: what is not compressed, by Range, unless If-Range names another document."""
+def test_openapi_supports_ranges(client):
+    """As Go's http.ServeContent: uncompressed documents by Range, unless If-Range names another one."""
     v3 = client("GET", "/openapi/v3")[1]["paths"]["apis/apps/v1"]["serverRelativeURL"]
     assert client("GET", "/openapi/v2")[1]["info"] == client("GET", v3)[1]["info"] == {"title": "Kubernetes", "version": "1.36"}
     for path in ("/openapi/v2", v3):
@@ -116,17 +116,17 @@ def test_aggregated_discovery_has_an_entity_tag(client):
     first = client.raw("GET", "/apis", Accept=accept)
     assert first.json()["kind"] == "APIGroupDiscoveryList"
     assert client.raw("GET", "/apis", Accept=accept, If_None_Match=first.headers["etag"]).status_code == 304
-    # The form before this one is served no longer.
+    # The form before this one is no longer served.
     beta = accept.replace("v=v2", "v=v2beta1")
     assert client.raw("GET", "/apis", Accept=beta).status_code == 406
     assert client.raw("GET", "/apis", Accept=f"{beta},application/json").json()["kind"] == "APIGroupList"
-    # Which one a client would rather have is told by q, not by the order.
+    # A client's preference is expressed by q, not by the order.
     assert client.raw("GET", "/apis", Accept=f"application/json;q=0.9,{accept}").json()["kind"] == "APIGroupDiscoveryList"
     assert client.raw("GET", "/apis", Accept=f"{accept};q=0.5,application/json").json()["kind"] == "APIGroupList"
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis"])
-def test_aggregated_discovery_has_all_forms(client, path):
+def test_aggregated_discovery_in_all_formats(client, path):
     kind = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     first = client.raw("GET", path, Accept=f"application/json{kind}")
     yaml_form = client.raw("GET", path, Accept=f"application/yaml{kind}")
@@ -142,7 +142,7 @@ def test_aggregated_discovery_has_all_forms(client, path):
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis/apps/v1", "/version"])
-def test_documents_the_router_serves_are_of_its_types(client, path):
+def test_documents_of_the_router_have_its_types(client, path):
     types = "application/json" if path == "/version" else "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     code, body = client("GET", path, Accept="text/plain")
     assert (code, body["message"]) == (406, f"406: Not Acceptable\n\nAvailable representations: {types}")
@@ -151,14 +151,14 @@ def test_documents_the_router_serves_are_of_its_types(client, path):
 
 
 @pytest.mark.parametrize("path", ["/apis", "/apis/apps"])
-def test_documents_beside_the_router(client, path):
+def test_documents_outside_of_the_router(client, path):
     code, body = client("GET", path, Accept="text/plain")
     assert (code, body["message"].partition(":")[0]) == (406, "only the following media types are accepted")
 
 
 @pytest.mark.parametrize("path", ["/apis", "/apis/", "/apis/apps", "/api", "/apis/apps/v1"])
-def test_what_is_beside_the_router_answers_whatever_the_method(client, path):
-    """The aggregator's documents are such; those of a version are the router's."""
+def test_documents_outside_of_the_router_answer_any_method(client, path):
+    """The aggregator's documents are such; those of a version belong to the router."""
     for method in ("PUT", "POST", "DELETE", "OPTIONS"):
         answer = client.raw(method, path)
         if path in ("/api", "/apis/apps/v1"):
@@ -176,7 +176,7 @@ def test_documents_are_not_converted(client, path, kind):
     assert client("GET", path, Accept=f"{asked},application/json")[0] == 200
 
 
-def test_a_path_with_a_broken_escape_is_none(client):
+def test_a_path_with_a_broken_escape_is_refused(client):
     answer = client.raw("GET", "/api/v1/namespaces/default/pods/%25zz")
     assert answer.status_code == 400 and answer.json()["message"].startswith("Name parameter invalid")
     with socket.create_connection(("127.0.0.1", client.server.port), 60) as plain, ssl._create_unverified_context().wrap_socket(plain) as s:
@@ -201,7 +201,7 @@ def test_large_answers_are_compressed(client, namespace):
 
 
 @pytest.mark.parametrize("path", ["configmaps/big", "configmaps", "/openapi/v3", "/openapi/v2", "/swagger-ui/swagger-ui.css", "/apis"])
-def test_who_refuses_gzip_gets_none(client, namespace, path):
+def test_gzip_is_not_used_if_refused(client, namespace, path):
     where = f"/api/v1/namespaces/{namespace}"
     for name in ("big", "bigger", "biggest"):
         client("POST", f"{where}/configmaps", {"metadata": {"name": name}, "data": {"a": "x" * 200_000}})
@@ -270,7 +270,7 @@ def test_plain_ports(kas_server):
     assert 429 in statuses
 
 
-def test_profiling_and_logs_are_off_unless_asked_for(kas_server, connect, client, tmp_path):
+def test_profiling_and_logs_are_off_by_default(kas_server, connect, client, tmp_path):
     assert client("GET", "/debug/pprof/")[0] == 404 and client("GET", "/logs/")[0] == 404
     (tmp_path / "a.log").write_text("line\n")
     (tmp_path.parent / "secret").write_text("no")
@@ -326,7 +326,7 @@ def test_debugging_pages_are_text_or_objects(client, path, kind):
 
 
 @pytest.mark.parametrize(("expects", "status"), [("100-continue", 201), ("x, 100-Continue", 201), ("", 201), ("other", 417)])
-def test_what_a_client_may_expect(client, namespace, expects, status):
+def test_expect_headers(client, namespace, expects, status):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     answer = client.raw("POST", path, {"metadata": {"name": "a"}}, Expect=expects)
     assert answer.status_code == status
@@ -336,7 +336,7 @@ def test_what_a_client_may_expect(client, namespace, expects, status):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/a%2Fb", "/api/v1/namespaces/..%2f..%2fetc", "/api/v1/namespaces/%25"])
-def test_no_name_leaves_its_prefix(client, path):
+def test_no_name_escapes_its_prefix(client, path):
     assert client.raw("GET", path).status_code in (400, 404)
 
 

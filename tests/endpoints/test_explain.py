@@ -1,4 +1,4 @@
-"""Descriptions of types and fields, as ``kubectl explain`` shows them: none is missing, and each says something."""
+"""Descriptions of types and fields, as ``kubectl explain`` shows them: none is missing, and each is informative."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOOLS = Path(__file__).parents[2] / "tools"
 
 @pytest.fixture(scope="module")
 def published() -> dict[str, Any]:
-    """The schemas of all v3 documents, those of versions that are off by default among them."""
+    """Returns the schemas of all v3 documents, including those of versions that are off by default."""
     server = OpenAPI([builtin(r) for r in BUILTIN.resources], "v1.36.2")
     out: dict[str, Any] = {}
     for path in server.paths:
@@ -40,7 +40,7 @@ def generator() -> ModuleType:
 
 
 def described(definitions: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Every type and field: the type's name, "." or the field's name, and its schema."""
+    """Yields every type and field: the type's name, "." or the field's name, and its schema."""
     for name, schema in definitions.items():
         yield name, ".", schema
         for field, found in schema.get("properties", {}).items():
@@ -48,20 +48,20 @@ def described(definitions: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def words(text: str) -> set[str]:
-    """The words of a text or a CamelCase name, without a plural's s."""
+    """Returns the words of a text or a CamelCase name, without a plural's s."""
     return {word.lower().rstrip("s") for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", text)}
 
 
 FILLERS = words("a an as at be by for from in is it its of on one or that the this to was which with")
 
 
-def test_no_published_type_or_field_lacks_a_description(published):
+def test_every_published_type_and_field_has_a_description(published):
     places = list(described(published))
     assert len(published) > 700 and len(places) > 3500
     assert [f"{name} {field}" for name, field, schema in places if not schema.get("description")] == []
 
 
-def test_neither_does_one_that_no_served_path_needs():
+def test_every_unpublished_type_and_field_has_a_description():
     assert [f"{name} {field}" for name, field, schema in described(schemas.definitions()) if not schema.get("description")] == []
 
 
@@ -75,7 +75,7 @@ def test_descriptions_are_sentences(published):
 
 
 def test_descriptions_say_more_than_the_names(published):
-    """A text made of nothing but the words of its type and field explains nothing; of a list there is no more to say."""
+    """A text that has only the words of its type and field explains nothing; lists are excepted."""
     empty = [
         f"{name} {field}: {schema['description']}"
         for name, field, schema in described(published)
@@ -85,7 +85,7 @@ def test_descriptions_say_more_than_the_names(published):
     assert empty == []
 
 
-def test_fields_of_a_type_differ(published):
+def test_fields_of_a_type_have_different_descriptions(published):
     doubled = []
     for name, schema in published.items():
         texts = [schema["description"], *(found["description"] for found in schema.get("properties", {}).values())]
@@ -93,8 +93,8 @@ def test_fields_of_a_type_differ(published):
     assert doubled == []
 
 
-def test_definitions_have_the_texts_of_the_files(generator):
-    """No text is missing, none belongs to nothing, and the generator has run since the last change of one."""
+def test_descriptions_are_those_of_the_text_files(generator):
+    """No text is missing, none is unused, and the generator has run since the last change."""
     texts, definitions, stale = generator.Texts(TOOLS / "texts"), schemas.definitions(), []
     for name, field, schema in described(definitions):
         shared = ""
@@ -106,7 +106,7 @@ def test_definitions_have_the_texts_of_the_files(generator):
     assert stale == []
 
 
-def test_the_generator_tells_what_is_missing_and_what_is_too_much(generator, tmp_path):
+def test_the_generator_reports_missing_and_unused_texts(generator, tmp_path):
     (tmp_path / "common.yaml").write_text("kind: Shared by kinds.\napiVersion: Asked for by nobody.\n")
     (tmp_path / "apps.yaml").write_text(
         """
@@ -141,11 +141,11 @@ def test_the_generator_tells_what_is_missing_and_what_is_too_much(generator, tmp
         ("io.k8s.apimachinery.pkg.api.resource.Quantity", ("meta", "Quantity", "resource")),
     ],
 )
-def test_where_the_texts_of_a_type_are(generator, name, place):
+def test_the_file_of_a_types_texts(generator, name, place):
     assert generator.Texts.place(name) == place
 
 
-def test_custom_resources_have_descriptions_of_what_every_object_has():
+def test_custom_resources_have_descriptions_of_common_fields():
     version = {"name": "v1", "served": True, "schema": {"openAPIV3Schema": {"type": "object", "description": "A widget."}}}
     names = {"plural": "widgets", "kind": "Widget"}
     crd = {"spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}}

@@ -1,4 +1,4 @@
-"""Every health check is bound to something that can fail, and says so when it does."""
+"""Every health check depends on something that can fail, and fails with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def world(tmp_path):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_server_that_has_started_passes_every_check(world, group):
+def test_a_started_server_passes_every_check(world, group):
     w = world()
     assert w.ask(f"/{group}") == (200, "ok")
     status, body = w.ask(f"/{group}", "verbose")
@@ -53,8 +53,8 @@ def with_parts(*hooks: str) -> set[str]:
     return {*hooks, *(part for part, hook in PARTS.items() if hook in hooks)}
 
 
-def test_what_operators_look_for_is_there(world):
-    """Checks that upstream's end-to-end specs want in each of the three."""
+def test_checks_that_operators_look_for_exist(world):
+    """Checks that upstream's end-to-end tests expect in each of the three endpoints."""
     w = world()
     wanted = {
         "ping", "log", "etcd", "autoregister-completion",
@@ -70,7 +70,7 @@ def test_what_operators_look_for_is_there(world):
         assert {f"[+]{name} ok" for name in wanted} <= set(w.ask(f"/{group}", "verbose=1")[1].splitlines())
 
 
-def test_a_step_of_a_gate_goes_with_it():
+def test_a_start_step_without_its_gate_has_no_check():
     on = features.enabled({})
     assert steps(on) == STEPS
     assert set(STEPS) - set(steps(on - {"WatchCacheInitializationPostStartHook"})) == {"poststarthook/storage-readiness"}
@@ -95,7 +95,7 @@ def crash(controller: str, error: Exception | None = None):
             raise error or RuntimeError("bug")
 
     async def go(w: World) -> None:
-        # The runner's task pauses after the crash; that is when it is looked at.
+        # The runner's task pauses after the crash; the check is read then.
         task = asyncio.ensure_future(keep(Crashes(), w.server.hooks))
         await asyncio.sleep(0)
         task.cancel()
@@ -108,7 +108,7 @@ def crash(controller: str, error: Exception | None = None):
 
 
 def stick(work: str, error: Exception | None = None):
-    """A turn of the worker's periodic work fails with ``error``; without one it goes well."""
+    """A step of the worker's periodic work fails with ``error``; without one it succeeds."""
 
     def fails() -> None:
         if error is not None:
@@ -149,7 +149,7 @@ BREAKS |= {part: BREAKS[hook] for part, hook in PARTS.items()}
 
 
 def test_a_store_whose_file_was_deleted_is_not_ready(world, tmp_path):
-    """It takes writes until it is closed, and then they are gone. It lives on: a new start would find nothing."""
+    """It accepts writes until it is closed, and then they are lost. It stays live: a restart would find nothing."""
     w = world()
     assert w.ask("/readyz/etcd-readiness") == (200, "ok")
     (file,) = tmp_path.rglob("data.mdb")
@@ -163,7 +163,7 @@ def test_a_store_whose_file_was_deleted_is_not_ready(world, tmp_path):
 
 
 def test_the_log_says_why_a_check_failed(world, caplog):
-    """From -v 1 on; the answer keeps it back."""
+    """From -v 1 on; the answer does not."""
     w = world()
     with caplog.at_level(logging.INFO, "kas.health"):
         assert w.ask("/readyz", "verbose")[0] == 200 and caplog.records == []
@@ -172,7 +172,7 @@ def test_the_log_says_why_a_check_failed(world, caplog):
     assert [r.getMessage() for r in caplog.records] == ["readyz check failed: shutdown: process is shutting down"]
 
 
-def test_the_log_warns_of_what_cannot_be_excluded(world, caplog):
+def test_unknown_excluded_checks_are_logged(world, caplog):
     """Whether or not the answer says so, which without ``verbose`` is only "ok"."""
     w = world()
     with caplog.at_level(logging.WARNING, "kas.health"):
@@ -183,8 +183,8 @@ def test_the_log_warns_of_what_cannot_be_excluded(world, caplog):
     assert record.getMessage() == r'cannot exclude some health checks, no health checks are installed matching "a\nb","nope"'
 
 
-def test_nobody_fills_the_log_with_what_cannot_be_excluded(world, caplog):
-    """Whoever may ask, which is everybody, writes no more than some lines a second, of a length."""
+def test_log_lines_about_unknown_excluded_checks_are_rate_limited(world, caplog):
+    """Any client, even an anonymous one, can cause only a few lines of bounded length per second."""
     w = world()
     with caplog.at_level(logging.WARNING, "kas.health"):
         for _ in range(2):
@@ -196,7 +196,7 @@ def test_nobody_fills_the_log_with_what_cannot_be_excluded(world, caplog):
 
 
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in NAMES[group]])
-def test_what_a_check_is_bound_to_fails_it(world, group, name):
+def test_each_check_fails_with_its_subject(world, group, name):
     without, breaks = BREAKS[name]
     w = world(without)
     if breaks is not None:
@@ -209,8 +209,8 @@ def test_what_a_check_is_bound_to_fails_it(world, group, name):
     assert f"[+]{name} excluded: ok" in w.ask(f"/{group}", f"verbose&exclude={name}")[1]
 
 
-def test_every_loop_of_the_server_itself_has_a_check(world):
-    """Whichever of them crashed; those of ``--controllers`` are a controller manager's, which is not asked for its health here."""
+def test_every_loop_of_the_server_has_a_check(world):
+    """Whichever crashed; the loops of ``--controllers`` belong to a controller manager, whose health is not reported here."""
     from kas.controllers import ALWAYS
 
     assert set(LOOPS) == set(ALWAYS)
@@ -224,7 +224,7 @@ def test_every_loop_of_the_server_itself_has_a_check(world):
     assert w.failing("livez") == with_parts(LOOPS["crd-finalizer"]), "one loop's start says nothing about another"
 
 
-def test_a_write_of_another_worker_is_no_reason_to_be_unready(world, monkeypatch):
+def test_a_write_of_another_worker_does_not_affect_readiness(world, monkeypatch):
     w = world()
     w.store.commit_now(Op("/registry/a", build_record(b"{}", b"")))
     assert w.store.hub.revision < w.shared.memory.revision, "the loop has not been told yet"
@@ -234,7 +234,7 @@ def test_a_write_of_another_worker_is_no_reason_to_be_unready(world, monkeypatch
     assert w.failing("readyz") == {"informer-sync"}
 
 
-def test_a_follower_that_has_missed_something_is_a_reason_to_be_unready(world, monkeypatch):
+def test_an_informer_that_missed_an_event_affects_readiness(world, monkeypatch):
     monkeypatch.setattr("kas.store.hub.AGAIN_S", 0.0)
     monkeypatch.setattr("kas.store.hub.RESTS", 0)
     w = world()
@@ -252,23 +252,23 @@ def test_a_follower_that_has_missed_something_is_a_reason_to_be_unready(world, m
     assert w.ask("/readyz") == (200, "ok")
 
 
-def test_a_follower_of_another_cluster_counts_as_well(world):
+def test_informers_of_another_cluster_affect_readiness(world):
     w = world()
     assert w.failing("readyz") == set()
     w.server._other_hubs.append(SimpleNamespace(failing=1, catch_up=lambda: None))
     assert w.failing("readyz") == {"informer-sync"}
 
 
-def test_a_loop_that_waits_for_the_store_is_well(world, caplog):
-    """The store's own check fails meanwhile, and no longer."""
+def test_a_loop_that_waits_for_the_store_is_healthy(world, caplog):
+    """The store's own check fails meanwhile."""
     w = world()
     crash("bootstrap-controller", Unavailable("etcdserver: no server can be reached"))(w)
     assert w.failing("livez") == set()
     assert [r.getMessage() for r in caplog.records] == ["controller bootstrap-controller waits: etcdserver: no server can be reached"]
 
 
-def test_work_of_every_worker_that_fails_has_a_check(world):
-    """Under the name it runs by, until a turn goes well; a store that takes no writes is no fault of it."""
+def test_failing_periodic_work_has_a_check(world):
+    """Under the name of the work, until it succeeds; a store that accepts no writes does not fail it."""
     w = world()
     assert set(WORK) <= {name for name, _, _ in w.runner._periodic}
     for work, hook in WORK.items():
@@ -283,7 +283,7 @@ def test_work_of_every_worker_that_fails_has_a_check(world):
     assert w.failing("livez") == set(), "who uses a token of a Secret that cannot be written does not end the server"
 
 
-def test_work_that_the_flags_do_not_ask_for_has_no_check(world, tmp_path):
+def test_work_that_flags_disable_has_no_check(world, tmp_path):
     w = world(enable_priority_and_fairness=False)
     (fairness,) = FAIRNESS_UPKEEP.values()
     assert w.ask(f"/readyz/{fairness}")[0] == w.ask(f"/readyz/{PROXY_CERTIFICATE}")[0] == 404
@@ -299,8 +299,8 @@ def test_work_that_the_flags_do_not_ask_for_has_no_check(world, tmp_path):
     assert healthchecks.upkeep(raw) == {**WORK, "encryption configuration": hook}
 
 
-def test_loops_that_say_where_a_server_is_have_checks(tmp_path):
-    """On etcd alone: the endpoints of the kubernetes Service are the bootstrap controller's, as upstream."""
+def test_loops_that_publish_the_servers_address_have_checks(tmp_path):
+    """On etcd alone: the endpoints of the kubernetes Service belong to the bootstrap controller, as upstream."""
     from kas.controllers.masterleases import MasterLeases
     from kas.controllers.peerleases import PeerLease
     from kas.observe.hooks import Hooks
@@ -318,8 +318,8 @@ def test_loops_that_say_where_a_server_is_have_checks(tmp_path):
     assert hooks.why(peers) == "bug, too"
 
 
-def test_a_certificate_for_aggregated_servers_that_is_not_taken_is_told(world, tmp_path):
-    """The one before stays in use, so it is no reason to start the server anew."""
+def test_an_unusable_certificate_for_aggregated_servers_is_reported(world, tmp_path):
+    """The previous one stays in use, so the server need not be restarted."""
     pair = pki.issue([("CN", "proxy")])
     cert, key = tmp_path / "proxy.crt", tmp_path / "proxy.key"
     cert.write_bytes(pair.pem)
@@ -342,7 +342,7 @@ def test_loops_need_a_runner(world):
 
 
 def test_a_loop_whose_gate_is_off_has_no_check(world):
-    """What does not run cannot be well, and its path is neither there nor in the index."""
+    """Its path is not served, and not in the index."""
     leases = {LOOPS[name] for name in ("kube-apiserver-identity-lease-controller", "kube-apiserver-identity-lease-gc")}
     w = world(feature_gates={"": ["APIServerIdentity=false", "UnknownVersionInteroperabilityProxy=false"]})
     assert {c.name for c in w.server.controllers()} & set(LOOPS) == {name for name in LOOPS if LOOPS[name] not in leases}
@@ -353,7 +353,7 @@ def test_a_loop_whose_gate_is_off_has_no_check(world):
     assert "/readyz/poststarthook/bootstrap-controller" in index and not any("identity-lease" in path for path in index)
 
 
-def test_other_workers_say_what_the_leader_says(world, tmp_path):
+def test_all_workers_report_the_leaders_checks(world, tmp_path):
     from kas.observe.hooks import Hooks
 
     w = world()
@@ -367,7 +367,7 @@ def test_other_workers_say_what_the_leader_says(world, tmp_path):
     assert other.why(hook) == w.server.hooks.why(hook) == ""
 
 
-def test_slis_are_the_checks(world):
+def test_slis_match_the_checks(world):
     from prometheus_client.parser import text_string_to_metric_families
 
     def read(w: World) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str, str], float]]:
@@ -388,7 +388,7 @@ def test_slis_are_the_checks(world):
     assert now["readyz", "shutdown"] == 0 and total["readyz", "shutdown", "error"] == 1 and now["readyz", "etcd"] == 1
 
 
-def test_a_loop_that_stands_still_is_seen():
+def test_a_blocked_loop_is_detected():
     from kas.observe.heartbeat import Heartbeat
 
     now = [0.0]
@@ -401,7 +401,7 @@ def test_a_loop_that_stands_still_is_seen():
     loop.close()
 
 
-def test_what_belongs_to_the_start_may_be_unfinished_for_the_grace_period(world):
+def test_start_steps_may_be_unfinished_during_the_grace_period(world):
     w = world("derived", livez_grace_period=3600.0)
     assert w.failing("livez") == set() and w.failing("healthz")
     assert w.failing("readyz") > w.failing("healthz")
@@ -409,7 +409,7 @@ def test_what_belongs_to_the_start_may_be_unfinished_for_the_grace_period(world)
     assert w.failing("livez") == w.failing("healthz") != set()
 
 
-def test_what_was_ready_once_has_been_ready(world):
+def test_readiness_once_reached_is_remembered(world):
     w = world("derived")
     assert not w.server.health.been_ready()
     w.server.load_derived()
@@ -419,16 +419,16 @@ def test_what_was_ready_once_has_been_ready(world):
 
 
 def answer(w: World, path: str) -> int:
-    """The status that the whole chain gives the administrator."""
+    """Returns the status that the whole chain answers the administrator with."""
     return w.server.chain(Request("GET", path, "", [(b"authorization", f"Bearer {w.token}".encode())])).status
 
 
-def test_who_comes_before_it_was_ready_or_after_the_end_is_sent_away_as_the_flags_say(world):
+def test_requests_before_readiness_or_after_shutdown_are_refused_as_flags_say(world):
     w = world("derived", send_retry_after_while_not_ready_once=True, shutdown_send_retry_after=False)
     assert (answer(w, "/version"), answer(w, "/healthz/ping")) == (429, 200)
     w.server.load_derived()
     assert answer(w, "/version") == 200
-    w.server.shutting_down = True  # which is no reason to be sent away as long as it serves
+    w.server.shutting_down = True  # not refused as long as it serves
     assert answer(w, "/version") == 200
     w.server.not_accepting = True
     assert (answer(w, "/version"), answer(w, "/readyz/ping")) == (503, 200)

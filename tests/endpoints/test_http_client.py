@@ -1,4 +1,4 @@
-"""The client towards backends: what a broken or hostile one sends ends in an error, never in a hang or a full memory."""
+"""The HTTP client for backends: a broken or hostile answer ends in an error, never in a hang or unbounded memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kas.endpoints.proxy_websocket import WebSocket, open_websocket
 
 
 def talk(answer: bytes, use, request: bytes = b""):
-    """Runs ``use(target)`` against a server that reads a request's head, writes ``answer`` and hangs up."""
+    """Runs ``use(target)`` against a server that reads a request's head, writes ``answer`` and closes."""
 
     async def run():
         async def serve(reader, writer):
@@ -41,7 +41,7 @@ async def fetch(target: Target):
         connection.close()
 
 
-def test_an_answer_of_each_framing():
+def test_answers_of_each_framing():
     assert talk(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcTOOMUCH", fetch)[2] == [b"abc"]
     status, headers, body = talk(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: v\r\n\r\n", fetch)
     assert (status, b"".join(body)) == (200, b"abc")
@@ -102,7 +102,7 @@ def test_headers_cannot_break_out():
     assert b"good: 1" in head
 
 
-def test_errors_read_as_go_writes_them():
+def test_errors_have_the_text_of_gos():
     with pytest.raises(BackendError, match=r"dial tcp 127\.0\.0\.1:1: connect: connection refused"):
         asyncio.run(connect(Target("http", "127.0.0.1", "1")))
     with pytest.raises(BackendError, match=r"lookup nowhere\.invalid: no such host"):
@@ -116,7 +116,7 @@ def test_errors_read_as_go_writes_them():
         b"\xc2\x01a",  # a reserved bit
         b"\x82\x7f" + struct.pack("!Q", 1 << 40),  # too long
         b"\x89\x7e" + struct.pack("!H", 200) + b"x" * 200,  # a long ping
-        b"\x80\x01a",  # a continuation of nothing
+        b"\x80\x01a",  # a continuation without a beginning
         b"\x02\x01a\x82\x01b",  # a new message within another
         b"\x82",
     ],
@@ -144,7 +144,7 @@ def test_fragments_make_one_message():
     assert talk(b"HTTP/1.1 101 X\r\n\r\n" + frames, use) == [b"ab", "t", None, 1001]
 
 
-def test_a_handshake_without_proof_is_refused():
+def test_a_handshake_without_the_accept_key_is_refused():
     async def use(target):
         return await open_websocket(target, [], [])
 

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells of the objects there are is counted when it may have changed: the numbers are read each second."""
+"""Counts of objects on ``/metrics`` are refreshed only when they may have changed: they are read each second."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def put(name: str) -> Op:
     return Op(f"{ROOT}default/{name}", build_record(b'{"metadata":{', b"}}"))
 
 
-def test_objects_are_counted_when_something_was_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_counted_after_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
     count = world.store.count
     monkeypatch.setattr(world.store, "count", lambda prefix: (counted.append(prefix), count(prefix))[1])
@@ -49,7 +49,7 @@ def test_objects_are_counted_when_something_was_written(world: World, monkeypatc
     assert sorted(counted) == [ROOT, "/registry/namespaces/"]
 
 
-def test_metrics_are_counted_when_there_are_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_counted_when_families_are_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     objects(world)
     counted = world.server.metrics.metrics["registered_metrics_total"].values
     before, looked_at = sum(counted.values()), list[str]()
@@ -62,7 +62,7 @@ def test_metrics_are_counted_when_there_are_more(world: World, monkeypatch: pyte
     assert sum(world.server.metrics.metrics["registered_metrics_total"].values.values()) > before
 
 
-def test_all_are_counted_after_events_that_nobody_saw(world: World) -> None:
+def test_all_objects_are_counted_after_missed_events(world: World) -> None:
     before = objects(world)
     for name in ("a", "b", "c"):
         world.store.commit_now(put(name))
@@ -71,7 +71,7 @@ def test_all_are_counted_after_events_that_nobody_saw(world: World) -> None:
     assert objects(world)[CONFIG_MAPS] == before[CONFIG_MAPS] + 3
 
 
-def test_what_cannot_be_opened_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_cannot_be_decrypted_are_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = objects(world)
     events = world.store.events
 
@@ -128,7 +128,7 @@ def test_objects_are_counted_as_often_as_the_flag_says(world: World) -> None:
     assert objects(world)[CONFIG_MAPS] == before + 1
 
 
-def test_who_leaves_while_objects_are_counted_leaves_that_to_the_next(world: World) -> None:
+def test_a_cancelled_count_is_done_by_the_next_request(world: World) -> None:
     before = objects(world)
     world.store.commit_now(put("a"))
     world.store.commit_now(Op("/registry/namespaces/kube-public", None))
@@ -140,7 +140,7 @@ def test_who_leaves_while_objects_are_counted_leaves_that_to_the_next(world: Wor
     assert objects(world) == before | {CONFIG_MAPS: before[CONFIG_MAPS] + 1, ("", "namespaces"): before["", "namespaces"] - 1}
 
 
-def test_few_large_objects_are_looked_at_for_what_all_take(world: World) -> None:
+def test_few_large_objects_are_read_for_the_average_size(world: World) -> None:
     """Sixteen of 2.4 MB were read before, 20 to 40 ms of the loop."""
     looked: list[int] = []
     large = b'},"x":"%b"}' % (b"x" * (1 << 20))

@@ -1,4 +1,4 @@
-"""Lists: revisions, matches, pages, tokens and forms, by upstream's rules (storage/cacher, etcd3/store.go)."""
+"""Lists: revisions, matches, pages, tokens and formats, by upstream's rules (storage/cacher, etcd3/store.go)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 @pytest.fixture
 def maps(client, namespace):
-    """Ten config maps beside the one that every namespace is given; gives the path of the collection."""
+    """Creates ten config maps beside the one that every namespace gets; returns the path of the collection."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for i in range(10):
         status, body = client("POST", path, {"metadata": {"name": f"c{i}", "labels": {"i": str(i % 2)}}, "data": {"n": str(i)}})
         assert status in (201, 409), body
     deadline = time.monotonic() + 30
-    while client("GET", f"{path}/kube-root-ca.crt")[0] != 200:  # what is counted must not grow meanwhile
+    while client("GET", f"{path}/kube-root-ca.crt")[0] != 200:  # the number of config maps must not change meanwhile
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return path
@@ -39,7 +39,7 @@ def names(body):
 
 
 def follow(client, path, query, **headers):
-    """Every page of a list: (bodies, names)."""
+    """Reads every page of a list; returns (bodies, names)."""
     bodies, found, token = [], [], ""
     while True:
         status, body = client("GET", f"{path}?{query}&continue={token}", **headers)
@@ -51,7 +51,7 @@ def follow(client, path, query, **headers):
             return bodies, found
 
 
-def test_pages_are_complete_and_of_one_revision_while_writers_run(client, maps):
+def test_pages_are_complete_and_of_one_revision_while_others_write(client, maps):
     stop = threading.Event()
 
     def write():
@@ -84,8 +84,8 @@ def test_remaining_count_only_without_selectors(client, maps):
     assert "continue" in selected["metadata"] and "remainingItemCount" not in selected["metadata"]
 
 
-def test_a_token_goes_on_right_behind_the_last_object(client, maps):
-    """Upstream's, whatever follows: what is made between two pages at any revision is not passed over."""
+def test_a_token_continues_right_after_the_last_object(client, maps):
+    """Like upstream's, whatever follows: an object created between two pages is not skipped at any revision."""
     page = client("GET", f"{maps}?limit=2&labelSelector=i=1")[1]
     token = page["metadata"]["continue"]
     said = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
@@ -97,19 +97,19 @@ def test_a_token_goes_on_right_behind_the_last_object(client, maps):
     assert names(end) == [] and "continue" not in end["metadata"]
 
 
-def test_zero_revision_knows_no_pages(client, maps):
+def test_revision_zero_ignores_limits(client, maps):
     _, body = client("GET", f"{maps}?limit=1&resourceVersion=0")
     assert len(names(body)) == 10 and "continue" not in body["metadata"]
 
 
-def test_zero_revision_knows_no_pages_from_a_token_on(client, maps):
+def test_revision_zero_ignores_limits_after_a_token(client, maps):
     token = client("GET", f"{maps}?limit=1")[1]["metadata"]["continue"]
     whole = client("GET", maps)[1]["items"]
     assert client("GET", f"{maps}?limit=1&continue={token}&resourceVersion=0")[1]["items"] == whole[1:]
 
 
-def test_what_is_no_revision(client, maps):
-    """Only lists are checked before the storage sees the number; elsewhere its complaint is no API error."""
+def test_invalid_revisions(client, maps):
+    """Only lists check the number before the storage sees it; elsewhere the storage error is no API error."""
     why = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
     name = client("GET", maps)[1]["items"][0]["metadata"]["name"]
     code, body = client("GET", f"{maps}?resourceVersion=x")
@@ -119,7 +119,7 @@ def test_what_is_no_revision(client, maps):
         assert (code, body["message"], "reason" in body) == (500, why, False)
 
 
-def test_exact_revision_shows_the_past(client, maps):
+def test_an_exact_revision_shows_the_old_state(client, maps):
     _, before = client("GET", maps)
     rv = before["metadata"]["resourceVersion"]
     client("DELETE", f"{maps}/c3")
@@ -181,7 +181,7 @@ def test_by_name_in_all_namespaces(client, maps, namespace):
     assert [x["metadata"]["name"] for x in body["items"] if x["metadata"]["namespace"] == namespace] == ["c7"]
 
 
-def test_forms_agree(client, maps):
+def test_all_formats_have_the_same_objects(client, maps):
     _, whole = client("GET", maps)
     _, table = client("GET", maps, Accept=TABLE)
     assert [r["object"]["metadata"]["name"] for r in table["rows"]] == [x["metadata"]["name"] for x in whole["items"]]
@@ -197,8 +197,8 @@ def test_forms_agree(client, maps):
     assert names(got) == names(whole)
 
 
-def test_long_lists_are_whole_in_every_form(client, namespace):
-    """Some MiB: streamed in pages, in chunks, compressed, and by explicit limits longer than a page."""
+def test_long_lists_are_complete_in_every_format(client, namespace):
+    """Some MiB: streamed in pages, in chunks, compressed, and with explicit limits longer than a page."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for i in range(200):
         status, body = client("POST", path, {"metadata": {"name": f"big{i:03}"}, "data": {"x": "y" * 20_000}})
@@ -228,8 +228,8 @@ def test_long_lists_are_whole_in_every_form(client, namespace):
     assert unrevised(json.loads(indented)) == whole and b'\n  "items": [' in indented
 
 
-def test_protobuf_of_what_was(client, maps):
-    """Single objects and lists at an old revision, some of them overwritten or deleted since; answers to writes."""
+def test_protobuf_at_old_revisions(client, maps):
+    """Single objects and lists at an old revision, some overwritten or deleted since; answers to writes."""
     _, before = client("GET", maps)
     body = json.dumps({"metadata": {"name": "c3"}, "data": {"n": "new"}}).encode()
     answers = [client.raw("PUT", f"{maps}/c3", body, Accept=PROTOBUF).content, client.raw("GET", f"{maps}/c3", Accept=PROTOBUF).content]
@@ -245,24 +245,24 @@ def test_protobuf_of_what_was(client, maps):
 
 
 def unrevised(answer):
-    """A list without its revision: the server's own loops write between one request and the next."""
+    """Returns a list without its revision: the server's own loops write between requests."""
     return {**answer, "metadata": {k: v for k, v in answer["metadata"].items() if k != "resourceVersion"}}
 
 
 def alike(client, path, form=""):
-    """The same in JSON and in protobuf, the list's revision and its token included."""
+    """Compares JSON and protobuf, including the list's revision and token."""
     for _ in range(50):
         before = client("GET", path, Accept="application/json" + form)[1]
         proto = client.raw("GET", path, Accept=PROTOBUF + form).content
         after = client("GET", path, Accept="application/json" + form)[1]
-        if before == after:  # nobody wrote anything in between
+        if before == after:  # nothing was written in between
             assert proto == protobuf_of(before)
             return
     raise AssertionError(f"{path} does not come to rest")
 
 
 def protobuf_of(answer):
-    """A JSON answer as the protobuf answer there should be."""
+    """Returns the protobuf answer that corresponds to a JSON answer."""
     group, _, version = answer["apiVersion"].rpartition("/")
     kind = BUILTIN.known(group, version, answer["kind"])
     return encode_protobuf(kind.type, decode(kind.type, answer)[0], api_version=answer["apiVersion"], kind=answer["kind"])
@@ -285,8 +285,8 @@ def test_versions_that_are_not_stored(client, namespace):
         alike(client, f"{where}/h1")
 
 
-def test_expired_tokens_give_a_token_that_goes_on(tmp_path, connect):
-    """After compaction a page answers 410; its Status carries a token that goes on at the present."""
+def test_an_expired_token_gives_one_that_continues(tmp_path, connect):
+    """After compaction a page is answered with 410; its Status contains a token that continues at the current revision."""
     flags = "--history-window=1s", "--etcd-compaction-interval=1s", "--unsafe-no-fsync"
     with KasServer(tmp_path, *flags, prefix=sooner("kas.controllers.runner.COMPACT_EVERY_S=0.2")) as server:
         _expired_tokens_give_a_token(connect(server))
@@ -315,11 +315,11 @@ def _expired_tokens_give_a_token(client):
     assert (status, body["message"]) == (410, "The resourceVersion for the provided list is too old.")
     status, body = client("GET", f"{path}?resourceVersion={rv}&resourceVersionMatch=Exact&fieldSelector=metadata.name=a1")
     assert (status, body["message"]) == (410, "The resourceVersion for the provided list is too old.")
-    status, body = client("DELETE", f"{path}?resourceVersion={rv}&dryRun=All")  # what there was then
+    status, body = client("DELETE", f"{path}?resourceVersion={rv}&dryRun=All")  # the objects at that time
     assert (status, body["message"]) == (410, "The resourceVersion for the provided list is too old.")
 
 
-def test_gzip_is_a_complete_member(client, namespace):
+def test_a_gzip_answer_is_a_complete_member(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for i in range(20):
         client("POST", path, {"metadata": {"name": f"g{i}"}, "data": {"x": "z" * 200_000}})
@@ -327,7 +327,7 @@ def test_gzip_is_a_complete_member(client, namespace):
         assert len(json.loads(gzip.decompress(r.raw.read(decode_content=False)))["items"]) >= 20
 
 
-def test_a_form_there_is_not_comes_before_an_object_there_is_not(client, namespace):
+def test_an_unsupported_format_is_reported_before_a_missing_object(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps/absent"
     assert client("GET", path, Accept="application/json;as=Bogus;g=meta.k8s.io;v=v1")[0] == 406
     assert client("GET", path, Accept=TABLE)[0] == 404

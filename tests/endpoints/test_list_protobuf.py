@@ -1,4 +1,4 @@
-"""Long protobuf lists, whose length is told before they are read, while others write."""
+"""Long protobuf lists, whose length is sent before the objects are read, while others write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 300
 
 def config_map(name: str, text: str) -> dict:
     meta = {"name": name, "namespace": "ns", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z"}
-    data = {"x": text, **{f"k{i}": "" for i in range(150)}}  # of so many values that its message is stored
+    data = {"x": text, **{f"k{i}": "" for i in range(150)}}  # with so many values that its message is stored
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": data}
 
 
@@ -64,7 +64,7 @@ def expected(served: Served, limit: int) -> bytes:
     return encode_protobuf(served.list_type, value, api_version="v1", kind="ConfigMapList")
 
 
-def test_what_changes_while_it_is_sent(served):
+def test_objects_that_change_while_a_list_is_sent(served):
     registry = served.registry
     whole = expected(served, 0)
 
@@ -94,8 +94,8 @@ def test_records_without_a_message_are_transcoded(served):
     assert collect(served, 0, lambda: None) == expected(served, 0)
 
 
-def test_a_length_that_was_wrong_cuts_the_answer(served):
-    """The message of another kas, with other codecs: what the history gives in its place may have another length."""
+def test_a_wrong_length_ends_the_answer(served):
+    """The stored message comes from another version of the codecs: the message that replaces it may have another length."""
     registry = served.registry
     d = registry.draft(config_map("c299", "y"))
     message = encode_protobuf(served.type, config_map("c299", "longer"))

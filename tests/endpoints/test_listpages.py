@@ -1,4 +1,4 @@
-"""How the pieces of a list leave."""
+"""How the pages of a list are written to the connection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def written(answer: Response) -> list[bytes]:
     return out
 
 
-def test_a_page_that_another_follows_leaves_as_it_was_made() -> None:
+def test_a_page_with_a_successor_is_sent_unchanged() -> None:
     sent = [bytes([65 + i]) * PAGE_BYTES for i in range(3)]
     got = written(asked(sent, Ahead()))
     assert b"".join(got) == b"".join(sent)
@@ -46,14 +46,14 @@ def test_a_page_that_another_follows_leaves_as_it_was_made() -> None:
 
 
 @pytest.mark.parametrize("size", [1, LEAST_BYTES - 1, LEAST_BYTES, PAGE_BYTES])
-def test_the_end_leaves_by_itself_so_that_it_is_known_to_be_taken(size: int) -> None:
+def test_the_end_is_sent_separately_so_that_its_delivery_is_known(size: int) -> None:
     got = written(asked([b"x" * PAGE_BYTES, b"y" * size], Ahead()))
     assert b"".join(got) == b"x" * PAGE_BYTES + b"y" * size
-    assert all(len(piece) == 1 for piece in got[-min(size, 6) :])  # of which the HTTP server takes no more before it waits
+    assert all(len(piece) == 1 for piece in got[-min(size, 6) :])  # more than the HTTP server buffers
     assert not room.held
 
 
-def test_the_last_page_whose_end_was_made_apart_leaves_as_it_was_made() -> None:
+def test_a_last_page_with_a_separate_end_is_sent_unchanged() -> None:
     sent, end, ahead = [bytes([65 + i]) * PAGE_BYTES for i in range(3)], bytes(range(END_BYTES)), Ahead()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -74,7 +74,7 @@ def test_the_last_page_whose_end_was_made_apart_leaves_as_it_was_made() -> None:
 
 
 @pytest.mark.parametrize("size", [10, LEAST_BYTES + 1, 3 * PAGE_BYTES])
-def test_what_may_be_the_last_leaves_once_whatever_follows(size: int) -> None:
+def test_a_page_that_may_be_the_last_is_sent_once(size: int) -> None:
     sent, ahead = [bytes([65 + i]) * size for i in range(5)], Ahead()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -87,7 +87,7 @@ def test_what_may_be_the_last_leaves_once_whatever_follows(size: int) -> None:
     assert b"".join(written(stream(listing, pieces(), ahead=ahead))) == b"".join(sent)
 
 
-def test_pages_of_one_size_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_equal_size_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [PAGE_BYTES - n * 1000 for n in (0, 3, 1, 7, 2)]
     added: list[int] = []
     real = room.add
@@ -109,7 +109,7 @@ def test_pages_of_one_size_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert added == [PAGE_BYTES, -PAGE_BYTES] and not room.held
 
 
-def test_what_is_held_follows_pages_that_grow_and_shrink() -> None:
+def test_the_held_size_follows_growing_and_shrinking_pages() -> None:
     sizes = [PAGE_BYTES // 4, PAGE_BYTES, LEAST_BYTES, 10 * LEAST_BYTES, 1]
     answer, held = asked([b"x" * size for size in sizes], Ahead()), []
 
@@ -122,7 +122,7 @@ def test_what_is_held_follows_pages_that_grow_and_shrink() -> None:
     assert len(held) == 4 and all(0 <= over <= LEAST_BYTES for over in held) and not room.held
 
 
-def test_pages_are_smaller_once_there_are_many_answers() -> None:
+def test_pages_are_smaller_when_there_are_many_answers() -> None:
     underway = Underway()
     found = []
     for answers in (0, FEW, FEW + 1, 127, 255, 10_000):
@@ -132,8 +132,8 @@ def test_pages_are_smaller_once_there_are_many_answers() -> None:
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"identity"])
-def test_who_has_had_the_loop_for_long_gives_it_back_before_the_next_page(monkeypatch: pytest.MonkeyPatch, encoding: bytes) -> None:
-    """Threads that compress tell of many pieces in one turn, and behind each the next page was made: 209 holds of 25 to 50 ms a minute
+def test_the_loop_is_yielded_before_the_next_page_after_long_work(monkeypatch: pytest.MonkeyPatch, encoding: bytes) -> None:
+    """Threads that compress complete many pages in one loop iteration, and each started the next: 209 blocks of 25 to 50 ms a minute
     beside forty Tables."""
     paused: list[int] = []
 
@@ -156,8 +156,8 @@ def test_who_has_had_the_loop_for_long_gives_it_back_before_the_next_page(monkey
     assert (gzip.decompress(got) if encoding == b"gzip" else got) == b"".join(sent) and len(paused) == len(sent)
 
 
-def test_pages_of_many_answers_pass_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of forty answers whose clients had taken something in the same turn each made its next page in it."""
+def test_pages_of_many_answers_are_built_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty answers whose clients had read in the same loop iteration each built their next page in it."""
     turn, made = [0], list[int]()
     clock = SimpleNamespace(now=1.0)
     monkeypatch.setattr(waiting, "Throttle", lambda: Throttle(lambda: clock.now))

@@ -1,4 +1,4 @@
-"""The files of a directory below /logs/, as Go's ``http.ServeFile`` gives them."""
+"""The files of a directory below /logs/, as Go's ``http.ServeFile`` serves them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ask(root: Path, path: str, method: str = "GET", **headers: str) -> tuple[int
     return answer.status, b"".join(pieces).decode(), {k.decode(): v.decode() for k, v in answer.headers}
 
 
-def test_a_directory_is_a_page_of_links_that_lead_where_they_say(directory):
+def test_a_directory_is_a_page_of_working_links(directory):
     status, page, headers = ask(directory, "")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert page == (
@@ -51,23 +51,23 @@ def test_a_directory_is_a_page_of_links_that_lead_where_they_say(directory):
     assert ask(directory, "a:b&c")[1] == "c"
 
 
-def test_a_page_is_where_its_links_are_relative_to(directory):
+def test_paths_with_a_wrong_final_slash_are_redirected(directory):
     for path, location in (("sub", "sub/"), ("a.log/", "../a.log")):
         status, _, headers = ask(directory, path)
         assert (status, headers["location"]) == (301, location)
 
 
 @pytest.mark.parametrize("path", ["none", "out", "pipe", "round", "round/x", "a.log/x", "a\0b", "x" * 300, "../secret", "..", "\udcff"])
-def test_what_is_no_file_below_it_is_not_there(path, directory):
+def test_paths_outside_of_the_directory_are_not_found(path, directory):
     assert ask(directory, path)[:2] == (404, "404 page not found\n")
 
 
-def test_without_a_directory_there_is_nothing_yet(tmp_path):
+def test_a_missing_directory_is_shown_as_empty(tmp_path):
     assert ask(tmp_path / "none", "")[:2] == (200, "<pre>\n</pre>\n")
     assert ask(tmp_path / "none", "a")[0] == 404
 
 
-def test_what_the_server_may_not_read_is_forbidden(directory, monkeypatch):
+def test_an_unreadable_file_is_forbidden(directory, monkeypatch):
     def refuses(self: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied", str(self))
 
@@ -76,7 +76,7 @@ def test_what_the_server_may_not_read_is_forbidden(directory, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
-def test_files_are_only_read(method, directory):
+def test_files_are_read_only(method, directory):
     with pytest.raises(ApiError) as e:
         ask(directory, "a.log", method)
     assert e.value.code == 405
@@ -90,7 +90,7 @@ def test_files_are_only_read(method, directory):
         ("lines=1", 416, "invalid range\n", None),
     ],
 )  # fmt: skip
-def test_the_end_of_a_long_file_can_be_asked_for(asked, status, body, content_range, directory):
+def test_the_end_of_a_long_file_by_range(asked, status, body, content_range, directory):
     found = ask(directory, "a.log", range=asked)
     assert found[:2] == (status, body) and found[2].get("content-range") == content_range
     changed = ask(directory, "a.log")[2]["last-modified"]

@@ -1,4 +1,4 @@
-"""Every family of /metrics and /metrics/slis moves when that happens which it names."""
+"""Every metric family of /metrics and /metrics/slis changes when the event happens that it names."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Metered:
-    """A whole server that is asked things, and what its metrics say."""
+    """A whole server with requests to it, and its metrics."""
 
     def __init__(self, world: World) -> None:
         self.world, self.server = world, world.server
 
     def begin(self, method: str, path: str, body: Any = None, token: str | None = None) -> Any:
-        """What the chain gives: a Response, or an awaitable of one. Without a ``token`` the administrator asks; "" is nobody."""
+        """Starts a request; returns a Response or an awaitable. Without a ``token`` the administrator asks; "" is anonymous."""
         path, _, query = path.partition("?")
         token = self.world.token if token is None else token
         headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
@@ -69,10 +69,10 @@ class Metered:
         return result if isinstance(result, Response) else await result
 
     def value(self, sample: str, path: str = "/metrics", **labels: str) -> float:
-        """The sum of a sample's values with these labels, as it is told to who scrapes; 0 where there is none."""
-        # Of the page only these: to read all of it takes most of a case's time, and test_nothing_that_was_counted_falls reads all.
+        """Returns the sum of a sample's exposed values with these labels; 0 if there is none."""
+        # Only these families are read: reading all takes most of a case's time, and test_counters_never_decrease reads all.
         lines = (line for line in self.world.ask(path)[1].splitlines(keepends=True) if line.startswith(sample))
-        # The parser gives counters the suffix, which not all of upstream's have.
+        # The parser adds the suffix to counters, which not all of upstream's have.
         names = (sample, sample + "_total")
         families = text_string_to_metric_families("".join(lines))
         return sum(s.value for f in families for s in f.samples if s.name in names and labels.items() <= s.labels.items())
@@ -126,7 +126,7 @@ async def own_durations(m: Metered) -> None:
         await asyncio.sleep(0.02)
     labels = {"verb": "LIST", "resource": "pods", "version": "v1", "scope": "namespace", "component": "apiserver"}
     assert m.value(f"{own}_count", **labels) == m.value(f"{whole}_count", **labels) == 2
-    # The time in the queue is not the server's.
+    # The time in the queue does not count as the server's.
     assert 0 < m.value(f"{own}_sum", **labels) < m.value(f"{whole}_sum", **labels) - 0.02
     await m("POST", f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "dry"}})
     assert m.value(f"{whole}_count", verb="POST", resource="configmaps") == m.value(f"{own}_count", verb="POST", resource="configmaps") + 1
@@ -136,7 +136,7 @@ async def own_durations(m: Metered) -> None:
 async def deprecated(m: Metered) -> None:
     family = "apiserver_requested_deprecated_apis"
     await m("GET", PODS)
-    await m("GET", "/api/v1/namespaces/default/endpoints", token="")  # is not let in
+    await m("GET", "/api/v1/namespaces/default/endpoints", token="")  # is refused
     assert m.value(family) == 0
     for _ in range(2):
         await m("GET", "/api/v1/namespaces/default/endpoints")
@@ -177,7 +177,7 @@ async def versions(m: Metered) -> None:
 
 
 async def signed(m: Metered, name: str, wanted_s: int | None, valid_s: int, signer: str) -> None:
-    """A request for a certificate of so many seconds, and one that is valid as long as its signer likes."""
+    """Returns a request for a certificate of this many seconds, and one whose lifetime the signer chooses."""
     at = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     spec = {"request": REQUEST, "signerName": signer, "usages": ["client auth"]}
     asked = await m("POST", at, {"metadata": {"name": name}, "spec": spec if wanted_s is None else {**spec, "expirationSeconds": wanted_s}})
@@ -207,7 +207,7 @@ async def certificates_with_a_time(m: Metered) -> None:
 
 @of("apiserver_certificates_registry_csr_honored_duration_total")
 async def certificates_for_the_time(m: Metered) -> None:
-    """A certificate may begin five minutes ago, and be valid a twentieth longer or shorter besides."""
+    """A certificate may begin five minutes ago, and its lifetime may differ by a twentieth."""
     cases = ((600, 900), (600, 930), (7200, 7500), (86400, 86400), (172800, 86400), (1800, 600))
     for n, (wanted_s, valid_s) in enumerate(cases):
         await signed(m, f"c{n}", wanted_s, valid_s, CLIENT)
@@ -232,7 +232,7 @@ ALLOWED = {"apiserver_request_total,verb": "LIST", "apiserver_request_duration_s
 
 @of("cardinality_enforcement_unexpected_categorizations_total", allow_metric_labels=ALLOWED)
 async def unexpected(m: Metered) -> None:
-    """What was counted and what was observed under a value that is not shown."""
+    """Returns what was counted and observed under a value that is not shown."""
     name = "cardinality_enforcement_unexpected_categorizations_total"
     assert m.value(name) == 0
     await m("GET", PODS)
@@ -250,7 +250,7 @@ async def registered(m: Metered) -> None:
     deprecated, stable, beta, alpha, none = counted()
     assert deprecated == 1 and stable > 5 and beta > 10 and alpha > 50 and not none
     m.server.metrics.counter("apiserver_one_more_total", "")
-    m.server.metrics.counter("kas_one_more_total", "")  # upstream promises nothing of it
+    m.server.metrics.counter("kas_one_more_total", "")  # upstream gives it no stability
     assert counted() == [deprecated, stable, beta, alpha + 1, 0]
 
 
@@ -273,7 +273,7 @@ async def sizes(m: Metered) -> None:
     sent = len((await m("GET", PODS)).body)
     assert m.value("apiserver_response_sizes_count", **labels) == 1
     assert m.value("apiserver_response_sizes_sum", **labels) == sent > 0
-    for _ in range(2):  # whatever became of them: neither status nor dry run is a label
+    for _ in range(2):  # whatever the result: neither status nor dry run is a label
         sent += len((await m("GET", f"{PODS}?limit=a")).body)
     assert (m.value("apiserver_response_sizes_count", **labels), m.value("apiserver_response_sizes_sum", **labels)) == (3, sent)
     await m("GET", f"{PODS}/none/exec?command=a")
@@ -305,7 +305,7 @@ async def terminated(m: Metered) -> None:
 async def decisions(m: Metered) -> None:
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"nonResourceAttributes": {}}}
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    # Who may do everything is not asked about, and no opinion is no decision.
+    # No authorizer is asked about an administrator, and no opinion is no decision.
     await m("GET", PODS)
     assert (await m("GET", PODS, token="")).status == 403
     assert (await m("GET", "/healthz", token="")).status == 200
@@ -339,7 +339,7 @@ async def authorized(m: Metered) -> None:
 @of("authorization_attempts_total")
 async def authorizations(m: Metered) -> None:
     await authorized(m)
-    # Everybody may see whether the server is well.
+    # Health is public.
     assert {r: m.value("authorization_attempts_total", result=r) for r in ("allowed", "no-opinion")} == {"allowed": 2, "no-opinion": 1}
 
 
@@ -351,7 +351,7 @@ async def authorization_took(m: Metered) -> None:
 
 
 async def impersonated(m: Metered) -> None:
-    """The administrator as jane, and nobody as jane."""
+    """The administrator impersonates jane, and an anonymous user tries to."""
     for token in (None, ""):
         headers = [(b"impersonate-user", b"jane"), *([(b"authorization", f"Bearer {m.world.token}".encode())] if token is None else [])]
         result = m.server.chain(Request("GET", PODS, "", headers, b""))
@@ -389,7 +389,7 @@ async def asking_for_impersonators_took(m: Metered) -> None:
 
 
 async def remembered(m: Metered) -> None:
-    """The administrator's token, which is remembered, and one that is nobody's."""
+    """Uses the administrator's token, which is cached, and an unknown one."""
     for token in (None, None, "wrong", "wrong"):
         await m("GET", PODS, token=token)
 
@@ -415,7 +415,7 @@ async def fetched_tokens(m: Metered) -> None:
 
 @of("authentication_token_cache_active_fetch_count")
 async def fetches(m: Metered) -> None:
-    """Only those who wait for somebody else are under way for long enough to be seen."""
+    """Only requests that wait for another service are in flight long enough to be seen."""
     asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     bearer, begun = m.server.credentials.bearer, asyncio.Event()
 
@@ -440,7 +440,7 @@ CLIENTS = pki.authority("clients")
 
 @of("apiserver_client_certificate_expiration_seconds", client_ca_file="{directory}/clients.crt")
 async def certificates(m: Metered) -> None:
-    """Each request is counted, also with a certificate that is over."""
+    """Each request is counted, also with an expired certificate."""
     for ends_s, status in ((86_000, 403), (-100, 401), (86_000, 403)):
         shown = Certificates(pki.issue([("CN", "jane")], CLIENTS, ends_s=ends_s).ders)
         req = Request("GET", PODS, "", [])
@@ -456,11 +456,11 @@ async def users(m: Metered) -> None:
     for token in (None, None, ""):
         await m("GET", PODS, token=token)
     assert m.value("authenticated_user_requests", username="admin") == 2
-    assert m.value("authenticated_user_requests", username="other") == 1  # nobody
+    assert m.value("authenticated_user_requests", username="other") == 1  # anonymous
 
 
 async def service_account_token(m: Metered, **times: int) -> str:
-    """A token of the service account "bot", made here and now with some times of its own in the private claims."""
+    """Returns a token of the service account "bot", created here with given times in the private claims."""
     key = m.server.options.data_dir / "pki" / "sa.key"
     key.parent.mkdir(exist_ok=True)
     key.write_bytes(generate_key())
@@ -546,7 +546,7 @@ async def admission_steps(m: Metered) -> None:
 
 
 async def stored(m: Metered, sample: str) -> None:
-    """Each operation once, of which one loses a race: that is an answer and no error."""
+    """Runs each operation once; one has a conflict, which is an answer and no error."""
     of_maps = {"group": "", "resource": "configmaps"}
 
     def counts() -> list[float]:
@@ -603,7 +603,7 @@ async def watch_events(m: Metered) -> None:
         assert (await watch.next())["object"]["metadata"]["name"] == name
     assert m.value("apiserver_watch_events_total", resource="configmaps", version="v1") == 2
     watch.ended.cancel()
-    # What was there when a watch began counts as well, and so do the end of that and other bookmarks.
+    # Initial objects of a watch count, too, and so do the bookmark at their end and other bookmarks.
     query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     listing = Stream(await m("GET", f"{CONFIG_MAPS}?{query}"))
     assert [(await listing.next())["type"] for _ in range(3)] == ["ADDED", "ADDED", "BOOKMARK"]
@@ -644,7 +644,7 @@ async def cel_evaluated(m: Metered) -> None:
 
 
 def ruled() -> dict[str, Any]:
-    """A version with one rule."""
+    """Returns a version with one rule."""
     v = version(spec={"a": {"type": "integer"}})
     v["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.a > 0"}]
     return v
@@ -713,7 +713,7 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
 async def refused_by(m: Metered, ca: pki.Issued, shown: tuple[str, str], family: str) -> None:
-    """A write that a webhook with the certificate in these files is to be asked about."""
+    """A write for which a webhook with the certificate in these files is called."""
     with TLSStub(Path(shown[0]), Path(shown[1]), lambda asked: Answer(), weak=True) as stub:
         port = stub.url.rpartition(":")[2]
         client = {"url": f"https://localhost:{port}/x", "caBundle": base64.b64encode(ca.pem).decode()}
@@ -768,7 +768,7 @@ async def audit_rejections(m: Metered) -> None:
 
 
 async def unavailable(m: Metered, sample: str, was_available: bool, **labels: str) -> None:
-    """An APIService of a Service that is not there, and the loop that finds out."""
+    """An APIService of a missing Service, and the loop that checks it."""
     spec = {
         "group": "gone.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10, "insecureSkipTLSVerify": True,
         "service": {"namespace": "default", "name": "none"},
@@ -803,7 +803,7 @@ async def backends_that_became_unavailable(m: Metered) -> None:
 
 
 async def queued(m: Metered, sample: str, expected: float) -> str:
-    """The name of a queue of three items, one of which fails and comes again."""
+    """Returns the name of a queue of three items, one of which fails and is retried."""
     failed: list[str] = []
 
     async def work(item: str) -> None:
@@ -811,7 +811,7 @@ async def queued(m: Metered, sample: str, expected: float) -> str:
             failed.append(item)
             raise not_found("", "things", item)
 
-    name = f"test-{uuid.uuid4()}"  # what queues count is the process's
+    name = f"test-{uuid.uuid4()}"  # the counters of queues belong to the process
     assert m.value(sample, name=name) == 0
     queue = WorkQueue(work, name)
     for item in ("a", "bad", "a", "c"):
@@ -857,7 +857,7 @@ async def worked(m: Metered) -> None:
 
 
 async def at_work(m: Metered, sample: str) -> None:
-    """Two items are worked on until they may end."""
+    """Two items are in progress until they may end."""
     end, both, none = asyncio.Event(), asyncio.Barrier(3), asyncio.Event()
 
     async def work(item: str) -> None:
@@ -903,7 +903,7 @@ async def cpu(m: Metered) -> None:
 @of("process_resident_memory_bytes")
 async def resident(m: Metered) -> None:
     before = m.value("process_resident_memory_bytes")
-    with mmap.mmap(-1, 64 << 20) as held:  # of its own: the heap may have as much to spare
+    with mmap.mmap(-1, 64 << 20) as held:  # memory of its own: the heap may have free space
         for at in range(0, len(held), 4096):
             held[at] = 1
         assert m.value("process_resident_memory_bytes") > before + (32 << 20)
@@ -918,7 +918,7 @@ async def virtual(m: Metered) -> None:
 async def descriptors(m: Metered) -> None:
     before, opened = m.value("process_open_fds"), [os.dup(1) for _ in range(100)]
     try:
-        assert m.value("process_open_fds") > before + 50  # what tests before this one left may be closed meanwhile
+        assert m.value("process_open_fds") > before + 50  # what earlier tests left may be closed meanwhile
     finally:
         for fd in opened:
             os.close(fd)
@@ -936,7 +936,7 @@ async def most_virtual(m: Metered) -> None:
 
 
 async def over_the_network(m: Metered, family: str) -> None:
-    """Bytes that one socket of this process sends to another."""
+    """One socket of this process sends bytes to another."""
     before = m.value(family)
     assert before is not None
     with (
@@ -1016,7 +1016,7 @@ async def changes_of_the_node_graph(m: Metered) -> None:
 
 
 async def governed(m: Metered, kind: str, binding: dict[str, Any], **spec: Any) -> None:
-    """A policy, bound, about new config maps."""
+    """A bound policy about new config maps."""
     policy = {"metadata": {"name": "p"}, "spec": {"failurePolicy": "Fail", "matchConstraints": ABOUT_CONFIG_MAPS, **spec}}
     assert (await m("POST", f"{ADMISSION}/{kind}admissionpolicies", policy)).status == 201
     bound = {"metadata": {"name": "b"}, "spec": {"policyName": "p", **binding}}
@@ -1027,7 +1027,7 @@ async def validated(m: Metered, sample: str) -> None:
     validations = [{"expression": "object.metadata.name != 'bad'"}, {"expression": "object.data.x == 'y' || true"}]
     await governed(m, "validating", {"validationActions": ["Deny", "Audit"]}, validations=validations)
     await m.create("good")
-    assert m.value(sample) == 0  # what holds is not counted, as upstream
+    assert m.value(sample) == 0  # a policy that is met is not counted, as upstream
     assert (await m("POST", CONFIG_MAPS, {"metadata": {"name": "bad"}})).status == 422
     for action in ("deny", "audit"):
         labels = {"policy": "p", "policy_binding": "b", "error_type": "invalid_error", "enforcement_action": action}
@@ -1083,7 +1083,7 @@ async def condition_durations(m: Metered) -> None:
     sample = "apiserver_admission_match_condition_evaluation_seconds_count"
     labels = {"name": "p", "kind": "policy", "type": "validate", "operation": "CREATE"}
     await m.create("b")
-    await m.create("a")  # what holds is not measured
+    await m.create("a")  # a policy that is met is not measured
     assert m.value(sample, **labels) == 1
 
 
@@ -1097,12 +1097,12 @@ async def condition_exclusions(m: Metered) -> None:
     assert made.status == 201
     await m.create("a")
     labels = {"name": "h.example.com", "kind": "webhook", "operation": "CREATE"}
-    assert m.value("apiserver_admission_match_condition_exclusions_total", type="validate", **labels) == 1  # of errors it is "validating"
+    assert m.value("apiserver_admission_match_condition_exclusions_total", type="validate", **labels) == 1  # for errors it is "validating"
     assert m.value("apiserver_admission_match_condition_evaluation_seconds_count", type="validating", **labels) == 1
 
 
 async def converted(m: Metered, sample: str, **labels: str) -> None:
-    """An object that a webhook does not convert: nobody is there."""
+    """An object that a webhook fails to convert, because it does not answer."""
     client = {"url": "https://127.0.0.1:1/x"}
     d: Any = SimpleNamespace(
         name="widgets.example.com", group="example.com", versions=(SimpleNamespace(name="v1"), SimpleNamespace(name="v2")),
@@ -1176,11 +1176,11 @@ def run(tmp_path: Any, case: Callable[[Metered], Awaitable[None]], flags: dict[s
 
 
 @pytest.mark.parametrize("family", CASES)
-def test_a_family_is_fed_by_what_it_names(family, tmp_path):
+def test_a_family_changes_with_its_event(family, tmp_path):
     run(tmp_path, CASES[family], FLAGS[family])
 
 
-def test_help_says_how_stable_a_family_is(tmp_path):
+def test_help_has_the_stability_of_a_family(tmp_path):
     async def said(m: Metered) -> None:
         await m("GET", PODS)
         text = m.world.ask("/metrics")[1]
@@ -1201,7 +1201,7 @@ def test_help_says_how_stable_a_family_is(tmp_path):
     run(tmp_path, said, {})
 
 
-def test_an_answer_in_pieces_counts_once_it_has_been_sent(tmp_path):
+def test_a_streamed_answer_counts_once_it_has_been_sent(tmp_path):
     async def in_pieces(m: Metered) -> None:
         for n in range(3):
             await m.create(f"large-{n}", data={"a": "x" * 900_000})
@@ -1213,7 +1213,7 @@ def test_an_answer_in_pieces_counts_once_it_has_been_sent(tmp_path):
 
         async def write(piece: bytes) -> None:
             pieces.append(piece)
-            answer.sent += len(piece)  # as whoever writes does
+            answer.sent += len(piece)  # as a writer does
 
         assert answer.stream is not None and answer.finish is not None
         await answer.stream(write)
@@ -1223,7 +1223,7 @@ def test_an_answer_in_pieces_counts_once_it_has_been_sent(tmp_path):
 
     run(tmp_path, in_pieces, {})
 
-def test_who_sends_pieces_counts_their_bytes(client, namespace):
+def test_a_streamed_answer_counts_its_bytes(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for n in range(3):
         assert client("POST", path, {"metadata": {"name": f"large-{n}"}, "data": {"a": "x" * 900_000}})[0] == 201
@@ -1239,8 +1239,8 @@ def test_who_sends_pieces_counts_their_bytes(client, namespace):
     assert (told("count") - before[0], told("sum") - before[1]) == (2, sum(len(r.content) for r in answers))
 
 
-def test_nothing_that_was_counted_falls(tmp_path):
-    """Whatever has been asked, and however it was answered: labels that are told apart inside come together outside."""
+def test_counters_never_decrease(tmp_path):
+    """Whatever was requested and answered: children that differ only internally are merged when exposed."""
     one = {"metadata": {"name": "a"}}
     asks: list[tuple[Any, ...]] = [
         ("GET", PODS), ("GET", f"{PODS}?limit=a"), ("GET", PODS, None, "no token"), ("GET", PODS, None, ""), ("GET", "/nothing"),
@@ -1262,7 +1262,7 @@ def test_nothing_that_was_counted_falls(tmp_path):
     run(tmp_path, none_falls, {})
 
 
-def test_bounds_are_written_as_go_writes_them(tmp_path):
+def test_bounds_are_written_as_by_go(tmp_path):
     async def bounds(m: Metered) -> None:
         await m("GET", PODS)
         await queued(m, "workqueue_queue_duration_seconds_count", 4)

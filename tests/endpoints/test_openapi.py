@@ -78,8 +78,8 @@ def test_operation_ids_are_unique_and_follow_upstream(v2):
         assert v2["paths"][path][method]["operationId"] == expected
 
 
-def test_what_operations_take_and_give(server: OpenAPI, v2: dict) -> None:
-    """As in upstream's ``api/openapi-spec/swagger.json``, where it is not as one would think."""
+def test_parameters_and_answers_of_unusual_operations(server: OpenAPI, v2: dict) -> None:
+    """As in upstream's ``api/openapi-spec/swagger.json``."""
     log = v2["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/log"]
     assert {"sinceSeconds", "tailLines"} <= {p.get("name") for p in log["parameters"]} and "sinceTime" not in str(log)
     deleted = {name: v2["paths"][f"/api/v1/{name}"]["delete"]["responses"]["200"]["schema"]["$ref"].rpartition(".")[2]
@@ -135,7 +135,7 @@ def test_schemas_say_how_lists_merge_and_what_is_required(v2, core):
     assert spec["x-kubernetes-patch-merge-key"] == "port" and spec["x-kubernetes-patch-strategy"] == "merge"
     port = core["components"]["schemas"]["io.k8s.api.core.v1.ServicePort"]
     assert port["required"] == ["port"]
-    # In the order of the fields, as upstream's generator writes it, not of the alphabet: clients tell missing fields in it.
+    # In the order of the fields, as upstream's generator writes them, not alphabetical: clients report missing fields in it.
     webhook = v2["definitions"]["io.k8s.api.admissionregistration.v1.MutatingWebhook"]
     assert webhook["required"] == ["name", "clientConfig", "sideEffects", "admissionReviewVersions"]
     assert port["properties"]["protocol"]["default"] == "TCP" and "UDP" in port["properties"]["protocol"]["enum"]
@@ -151,7 +151,7 @@ VERSIONS = [pytest.param(v, id="/".join(v)) for v in BY_VERSION] or [pytest.para
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_served_is_what_the_documents_say(version: tuple[str, str]) -> None:
+def test_documents_describe_what_is_served(version: tuple[str, str]) -> None:
     served = OpenAPI([builtin(r) for r in BUILTIN.resources if (r.group, r.version) == version], "v1.36.2")
     document = served.v3("apis/" + "/".join(version) if version[0] else "api/" + version[1])
     assert document is not None
@@ -189,7 +189,7 @@ def test_the_index_names_each_document_by_its_hash(server):
     assert server.v3("api/v1").etag == f'"{server.v3_hash("api/v1")}"'
 
 
-def test_sets_of_values_go_with_their_gate(v2, core):
+def test_enums_follow_their_gate(v2, core):
     assert v2["definitions"]["io.k8s.api.core.v1.ContainerPort"]["properties"]["protocol"]["enum"] == ["SCTP", "TCP", "UDP"]
     served = [builtin(r) for r in BUILTIN.resources if r.served_by_default]
     with features.DEFAULT.overridden(OpenAPIEnums=False):
@@ -317,7 +317,7 @@ def extended() -> OpenAPI:
 
 
 def described(crd, version):
-    """What a definition brings to one of its versions."""
+    """Returns what a definition adds to the document of one of its versions."""
     spec = crd["spec"]
     return openapi.custom.describe({**crd, "spec": {**spec, "versions": [v for v in spec["versions"] if v["name"] == version]}})
 
@@ -344,7 +344,7 @@ def test_custom_resources_have_a_document_of_their_own(extended, server):
     assert extended.v3_hash("api/v1") == server.v3_hash("api/v1") and extended.v2().etag != server.v2().etag
 
 
-def test_version_2_shows_custom_schemas_without_what_it_cannot_hold(extended):
+def test_v2_omits_what_it_cannot_express_of_custom_schemas(extended):
     spec = json.loads(extended.v2().body)["definitions"]["com.example.v1.Widget"]["properties"]["spec"]
     assert spec["required"] == ["size"]
     assert spec["properties"]["size"] == {"type": "integer", "minimum": 1}
@@ -373,8 +373,8 @@ def test_a_custom_kind_named_as_a_built_in_one_gets_another_name(server, content
     assert post["responses"]["201"]["schema"] == {"$ref": f"#/definitions/{name}_v2"}
 
 
-def test_what_definitions_add_to_a_version_of_kubernetes_leaves_its_documents_as_they_are(server):
-    """v2 shows both; of v3 there is one document a version, and the built-in one stands. A version of its own has its own."""
+def test_definitions_in_a_built_in_version_do_not_change_its_documents(server):
+    """v2 shows both; v3 has one document per version, and the built-in one is served. A version of its own has its own document."""
     crd = {"spec": CRD["spec"] | {"group": "apps"}}
     crd["spec"]["versions"] = [{**CRD["spec"]["versions"][0], "name": name} for name in ("v1", "v9")]
     parts = [openapi.Part("apps", name, "1", lambda name=name: described(crd, name)) for name in ("v1", "v9")]
@@ -394,7 +394,7 @@ def test_custom_documents_in_protobuf(extended):
     assert b"com.example.v1.Widget" in extended.v3("apis/example.com/v1", openapi.V3_PROTOBUF).body
 
 
-def test_an_open_custom_resource_says_nothing_about_its_fields():
+def test_an_open_custom_resource_has_no_field_descriptions():
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
         "type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"spec": {"type": "object"}},
     }}}  # fmt: skip

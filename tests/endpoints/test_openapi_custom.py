@@ -1,4 +1,4 @@
-"""OpenAPI of custom resources: what is made of a definition, as apiextensions-apiserver 1.36.4 makes it."""
+"""OpenAPI of custom resources: generated from a definition as apiextensions-apiserver 1.36.4 does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRESERVE = "x-kubernetes-preserve-unknown-fields"
         ),
     ],
 )
-def test_what_is_left_of_a_schema_in_v2(schema, left):
+def test_schemas_in_v2(schema, left):
     assert structural_v2(schema) == left
 
 
@@ -41,7 +41,7 @@ def test_lists_name_the_selectable_fields_too():
         ("x.2go.io", "x2goIo_v1", "listX2goIoV1NamespacedWidget"),
     ],
 )  # fmt: skip
-def test_operations_are_named_by_letters_and_digits(group, tag, id):
+def test_operation_ids_have_letters_and_digits_only(group, tag, id):
     served, _ = describe(definition(group))
     found = {o.path: o for o in operations(served[0]) if o.method == "get"}
     listed = found[f"/apis/{group}/v1/namespaces/{{namespace}}/widgets"]
@@ -49,7 +49,7 @@ def test_operations_are_named_by_letters_and_digits(group, tag, id):
     assert [o.tag for o in version_operations(group, "v1")] == [tag]
 
 
-def test_every_operation_but_a_patch_takes_json_and_yaml():
+def test_every_operation_but_patch_takes_json_and_yaml():
     served, _ = describe(definition("example.com"))
     for o in operations(served[0]):
         assert (o.consumes == ("application/json", "application/yaml")) is (o.method != "patch"), o.path

@@ -1,4 +1,4 @@
-"""The document of version 2, put together from what definitions bring."""
+"""The OpenAPI v2 document, assembled from what definitions contribute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.endpoints.test_openapi import CRD, described, fields
 
 
 class Counted:
-    """The parts of ``count`` definitions in one group; ``loads`` are the numbers of those that were read."""
+    """The contributions of ``count`` definitions in one group; ``loads`` has the numbers of those that were read."""
 
     def __init__(self, count: int) -> None:
         self.count, self.loads = count, list[int]()
@@ -33,7 +33,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_protobuf_is_what_the_whole_document_would_be(count):
+def test_protobuf_equals_that_of_the_whole_document(count):
     server = Counted(count).server()
     document = json.loads(server.v2().body)
     assert len([name for name in document["definitions"] if name.startswith("com.example.v1.Widget")]) == 2 * count
@@ -41,12 +41,12 @@ def test_protobuf_is_what_the_whole_document_would_be(count):
     assert "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" in document["definitions"] or not count
     whole, written = (dict(fields(data)) for data in (gnostic.encode_v2(document), server.v2(openapi.V2_PROTOBUF).body))
     assert whole.keys() == written.keys()
-    for number in (8, 9):  # paths and definitions: their members come in another order, at every depth
+    for number in (8, 9):  # paths and definitions: their members have another order, at every depth
         names = [sorted(dict(fields(entry))[1] for _, entry in fields(data[number])) for data in (whole, written)]
         assert names[0] == names[1] and sorted(whole[number]) == sorted(written[number])
 
 
-def test_a_definition_that_changes_costs_what_it_brings():
+def test_a_changed_definition_costs_only_its_own_part():
     parts = Counted(5)
     before = parts.server()
     before.v2()
@@ -62,7 +62,7 @@ GROUP = "apis/example.com/v1"
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_document_of_v3_is_what_it_would_be_as_a_whole(count):
+def test_an_assembled_v3_document_equals_the_whole_one(count):
     server = Counted(count).server()
     document = json.loads(server.v3(GROUP).body)
     named = [name for name in document["components"]["schemas"] if name.startswith("com.example.v1.Widget")]
@@ -84,7 +84,7 @@ def strings(value):
             yield from strings(item)
 
 
-def test_in_v3_a_definition_stands_in_place_of_a_builtin_one_of_its_name():
+def test_in_v3_a_definition_replaces_a_built_in_one_of_its_name():
     names = {"plural": "pods", "kind": "Pod", "listKind": "PodList"}
     crd = {"spec": CRD["spec"] | {"group": "core.api.k8s.io", "names": names}}
     part = openapi.Part("core.api.k8s.io", "v1", "1", lambda: described(crd, "v1"))
@@ -93,7 +93,7 @@ def test_in_v3_a_definition_stands_in_place_of_a_builtin_one_of_its_name():
     assert "io.k8s.api.core.v1.PodSpec" not in json.loads(body)["components"]["schemas"]
 
 
-def test_in_v3_a_definition_that_changes_costs_what_it_brings():
+def test_in_v3_a_changed_definition_costs_only_its_own_part():
     parts = Counted(5)
     before = parts.server()
     before.v3(GROUP)
@@ -103,8 +103,8 @@ def test_in_v3_a_definition_that_changes_costs_what_it_brings():
 
 
 @pytest.mark.parametrize("content_type", [openapi.JSON, openapi.V2_PROTOBUF, openapi.V3_PROTOBUF])
-def test_a_definition_reads_no_builtin_ones(content_type, monkeypatch):
-    """They are 1.4 MB: read for each definition they were nearly all that a document cost."""
+def test_a_definition_does_not_read_the_built_in_ones(content_type, monkeypatch):
+    """They are 1.4 MB: reading them for each definition was nearly the whole cost of a document."""
     reads = []
     parse = openapi.schemas.json.loads
     openapi.schemas.names()
@@ -114,7 +114,7 @@ def test_a_definition_reads_no_builtin_ones(content_type, monkeypatch):
     assert made.size == len(made.body) and len(reads) == 1
 
 
-def test_definitions_that_are_alike_take_little_memory():
+def test_similar_definitions_share_memory():
     server = Counted(50).server()
     for kind in (openapi.JSON, openapi.V2_PROTOBUF):
         server.v2(kind)
@@ -124,7 +124,7 @@ def test_definitions_that_are_alike_take_little_memory():
     assert kept < sum(sum(found.sizes) for found in server._pieces.values()) / 20
 
 
-def test_what_is_added_to_v2_goes_beside_what_definitions_bring():
+def test_additions_to_v2_are_merged_with_definitions():
     server = Counted(3).server()
     known = json.loads(server.v2().body)
     own = "com.example.v1.Widget1"
@@ -144,7 +144,7 @@ def test_what_is_added_to_v2_goes_beside_what_definitions_bring():
             assert b"/apis/a/b" in made.body
 
 
-def test_what_is_deleted_is_forgotten():
+def test_deleted_definitions_are_removed():
     parts = Counted(5)
     server = parts.server()
     server.v2()
@@ -157,9 +157,9 @@ def test_what_is_deleted_is_forgotten():
     assert parts.loads == [4]
 
 
-def test_memory_does_not_hold_all_definitions_at_once():
+def test_not_all_definitions_are_in_memory_at_once():
     text, count = "x" * (1 << 20), 64
-    OpenAPI([], "v1.36.2").v2()  # what is there without any
+    OpenAPI([], "v1.36.2").v2()  # the size without definitions
 
     def load(i: int):
         crd = {"spec": CRD["spec"] | {"names": {"plural": f"w{i}", "kind": f"W{i}"}, "versions": [
@@ -179,8 +179,8 @@ def test_memory_does_not_hold_all_definitions_at_once():
         assert most < count * len(text) / 2
 
 
-def test_the_digest_of_one_version_looks_at_no_other():
-    """The index has all digests, and a definition may have versions by the thousand."""
+def test_the_digest_of_a_version_reads_no_other_version():
+    """The index has all digests, and a definition may have thousands of versions."""
 
     class Once(dict):
         walks = 0

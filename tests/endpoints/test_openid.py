@@ -1,4 +1,4 @@
-"""The documents by which others check tokens of service accounts."""
+"""The documents with which others verify tokens of service accounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERIFIER = Verifier([generate_key()], ["https://issuer.example.com"])
 
 
 @pytest.mark.parametrize("issuer", ["https://issuer.example.com", "https://192.0.2.1:80", "https://issuer.example.com/path/", "HTTPS://x"])
-def test_an_issuer_that_can_be_looked_up(issuer: str) -> None:
+def test_an_issuer_that_supports_discovery(issuer: str) -> None:
     found = openid.documents(VERIFIER, issuer, KEYS)
     assert found is not None
     assert json.loads(found[0]) == {
@@ -30,6 +30,6 @@ def test_an_issuer_that_can_be_looked_up(issuer: str) -> None:
     "http://issuer.example.com", "issuer.example.com", "https://issuer.example.com?foo=bar", "https://issuer.example.com#baz",
     "https://issuer.example.com?foo=bar#baz", "issuer", "https://issuer.example.com:port", "",
 ])  # fmt: skip
-def test_an_issuer_that_cannot(issuer: str) -> None:
+def test_an_issuer_that_does_not_support_discovery(issuer: str) -> None:
     """Upstream's table (``openidmetadata_test.go``)."""
     assert openid.documents(VERIFIER, issuer, KEYS) is None

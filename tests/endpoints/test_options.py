@@ -27,7 +27,7 @@ def test_field_validation():
     ]
 
 
-def test_unsafe_deletes_stand_alone():
+def test_unsafe_deletes_exclude_other_options():
     got = options.validate_delete_options(
         {"ignoreStoreReadErrorWithClusterBreakingPotential": True, "dryRun": ["All"], "gracePeriodSeconds": 0, "preconditions": {}}
     )
@@ -51,15 +51,15 @@ def test_list_options(given, fields):
     assert [e.field for e in options.validate_list_options(given)] == fields
 
 
-def test_a_number_that_is_none_is_told_before_a_selector_that_is_none():
+def test_an_invalid_number_is_reported_before_an_invalid_selector():
     with pytest.raises(ApiError) as caught:
         list_options(Query("labelSelector=,&limit=x"))
     assert caught.value.message == 'strconv.ParseInt: parsing "x": invalid syntax'
 
 
 @pytest.mark.parametrize("version", ["", "0", "5"])
-def test_a_watch_from_the_current_state_does_not_go_on_after_a_page(version):
-    """What it did not say of initial events counts as said, as upstream's defaults do."""
+def test_a_watch_from_the_current_state_refuses_a_continue_token(version):
+    """It has initial events by default, which counts as having asked for them, as upstream."""
     query = Query(f"watch=1&continue=x&resourceVersion={version}")
     if version == "5":
         assert list_options(query).continue_token == "x"

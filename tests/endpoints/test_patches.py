@@ -1,4 +1,4 @@
-"""What is wrong with a patch, and how it is said: codes and words of apiserver's ``handlers/patch.go``."""
+"""Invalid patches, with the codes and messages of apiserver's ``handlers/patch.go``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def warnings(answer) -> list[str]:
 @pytest.mark.parametrize(
     ("ctype", "patch", "code", "message"),
     [
-        # Answered 500 upstream too: interpretStrategicMergePatchError does not know these errors.
+        # Answered with 500 upstream, too: interpretStrategicMergePatchError does not know these errors.
         (STRATEGIC, '{"data":{"$patch":"bogus"}}', 500, "unknown patch type: bogus in map: map[$patch:bogus]"),
         (STRATEGIC, '{"$patch":7}', 500, "unknown patch type: %!s(int64=7) in map: map[$patch:7]"),
         (STRATEGIC, '{"metadata":{"$retainKeys":["x"],"labels":{"a":"b"}}}', 400, "invalid patch format of retainKeys"),
@@ -51,7 +51,7 @@ def warnings(answer) -> list[str]:
         (JSON, '[{"op":"bogus","path":"/a"}]', 422, REJECTED),
     ],
 )  # fmt: skip
-def test_what_is_no_patch(client, config, ctype, patch, code, message):
+def test_invalid_patches(client, config, ctype, patch, code, message):
     got, body = client("PATCH", config, patch, ctype)
     assert (got, body.get("message", "")) == (code, message)
     if code == 500:
@@ -59,7 +59,7 @@ def test_what_is_no_patch(client, config, ctype, patch, code, message):
 
 
 @pytest.mark.parametrize(("body", "what"), [("[]", "array"), ("- a", "array"), ("5", "number")])
-def test_what_is_no_configuration(client, config, body, what):
+def test_invalid_apply_configurations(client, config, body, what):
     code, answer = client("PATCH", config + "?fieldManager=m", body, "application/apply-patch+yaml")
     why = f"json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
     assert (code, answer["message"]) == (400, f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
@@ -73,7 +73,7 @@ def test_what_is_no_configuration(client, config, body, what):
         (JSON, '[{"op":1,"path":"/a"}]', REJECTED),
     ],
 )
-def test_what_is_no_patch_unless_looked_at_before(client, config, ctype, patch, message):
+def test_patches_invalid_unless_checked_earlier(client, config, ctype, patch, message):
     code, body = client("PATCH", config + "?fieldValidation=Ignore", patch, ctype)
     assert code in (400, 422) and message in body["message"]
 
@@ -93,7 +93,7 @@ def test_what_is_no_patch_unless_looked_at_before(client, config, ctype, patch, 
         ({"spec": {"strategy": {"rollingUpdate": {"maxSurge": True}}}},
          "map[spec:map[strategy:map[rollingUpdate:map[maxSurge:true]]]]", "json: cannot unmarshal bool into Go value of type int32"),
         ({"spec": {"nope": 1}}, "map[spec:map[nope:1]]", 'strict decoding error: unknown field "spec.nope"'),
-        # As far as the merge has not used it up.
+        # The part that the merge has not consumed.
         ({"spec": {"template": {"spec": {
             "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a", "nope": 1}], "hostNetwork": None,
             "dnsConfig": {"x": None},
@@ -102,7 +102,7 @@ def test_what_is_no_patch_unless_looked_at_before(client, config, ctype, patch, 
          'strict decoding error: unknown field "spec.template.spec.containers[0].nope"'),
     ],
 )  # fmt: skip
-def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, patch, shown, why):
+def test_a_strategic_merge_patch_is_printed_as_a_go_map(client, deployment, patch, shown, why):
     code, body = client("PATCH", deployment + "?fieldValidation=Strict", patch, STRATEGIC)
     assert (code, body["message"]) == (422, f' "" is invalid: patch: Invalid value: "{shown}": {why}')
     assert body["details"]["causes"] == [
@@ -110,7 +110,7 @@ def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, 
     ]  # fmt: skip
 
 
-def test_a_patched_document_is_shown_as_far_as_it_was_entered_with_sorted_keys(client, config):
+def test_a_patched_document_is_printed_with_sorted_keys_where_it_was_changed(client, config):
     """The rest is the text of the server, or of the client's operation."""
     meta = client("GET", config)[1]["metadata"]
     written = json.dumps(meta, separators=(",", ":"))
@@ -130,14 +130,14 @@ def test_a_patched_document_is_shown_as_far_as_it_was_entered_with_sorted_keys(c
 
 
 @pytest.mark.parametrize("ctype", [JSON, MERGE, STRATEGIC])
-def test_what_is_wrong_with_a_patch_is_said_when_there_is_an_object(client, config, ctype):
+def test_errors_of_a_patch_need_an_object(client, config, ctype):
     assert client("PATCH", config, "{", ctype)[0] == 400
     assert client("PATCH", config + "-missing", "{", ctype)[0] == 404
 
 
 @pytest.mark.parametrize("body", ["{", "- a", '{"kind": "ConfigMap"}', '"\\ud83c\\udf89"'])
 @pytest.mark.parametrize("subresource", ["status", "scale"])
-def test_what_is_wrong_with_an_apply_to_a_subresource_is_said_when_there_is_an_object(client, deployment, subresource, body):
+def test_errors_of_an_apply_to_a_subresource_need_an_object(client, deployment, subresource, body):
     apply = "application/apply-patch+yaml"
     there, missing = (f"{path}/{subresource}?fieldManager=m" for path in (deployment, deployment + "-missing"))
     assert [client("PATCH", path, body, apply)[0] for path in (there, missing)] == [400, 404]
@@ -152,7 +152,7 @@ def test_numbers_of_a_strategic_merge_patch_become_integers_as_in_go(client, dep
         assert code == 422
 
 
-def test_an_apply_that_names_a_uid_makes_nothing(client, namespace):
+def test_an_apply_with_a_uid_creates_nothing(client, namespace):
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "uid": "u-1"}}
     path = f"/api/v1/namespaces/{namespace}/configmaps/n?fieldManager=m"
     code, status = client("PATCH", path, body, "application/apply-patch+yaml")
@@ -174,7 +174,7 @@ IN_OBJECT = ['unknown field "spec.aaa"', 'unknown field "spec.zzz"']
 
 
 @pytest.mark.parametrize(("ctype", "patch"), [(MERGE, DUPLICATES), (STRATEGIC, DUPLICATES), (JSON, OPERATIONS)])
-def test_strict_decoding_tells_of_the_patch_and_of_the_object(client, deployment, ctype, patch):
+def test_strict_decoding_reports_both_patch_and_object(client, deployment, ctype, patch):
     found = IN_PATCH[ctype] + IN_OBJECT
     code, body = client("PATCH", deployment + "?fieldValidation=Strict", patch, ctype)
     assert code == 422 and body["message"].endswith(": strict decoding error: " + ", ".join(found)), body
@@ -188,7 +188,7 @@ def test_strict_decoding_tells_of_the_patch_and_of_the_object(client, deployment
 TWICE = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata:\n  a: '1'\n  a: '2'\n  b: '1'\n  b: '2'\n"
 
 
-def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, namespace):
+def test_each_finding_of_the_yaml_decoder_is_one_warning(client, namespace):
     lines = ['line 6: key "a" already set in map', 'line 8: key "b" already set in map']
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert warnings(client.raw("POST", path, TWICE % "made", "application/yaml")) == lines
@@ -201,13 +201,13 @@ def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, namespace):
     apply = f"{path}/applied?fieldValidation=Strict&fieldManager="
     code, body = client("PATCH", apply + "m", TWICE % "applied", "application/apply-patch+yaml")
     assert (code, body["message"]) == (400, f"error strict decoding YAML: error converting YAML to JSON: {whole}")
-    # The conflict is found before.
+    # The conflict is found earlier.
     code, body = client("PATCH", apply + "other", (TWICE % "applied").replace("b: '2'", "b: '3'"), "application/apply-patch+yaml")
     assert code == 409, body
 
 
 @pytest.mark.parametrize("version", ["1", "{}", "[v1]", "true", "null"])
-def test_an_apply_whose_version_is_no_text(client, config, version):
+def test_an_apply_whose_version_is_not_a_string(client, config, version):
     body = f"apiVersion: {version}\nkind: ConfigMap\nmetadata: {{name: c}}\n"
     code, status = client("PATCH", config + "?fieldManager=m", body, "application/apply-patch+yaml")
     assert (code, status["message"]) == (400, "invalid object type: /, Kind=ConfigMap")
@@ -221,19 +221,19 @@ def test_an_apply_whose_version_is_no_text(client, config, version):
         ({"managedFields": "x"}, "(/; /v1, Kind=ConfigMap): .metadata.managedFields: expected list, got &{x}"),
     ],
 )
-def test_an_apply_whose_metadata_are_none(client, config, metadata, why):
+def test_an_apply_whose_metadata_are_not_an_object(client, config, metadata, why):
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     code, answer = client("PATCH", f"{config}?fieldManager=m", body, "application/apply-patch+yaml")
     assert (code, answer["message"]) == (500, f"failed to create typed patch object {why}")
 
 
-def test_an_empty_apply_is_of_no_kind(client, config):
+def test_an_empty_apply_has_no_kind(client, config):
     code, body = client("PATCH", config + "?fieldManager=m", "", "application/apply-patch+yaml")
     assert code == 400 and "cannot unmarshal" not in body["message"], body
 
 
 def test_watch_without_a_resource(client):
-    """A special verb with nothing behind it: upstream makes no RequestInfo of it, and says so in plain text."""
+    """A special verb without a resource: upstream has no RequestInfo for it, and answers in plain text."""
     answer = client.raw("GET", "/api/v1/watch/?a=<b>")
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, "text/plain; charset=utf-8")
     assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Audit-Id"]
@@ -251,7 +251,7 @@ def test_an_apply_that_fits_the_schema_but_not_the_type(client, deployment):
     assert "reason" not in status
 
 
-def test_an_apply_may_put_items_into_another_order(client, namespace):
+def test_an_apply_may_reorder_items(client, namespace):
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/ordered?fieldManager=m"
 
     def applied(*names):
@@ -269,7 +269,7 @@ def test_an_apply_may_put_items_into_another_order(client, namespace):
 
 
 @pytest.mark.parametrize("operation", [{"op": "replace", "value": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}, {"op": "remove"}])
-def test_a_json_patch_finds_what_is_served_as_null(client, namespace, operation):
+def test_a_json_patch_sees_fields_served_as_null(client, namespace, operation):
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     assert client("POST", path, {"metadata": {"name": namespace}, "rules": None})[1]["rules"] is None
     code, body = client("PATCH", f"{path}/{namespace}", [{"path": "/rules", **operation}], JSON)
@@ -277,7 +277,7 @@ def test_a_json_patch_finds_what_is_served_as_null(client, namespace, operation)
 
 
 @pytest.mark.parametrize("name", ["kind", "apiVersion"])
-def test_a_patched_kind_that_is_no_text(client, config, name):
+def test_a_patched_kind_that_is_not_a_string(client, config, name):
     code, body = client("PATCH", config, [{"op": "replace", "path": f"/{name}", "value": 5}], JSON)
     why = f"couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .{name} of type string"
     assert (code, body["message"].endswith(why)) == (422, True)

@@ -1,4 +1,4 @@
-"""Paths and methods that lead nowhere: what has no path is a 404, what has one for other methods a 405."""
+"""Unknown paths and methods: a path that does not exist is a 404, a known path with another method a 405."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_no_such_method(client, namespace, method, path):
     assert (code, body["reason"], body["message"], body["details"]) == (405, "MethodNotAllowed", NOT_ALLOWED, {})
 
 
-def test_head_is_for_what_is_no_resource(client, namespace):
-    """Upstream's router knows no HEAD; what is served beside it takes any method, as the aggregator's documents do."""
+def test_head_is_only_for_paths_outside_of_the_router(client, namespace):
+    """Upstream's router has no HEAD; paths outside of it accept any method, as the aggregator's documents do."""
     room = f"/api/v1/namespaces/{namespace}"
     for path in (room, f"{room}/status", f"{room}/configmaps", "/api", "/apis/apps/v1", "/version"):
         assert client.raw("HEAD", path).status_code == 405, path
@@ -64,39 +64,39 @@ def test_head_is_for_what_is_no_resource(client, namespace):
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST"])
 @pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/version", "/metrics", "/metrics/slis"])
-def test_documents_and_numbers_are_read_by_any_method(client, method, path):
-    """kube-openapi's and Prometheus' handlers do not look at it; a probe that sends HEAD finds them."""
+def test_documents_and_metrics_accept_any_method(client, method, path):
+    """The handlers of kube-openapi and Prometheus do not check it; a probe that sends HEAD succeeds."""
     answer = client.raw(method, path)
     read = client.raw("GET", path)
     assert (answer.status_code, answer.headers["content-type"]) == (200, read.headers["content-type"])
     assert bool(answer.content) == (method != "HEAD") and answer.headers.get("etag") == read.headers.get("etag")
 
 
-def test_numbers_are_not_reset_without_profiling(client):
+def test_metrics_are_not_reset_without_profiling(client):
     for path in ("/metrics", "/metrics/slis"):
-        answer = client.raw("DELETE", path)  # what answers knows no methods
+        answer = client.raw("DELETE", path)  # the handler does not check methods
         assert answer.status_code == 200 and answer.text.startswith("# HELP "), path
 
 
-def test_a_path_with_two_slashes_in_front_is_nobodys(client):
+def test_a_path_with_two_leading_slashes_is_not_found(client):
     request = client.session.prepare_request(requests.Request("GET", client.server.url))
-    request.url = f"{client.server.url}//api/v1/configmaps"  # set afterwards: one would be taken away
+    request.url = f"{client.server.url}//api/v1/configmaps"  # set afterwards: requests would remove one
     answer = client.session.send(request, verify=client.server.ca)
     assert (answer.status_code, answer.text) == (404, "404 page not found\n")
 
 
-def test_what_is_listed_but_not_watched(client):
+def test_resources_that_cannot_be_watched(client):
     code, body = client("GET", "/api/v1/componentstatuses?watch=1")
     assert (code, body["message"], body["details"]) == (
         405, 'watch is not supported on resources of kind "componentstatuses"', {"kind": "componentstatuses"})  # fmt: skip
 
 
-def test_connections_are_no_dry_runs(client, namespace):
+def test_connections_cannot_be_dry_runs(client, namespace):
     code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/none/exec?command=a&dryRun=All")
     assert (code, body["message"]) == (400, "dryRun is not supported")
 
 
-def test_a_review_forgets_what_the_server_fills_in(client):
+def test_a_review_drops_server_set_metadata(client):
     body = {"metadata": {"uid": "x", "creationTimestamp": "2024-01-01T00:00:00Z", "namespace": "n"}, "spec": {"user": "u"}}
     body["spec"]["resourceAttributes"] = {"verb": "get", "resource": "pods"}
     code, answer = client("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
@@ -106,7 +106,7 @@ def test_a_review_forgets_what_the_server_fills_in(client):
 @pytest.mark.parametrize(
     "flags", [(), ("--profiling", "--enable-logs-handler", "--enable-swagger-ui"), ("--service-account-issuer=tokens",)]
 )
-def test_what_the_index_names_is_there(kas_server, connect, flags):
+def test_paths_of_the_index_exist(kas_server, connect, flags):
     client = connect(kas_server(*flags, "--unsafe-no-fsync"))
     paths = client("GET", "/")[1]["paths"]
     assert len(paths) > 50 and len(set(paths)) == len(paths)
@@ -118,15 +118,15 @@ def test_what_the_index_names_is_there(kas_server, connect, flags):
 
 
 def test_every_path_of_the_index_is_served(client):
-    """And what kube-apiserver does not serve is not there: /configz is the scheduler's, the controllers' and the kubelet's."""
+    """And what kube-apiserver does not serve is not there: /configz belongs to the scheduler, the controller manager and the kubelet."""
     paths = client("GET", "/")[1]["paths"]
     answers = {path: client.raw("GET", path).status_code for path in paths}
     assert {path: status for path, status in answers.items() if status != 200} == {}
     assert "/configz" not in paths and client.raw("GET", "/configz").status_code == 404
 
 
-def test_what_the_documents_name_is_there(client):
-    """Generated clients take paths as they are written there, with a slash at the end of discovery and of what the issuer tells."""
+def test_paths_of_the_documents_exist(client):
+    """Generated clients use paths as the documents write them, with a slash at the end for discovery and the issuer's documents."""
     paths = client("GET", "/openapi/v2")[1]["paths"]
     named = [path for path, item in paths.items() if "get" in item and "{" not in path and "/watch/" not in path]
     assert {"/.well-known/openid-configuration/", "/openid/v1/jwks/", "/api/", "/version/", "/api/v1/pods"} <= set(named)

@@ -1,4 +1,4 @@
-"""A GET whose stored bytes are the answer (``PlainGet``), and what it leaves to the long way."""
+"""A GET whose stored bytes are the answer (``PlainGet``), and requests that it leaves to the general handler."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_the_stored_bytes_are_the_answer_and_the_read_is_counted():
     assert sum(r.seconds.values[()][:-1]) == 1
 
 
-def test_it_reads_where_it_is_told_to():
-    """Reads that go to a cluster's etcd, past the replica, do so with a registry of their own."""
+def test_it_reads_from_the_given_registry():
+    """Reads that go to etcd instead of the replica have a registry of their own."""
     here, there = registry(b=b"old\n"), registry(b=b"new\n")
     plain = PlainGet("/registry/things/", True, FORMS, 10)
     assert plain.answer(request(), there, "a", "b").body == b"new\n" and not here.store.asked
@@ -60,26 +60,26 @@ def test_objects_without_a_namespace():
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a%2f"])
-def test_a_name_that_is_none_is_not_looked_for(name):
+def test_an_invalid_name_is_not_looked_up(name):
     r = registry()
     assert PlainGet("/registry/things/", True, FORMS, 10).answer(request(), r, "a", name) is None and not r.store.asked
 
 
 @pytest.mark.parametrize(("accept", "agent"), [(b"application/yaml", b"me"), (b"application/json", b"curl/8"), (b"", b"me")])
-def test_another_form_is_left_to_the_long_way(accept, agent):
+def test_other_formats_are_left_to_the_general_handler(accept, agent):
     r = registry(b=b"{}\n")
     assert PlainGet("/registry/things/", True, FORMS, 10).answer(request(accept, agent), r, "a", "b") is None and not r.store.asked
 
 
-def test_what_may_be_compressed_is_left_to_the_long_way():
+def test_answers_to_compress_are_left_to_the_general_handler():
     plain = PlainGet("/registry/things/", True, FORMS, 10)
     assert plain.answer(request(), registry(b=b"x" * 10), "a", "b") is not None
     assert plain.answer(request(), registry(b=b"x" * 11), "a", "b") is None
 
 
 @pytest.mark.parametrize(("query", "short"), [("", True), ("resourceVersion=0", True), ("resourceVersion=0&pretty=1", False)])
-def test_which_gets_are_answered_so(query, short):
-    """Those that take any version are, too: what clients' caches ask for."""
+def test_which_gets_are_answered_directly(query, short):
+    """Those that accept any version, too, as clients' caches ask for."""
     r, asked = registry(), []
     r.store.revision, r.find = 7, lambda namespace, name: asked.append(name)
     r.not_found = lambda name: ApiError(404, "NotFound", "no", {})

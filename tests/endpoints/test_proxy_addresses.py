@@ -1,4 +1,4 @@
-"""Addresses that a proxy does not go to, in whatever form they are written."""
+"""Addresses that the proxy refuses, in every notation."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def test_refused(address):
         "fd00:ec2::253",
     ],
 )  # fmt: skip
-def test_let_through(address):
+def test_allowed(address):
     _check_ip(address)

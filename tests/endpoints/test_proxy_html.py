@@ -1,4 +1,4 @@
-"""Links in pages that come through a proxy: as golang.org/x/net/html reads pages and writes tags."""
+"""Links in proxied pages are rewritten: parsed and written as by golang.org/x/net/html."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_pages(page, given):
     assert b"".join(links.feed(page[i : i + 1]) for i in range(len(page))) + links.feed(b"", True) == given
 
 
-def test_what_does_not_end_is_not_held():
+def test_unterminated_markup_is_not_buffered():
     links, page = Links(rewrite), b'<a href="' + b"x" * (4 * MAX_TAG)
     given = b"".join(links.feed(page[i : i + 4096]) for i in range(0, len(page), 4096))
     assert page.startswith(given) and len(given) >= 2 * MAX_TAG
@@ -40,8 +40,8 @@ def test_what_does_not_end_is_not_held():
 
 
 @pytest.mark.parametrize("part", [b"<a", b"<!--", b"<a x=", b"<script>", b"<a '", b"</"])
-def test_what_does_not_end_is_read_once(part, monkeypatch):
-    """Not again and again from each byte on."""
+def test_unterminated_markup_is_read_once(part, monkeypatch):
+    """Not again from each byte on."""
     looked = []
     markup = Links._markup
     monkeypatch.setattr(Links, "_markup", lambda self, data, at: looked.append(at) or markup(self, data, at))

@@ -1,4 +1,4 @@
-"""Where a proxy to a service finds its pod."""
+"""How a proxy to a service finds its pod."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def located(server: InProcess) -> str:
     return f"{found.host}:{found.port}"
 
 
-def test_slices_of_other_services_are_not_read(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each request to a service read all that there were in its namespace."""
+def test_only_slices_of_the_service_are_read(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request to a service used to read all slices of its namespace."""
     for i in range(5):
         made(server, SLICES, slice_(f"other{i}", "other", f"10.1.0.{i + 1}"))
     made(server, SLICES, slice_("own", "s", "10.1.1.1"))
@@ -68,8 +68,8 @@ def test_slices_of_other_services_are_not_read(server: InProcess, monkeypatch: p
     assert read == ["own"]
 
 
-def test_others_have_their_turn_while_a_pod_is_looked_for(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service may have thousands of addresses that are no pod's."""
+def test_the_search_for_a_pod_yields_the_loop(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service may have thousands of addresses that belong to no pod."""
     paused: list[int] = []
 
     class Over:
@@ -85,8 +85,8 @@ def test_others_have_their_turn_while_a_pod_is_looked_for(server: InProcess, mon
     assert len(paused) == 20
 
 
-def test_what_kubelets_are_shown_and_must_be_of_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are followed, as client-go follows them (ReloadTLSFiles); a certificate without its key leaves the one before in use."""
+def test_kubelet_certificates_and_cas_are_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are watched as client-go does (ReloadTLSFiles); a certificate without its key leaves the previous one in use."""
     monkeypatch.setattr(reloadingtls, "LOOK_AGAIN_S", 0.0)
     clients = pki.authority("clients")
     clients.write(tmp_path, "clients")

@@ -1,4 +1,4 @@
-"""Streams of SPDY, against kubelets that say what they like."""
+"""SPDY streams with misbehaving kubelets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PING, RST_STREAM, SETTINGS, SYN_REPLY = 6, 3, 4, 2
 
 
 class Sent:
-    """What a writer takes."""
+    """A fake writer."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -26,7 +26,7 @@ class Sent:
         self.data += data
 
     async def drain(self) -> None:
-        """Takes all at once."""
+        """Accepts everything at once."""
 
 
 def control(kind: int, payload: bytes) -> bytes:
@@ -38,7 +38,7 @@ def data(stream: int, payload: bytes, flags: int = 0) -> bytes:
 
 
 def said(frames: bytes, opened=(ERROR, STDIN, STDOUT)) -> tuple[Streams, Sent]:
-    """Streams of a kubelet that has said this and hung up."""
+    """Returns the streams of a kubelet that sent this and closed."""
     reader, writer = asyncio.StreamReader(), Sent()
     reader.feed_data(frames)
     reader.feed_eof()
@@ -46,7 +46,7 @@ def said(frames: bytes, opened=(ERROR, STDIN, STDOUT)) -> tuple[Streams, Sent]:
 
 
 def heard(frames: bytes) -> tuple[list[bytes], bytes]:
-    """The messages that come of frames, and what is answered."""
+    """Returns the messages in frames, and the answers."""
 
     async def all_of_them() -> tuple[list[bytes], bytes]:
         streams, sent = said(frames)
@@ -55,12 +55,12 @@ def heard(frames: bytes) -> tuple[list[bytes], bytes]:
     return asyncio.run(all_of_them())
 
 
-def test_the_streams_that_there_are():
+def test_the_streams_of_each_request():
     assert channels(True, True, True, False) == [ERROR, STDIN, STDOUT, STDERR]
     assert channels(False, True, True, True) == [ERROR, STDOUT, RESIZE]
 
 
-def test_what_ends_a_conversation():
+def test_frames_that_end_a_connection():
     frames = data(5, b"a") + data(1, b"b") + data(5, b"", FIN) + data(1, b"c", FIN) + data(1, b"late")
     assert heard(frames) == ([b"\1a", b"\3b", b"\3c"], b"")
     reset = control(RST_STREAM, struct.pack("!II", 5, 5)) + control(RST_STREAM, struct.pack("!II", 1, 5))
@@ -71,13 +71,13 @@ def test_what_ends_a_conversation():
             heard(cut)
 
 
-def test_what_means_nothing_is_passed_over():
+def test_unknown_frames_are_skipped():
     nothing = data(5, b"") + data(99, b"nobody's") + control(SETTINGS, b"x" * 200_000) + control(77, b"") + control(PING, b"\0\0\0\1")
     assert heard(nothing * 3 + data(5, b"a")) == ([b"\1a"], b"")
     assert heard(control(PING, b"\0\0\0\2"))[1] == control(PING, b"\0\0\0\2")
 
 
-def test_a_long_frame_is_passed_on_in_pieces():
+def test_a_long_frame_is_passed_on_in_parts():
     async def run() -> list[int]:
         streams, _ = said(data(5, b"x" * MAX_DATA, FIN) + data(1, b"", FIN))
         return [len(message) async for message in streams.receive()]
@@ -86,7 +86,7 @@ def test_a_long_frame_is_passed_on_in_pieces():
     assert sum(sizes) - len(sizes) == MAX_DATA and max(sizes) <= (64 << 10) + 1
 
 
-def test_nothing_is_sent_before_the_kubelet_knows_the_streams(monkeypatch):
+def test_no_data_is_sent_before_the_kubelet_accepts_the_streams(monkeypatch):
     answers = b"".join(control(SYN_REPLY, struct.pack("!I", number)) for number in (1, 3, 5))
 
     async def run(frames: bytes) -> bytes:
@@ -112,8 +112,8 @@ def test_nothing_is_sent_before_the_kubelet_knows_the_streams(monkeypatch):
         asyncio.run(run(answers[:-12]))
 
 
-def test_a_message_longer_than_a_frame_goes_on_in_frames():
-    """Its length would have run over into the flags: 16 MiB were the end of the stream, and what followed frames of the client's making."""
+def test_a_message_longer_than_a_frame_is_split():
+    """Its length used to overflow into the flags: 16 MiB ended the stream, and what followed was read as the client's own frames."""
     message = bytes(range(256)) * (1 << 16) + b"more"
 
     async def run() -> bytes:

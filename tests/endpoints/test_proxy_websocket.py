@@ -1,4 +1,4 @@
-"""WebSockets of backends that want to be a burden: frames of nothing, messages without end."""
+"""WebSockets of misbehaving backends: empty frames, messages without end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMPTY_PONG, EMPTY_PIECE, LAST = b"\x8a\x00", b"\x00\x00", b"\x80\x01x"
 
 
 class Sent:
-    """What a writer takes."""
+    """A fake writer."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -27,11 +27,11 @@ class Sent:
         self.data += data
 
     async def drain(self) -> None:
-        """Takes all at once."""
+        """Accepts everything at once."""
 
 
 def socket(said: bytes) -> tuple[WebSocket, Sent]:
-    """A WebSocket whose backend has said this and hung up."""
+    """Returns a WebSocket whose backend sent this and closed."""
     reader, writer = asyncio.StreamReader(), Sent()
     reader.feed_data(said)
     reader.feed_eof()
@@ -44,7 +44,7 @@ def large(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("said", [EMPTY_PONG, b"\x89\x00", EMPTY_PIECE], ids=["pongs", "pings", "pieces"])
-def test_others_have_the_loop_while_frames_of_nothing_come(said: bytes) -> None:
+def test_empty_frames_yield_the_loop(said: bytes) -> None:
     turns = 0
 
     async def beside() -> None:
@@ -67,7 +67,7 @@ def test_others_have_the_loop_while_frames_of_nothing_come(said: bytes) -> None:
     assert turns > 5
 
 
-def test_a_message_in_pieces_is_one_and_may_hold_pings() -> None:
+def test_a_fragmented_message_is_one_and_may_contain_pings() -> None:
     async def run() -> tuple[Any, ...]:
         backend, sent = socket(b"\x01\x02ab\x89\x01p\x00\x01c\x80\x00\x82\x00\x88\x02\x0b\xb8")
         return await backend.receive(), await backend.receive(), await backend.receive(), backend.code, len(sent.data)
@@ -75,7 +75,7 @@ def test_a_message_in_pieces_is_one_and_may_hold_pings() -> None:
     assert asyncio.run(run()) == ("abc", b"", None, 3000, 7)
 
 
-def test_a_message_is_bounded_in_all_its_pieces() -> None:
+def test_the_size_of_a_fragmented_message_is_bounded() -> None:
     piece = b"\x00\x7f" + (1 << 20).to_bytes(8, "big") + b"x" * (1 << 20)
 
     async def run() -> None:
@@ -87,7 +87,7 @@ def test_a_message_is_bounded_in_all_its_pieces() -> None:
     asyncio.run(run())
 
 
-def test_what_all_backends_send_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_all_backends_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy_websocket._Held, "total", 0)  # whatever else ran in this process
 
     async def run() -> None:
@@ -113,7 +113,7 @@ def test_what_all_backends_send_is_bounded_together(monkeypatch: pytest.MonkeyPa
 
 
 class Client:
-    """A client that reads nothing and says nothing, and leaves once something waits for it."""
+    """A client that neither reads nor sends, and disconnects once a message waits for it."""
 
     def __init__(self) -> None:
         self.offered = asyncio.Event()
@@ -127,8 +127,8 @@ class Client:
 
 
 @pytest.mark.parametrize("said", [large(100), b"\xff\xff", b"\x82\x02x"], ids=["leaves", "bad frame", "cut off"])
-def test_what_a_relay_received_goes_with_it(said: bytes) -> None:
-    """And not when the garbage collector comes by: it may be 16 MiB for each of a hundred clients."""
+def test_a_relays_buffer_is_freed_with_it(said: bytes) -> None:
+    """Not when the garbage collector runs: it may be 16 MiB for each of a hundred clients."""
 
     async def run() -> weakref.ref[Client]:
         client, (backend, _) = Client(), socket(said)
@@ -145,7 +145,7 @@ def test_what_a_relay_received_goes_with_it(said: bytes) -> None:
 
 
 class Slow(Sent):
-    """A backend that takes nothing before ``taking`` is set; ``most`` is the largest piece it was given."""
+    """A backend that reads nothing before ``taking`` is set; ``most`` is the largest write it got."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class Slow(Sent):
 
 
 def unmasked(frame: bytes) -> tuple[int, bytes, bytes]:
-    """What a frame of 64 KiB and more is, what it says, and what follows it."""
+    """Parses a frame of 64 KiB and more: its kind, its payload, and what follows it."""
     size, key = int.from_bytes(frame[2:10], "big"), frame[10:14]
     body = frame[14 : 14 + size]
     mask = (key * (size // 4 + 1))[:size]
@@ -170,7 +170,7 @@ def unmasked(frame: bytes) -> tuple[int, bytes, bytes]:
 
 
 @pytest.mark.parametrize("message", [bytes(range(256)) * 4097, "é" * 600_001], ids=["binary", "text"])
-def test_a_large_message_goes_on_in_pieces_and_no_pong_comes_into_it(message: bytes | str) -> None:
+def test_a_large_message_is_sent_in_parts_without_a_pong_inside(message: bytes | str) -> None:
     """One of 64 MiB held the loop for 0.4 s until it was masked and encrypted."""
 
     async def run() -> None:
@@ -194,7 +194,7 @@ def test_a_large_message_goes_on_in_pieces_and_no_pong_comes_into_it(message: by
     asyncio.run(run())
 
 
-def test_no_goodbye_comes_into_the_middle_of_a_message() -> None:
+def test_no_close_frame_is_sent_inside_a_message() -> None:
     async def run() -> None:
         backend, _ = socket(b"")
         slow = Slow()
@@ -211,8 +211,8 @@ def test_no_goodbye_comes_into_the_middle_of_a_message() -> None:
     asyncio.run(run())
 
 
-def test_a_backend_that_reads_nothing_is_not_waited_for_at_the_end() -> None:
-    """Its connection, and what the request of the client that left had taken, stayed for as long as it stood still."""
+def test_a_backend_that_reads_nothing_does_not_delay_the_end() -> None:
+    """Its connection, and the buffers of the disconnected client's request, used to stay as long as it did not read."""
 
     async def run() -> None:
         backend, _ = socket(b"")
@@ -230,9 +230,9 @@ def test_a_backend_that_reads_nothing_is_not_waited_for_at_the_end() -> None:
     asyncio.run(run())
 
 
-def test_a_text_is_read_as_it_comes() -> None:
+def test_text_is_decoded_incrementally() -> None:
     text = "é€" * 50_000
-    body = text.encode() + b"\xe2\x82"  # and what is cut off
+    body = text.encode() + b"\xe2\x82"  # and truncated text
     frame = b"\x81\x7f" + len(body).to_bytes(8, "big") + body
 
     async def run() -> None:
@@ -244,7 +244,7 @@ def test_a_text_is_read_as_it_comes() -> None:
 
 
 class Talker:
-    """A client that says so many bytes at once, and nothing more."""
+    """A client that sends this many bytes at once, and nothing more."""
 
     def __init__(self, size: int) -> None:
         self.said = [bytes(size)]
@@ -253,11 +253,11 @@ class Talker:
         return self.said.pop() if self.said else None
 
     async def send(self, message: bytes | str) -> None:
-        """Hears nothing."""
+        """Drops the message."""
 
 
-def test_what_clients_say_and_backends_do_not_take_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty clients whose messages of 60 MB a kubelet does not take."""
+def test_messages_that_backends_do_not_read_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty clients send messages of 60 MB that a kubelet does not read."""
     monkeypatch.setattr(proxy_websocket, "MAX_PASSING", 100)
     monkeypatch.setattr(proxy_websocket, "FREE_MESSAGE", 10)
 
@@ -274,7 +274,7 @@ def test_what_clients_say_and_backends_do_not_take_is_bounded(monkeypatch: pytes
         await asyncio.sleep(0)
         with pytest.raises(BackendError, match="too large"):
             await begun(11)
-        waiting.append(begun(10))  # as much as any client says at once
+        waiting.append(begun(10))  # as much as any client sends at once
         await asyncio.sleep(0)
         assert proxy_websocket._Passing.total == 110
         waiting.pop(0).cancel()

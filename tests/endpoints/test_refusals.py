@@ -1,4 +1,4 @@
-"""What a refusal says is the same, whether its text is put together in compiled code or encoded as any object is."""
+"""A refusal is the same whether its text is assembled in compiled code or encoded as any object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSALS = {
 
 
 def asked(agent: str, query: str = "") -> Request:
-    """A client nobody has heard of before."""
+    """A client that is not known yet."""
     req = Request("GET", "/api/v1/pods", query, [(b"accept", b"application/json"), (b"user-agent", agent.encode())])
     req.params = Query(query)
     return req
@@ -37,7 +37,7 @@ def test_names_are_quoted_as_in_go(make) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_it_is_the_same_for_a_client_that_is_known(name: str) -> None:
+def test_the_refusal_of_a_known_client_is_equal(name: str) -> None:
     e = REFUSALS[name]
     first = status(asked(f"new-{name}"), e)
     media(asked(f"known-{name}"))
@@ -46,7 +46,7 @@ def test_it_is_the_same_for_a_client_that_is_known(name: str) -> None:
     assert json.loads(again.body) == e.status()
 
 
-def test_who_asks_for_indented_answers_gets_them() -> None:
+def test_indented_answers() -> None:
     media(asked("known"))
     plain, pretty = (status(asked("known", query), REFUSALS["quotes"]).body for query in ("", "pretty=1"))
     assert json.loads(plain) == json.loads(pretty)
@@ -66,8 +66,8 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
         ("text/html", "kubectl", b"application/json", 9),
     ],
 )
-def test_no_conversion_is_asked_for_of_a_refusal(accept, agent, media, lines):
-    """And one who takes none of ours is given JSON as Go's MarshalIndent writes it, without a line end (WriteRawJSON)."""
+def test_a_refusal_is_not_converted(accept, agent, media, lines):
+    """A client that accepts none of our formats gets JSON as Go's MarshalIndent writes it, without a final newline (WriteRawJSON)."""
     req = asked(agent)
     req.headers[0] = (b"accept", accept.encode())
     answer = status(req, ApiError(404, "NotFound", "a"))

@@ -1,4 +1,4 @@
-"""Answers from etcd itself: which lists need one, and that what is opened for one is closed, whoever leaves."""
+"""Answers read from etcd itself: which lists need them, and that what was opened for one is closed, whatever the client does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.filters.requests import request
 
 
 class Opens:
-    """Blocks until ``gate`` is set; then gives a store, or fails."""
+    """Blocks until ``gate`` is set; then returns a store, or fails."""
 
     def __init__(self) -> None:
         self.gate, self.began, self.closed, self.fails = threading.Event(), threading.Event(), 0, False
@@ -53,7 +53,7 @@ def found(info):
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("leaves", [False, True])
-def test_what_was_opened_is_closed(leaves, fails):
+def test_an_opened_store_is_closed(leaves, fails):
     async def run() -> None:
         opens = Opens()
         opens.fails = fails
@@ -86,8 +86,8 @@ def test_what_was_opened_is_closed(leaves, fails):
         ("resourceVersionMatch=Exact&resourceVersion=x", False),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_list_is_left_to_it(query, past):
-    """Its form is refused before its token is, and its selectors are read beside the loop."""
+def test_an_invalid_list_is_left_to_the_list_handler(query, past):
+    """Its format is refused before its token, and its selectors are parsed off the loop."""
     prefix = "/registry/configmaps/a/"
     for revision in (99, 100):
         query = query.replace(f"{{{revision}}}", continuetoken.encode(prefix + "b", prefix, revision))

@@ -1,4 +1,4 @@
-"""In which forms reviews and tokens are answered: their storage prints no columns."""
+"""The formats in which reviews and tokens are answered: they have no table columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REVIEWS = [
 
 
 @pytest.mark.parametrize("path,body", REVIEWS, ids=[path.rpartition("/")[2] for path, _ in REVIEWS])
-def test_a_review_is_no_table(client, path, body) -> None:
+def test_a_review_cannot_be_a_table(client, path, body) -> None:
     code, answer = client("POST", path, body, Accept=TABLE)
     assert (code, answer["reason"]) == (406, "NotAcceptable")
     assert answer["message"].startswith("only the following media types are accepted: application/json")
@@ -25,7 +25,7 @@ def test_a_review_is_no_table(client, path, body) -> None:
     assert (code, answer["kind"], set(answer)) == (201, "PartialObjectMetadata", {"kind", "apiVersion", "metadata"})
 
 
-def test_a_refused_form_makes_no_token(client, namespace) -> None:
+def test_a_refused_format_creates_no_token(client, namespace) -> None:
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
     assert client("POST", path, {"spec": {}}, Accept=TABLE)[0] == 406
     assert client("POST", path, {"spec": {}}, Accept=f"{TABLE},application/json")[1]["status"]["token"]

@@ -1,4 +1,4 @@
-"""Lists whose clients do not read, as they are answered on the wire."""
+"""The memory bound of lists whose clients do not read, tested over the network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 @contextlib.contextmanager
 def not_reading(server: kas.Server) -> Iterator[None]:
-    """A client that asks for the list and takes nothing but the first bytes of it."""
+    """A client that requests the list and reads only its first bytes."""
     address, tls = urlsplit(server.url), ssl.create_default_context(cafile=str(server.ca))
     with socket.socket() as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
@@ -33,7 +33,7 @@ def not_reading(server: kas.Server) -> Iterator[None]:
 
 
 def listed(server: kas.Server) -> tuple[int, str | None]:
-    """The status of a list whose client reads, and when it is to come again."""
+    """Returns the status of a list whose client reads, and its Retry-After."""
     address, tls = urlsplit(server.url), ssl.create_default_context(cafile=str(server.ca))
     with contextlib.closing(http.client.HTTPSConnection(address.netloc, timeout=PATIENCE_S, context=tls)) as connection:
         connection.request("GET", PATH, headers={"Authorization": f"Bearer {server.token}"})
@@ -49,8 +49,8 @@ def until(server: kas.Server, wanted: tuple[int, str | None]) -> None:
         time.sleep(0.05)
 
 
-def test_a_list_without_room_is_429_until_others_were_taken_or_left(tmp_path, monkeypatch):
-    # One piece is more than is left then.
+def test_a_list_beyond_the_bound_is_429_until_others_end(tmp_path, monkeypatch):
+    # One piece exceeds what is left then.
     monkeypatch.setattr(listpages, "room", listpages.Room(all_bytes=1 << 20))
     options = kas.Options(data_dir=tmp_path / "data", secure_port="auto", unsafe_no_fsync=True, workers=1)
     with kas.Server(options, kinds="none") as server:
@@ -61,5 +61,5 @@ def test_a_list_without_room_is_429_until_others_were_taken_or_left(tmp_path, mo
         assert listed(server) == (200, None)
         with not_reading(server):
             until(server, (429, "1"))
-            assert call("GET", f"{PATH}/large-0")[0] == 200  # what is no list goes on
+            assert call("GET", f"{PATH}/large-0")[0] == 200  # other requests succeed
         until(server, (200, None))

@@ -1,4 +1,4 @@
-"""Resources that are stored sealed: what a watch says when it cannot open one, and what an old key leads to."""
+"""Encrypted resources: watches with events that cannot be decrypted, and the effect of an old key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def config_map(name: str):
 
 
 class Closed(AESGCMTransformer):
-    """Opens nothing while ``shut``."""
+    """A provider that decrypts nothing while ``shut``."""
 
     shut = False
 
@@ -34,7 +34,7 @@ class Closed(AESGCMTransformer):
         return super().open(sealed, key)
 
 
-def test_a_running_watch_says_that_it_cannot_open_an_event_and_ends(tmp_path):
+def test_a_running_watch_reports_an_event_that_cannot_be_decrypted_and_ends(tmp_path):
     async def go():
         cipher = Closed(a=OLD)
         api = Api(tmp_path, transformers=lambda key: cipher)
@@ -90,7 +90,7 @@ def corrupt(name: str) -> str:
 
 @pytest.fixture
 def unreadable(tmp_path) -> Iterator[Callable[[Callable[[Api, Closed], Awaitable[None]]], None]]:
-    """Runs with an API whose ConfigMaps a and b cannot be opened, and c, which can."""
+    """Runs with an API whose ConfigMaps a and b cannot be decrypted, and c, which can."""
 
     def run(what: Callable[[Api, Closed], Awaitable[None]]) -> None:
         async def go() -> None:
@@ -144,7 +144,7 @@ def test_with_the_gate_unreadable_objects_are_named(unreadable, monkeypatch):
         unreadable(what)
 
 
-def test_with_the_gate_unreadable_objects_are_deleted_by_who_may(unreadable):
+def test_with_the_gate_unreadable_objects_are_deleted_by_authorized_users(unreadable):
     async def what(api: Api, cipher: Closed) -> None:
         option, asked = {OPTION: True}, []
         status, told = await api("DELETE", f"{MAPS}/c", option)

@@ -1,4 +1,4 @@
-"""``shardSelector``: what it means, what is refused, and what lists, watches and deletes make of it."""
+"""``shardSelector``: its meaning, what is refused, and its effect on lists, watches and deletes."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ def test_the_hash_is_fnv_1a():
     assert field_hash("foobar") == 0x85944171F73967E8
 
 
-def test_ranges_are_from_a_bound_on_and_below_another():
+def test_ranges_include_their_start_and_exclude_their_end():
     at = field_hash("u")
     obj = {"metadata": {"uid": "u", "namespace": "n"}}
     assert parse(shard(f"0x{at:016x}", f"0x{at + 1:016x}")).matches(obj)
     assert not parse(shard(f"0x{at + 1:016x}", TOP)).matches(obj)
     assert not parse(shard(LOW, f"0x{at:016x}")).matches(obj)
-    # Several, overlapping and out of order.
+    # Several, overlapping and unordered.
     parts = [shard(f"0x{at - 5:016x}", f"0x{at - 1:016x}"), shard(LOW, "0x0000000000000001"), shard(f"0x{at - 4:016x}", f"0x{at + 1:016x}")]
     assert parse(" || ".join(parts)).matches(obj) and not parse(" || ".join(parts[:2])).matches(obj)
-    assert parse(shard(LOW, TOP, "namespace")).matches({"metadata": {"uid": "u"}})  # what has no namespace has that of no letters
+    assert parse(shard(LOW, TOP, "namespace")).matches({"metadata": {"uid": "u"}})  # an empty namespace has the hash of an empty text
     where = field_hash("n")
     assert parse(shard(f"0x{where:016x}", TOP, "namespace")).matches(obj)
 
 
-def test_a_selector_is_repeated_in_one_form():
+def test_a_selector_is_normalized():
     written = f"  shardRange( object.metadata.uid ,\"{LOW}\",r'{MIDDLE}') ||shardRange(object.metadata.uid,'{MIDDLE}','{TOP}') "
     assert parse(written).text == " || ".join(HALVES)
     assert parse(parse(written).text).text == parse(written).text
@@ -102,13 +102,13 @@ def test_a_selector_is_repeated_in_one_form():
          '"object.metadata.namespace"'),
     ],
 )  # fmt: skip
-def test_what_no_selector_is(text, why):
+def test_invalid_selectors(text, why):
     with pytest.raises(ShardError) as e:
         parse(text)
     assert str(e.value).startswith(why)
 
 
-def test_ever_so_many_ranges_are_read():
+def test_many_ranges_are_parsed():
     assert parse(" || ".join(HALVES * 60)).text == " || ".join(HALVES * 60)
 
 
@@ -123,7 +123,7 @@ def test_without_the_gate_everything_is_listed(tmp_path):
 
 
 @pytest.mark.usefixtures("sharded")
-def test_lists_of_shards_are_the_whole(tmp_path):
+def test_lists_of_all_shards_are_complete(tmp_path):
     async def test(api: Api):
         made = await fill(api, 16)
         for i, selector in enumerate(HALVES):
@@ -152,10 +152,10 @@ def test_lists_of_shards_are_the_whole(tmp_path):
 
 
 @pytest.mark.usefixtures("sharded")
-def test_lists_of_shards_in_other_forms_and_versions(tmp_path):
+def test_lists_of_shards_in_other_formats_and_versions(tmp_path):
     async def test(api: Api):
         halves = set[int]()
-        while halves != {0, 1}:  # uids are chosen by chance
+        while halves != {0, 1}:  # uids are random
             status, made = await api("POST", V2, autoscaler(f"h{uuid.uuid4()}"))
             assert status == 201
             halves.add(half(made))
@@ -177,11 +177,11 @@ def test_lists_of_shards_in_other_forms_and_versions(tmp_path):
 
 
 @pytest.mark.usefixtures("sharded")
-def test_watches_of_shards_see_what_is_theirs(tmp_path):
+def test_watches_of_shards_see_only_their_objects(tmp_path):
     async def test(api: Api):
         made = await fill(api, 6)
         streams = [Stream(await api.request("GET", f"{MAPS}?watch=1&{query(s)}")) for s in HALVES]
-        for i, stream in enumerate(streams):  # what is there already
+        for i, stream in enumerate(streams):  # existing objects
             for obj in made:
                 if half(obj) == i:
                     event = await stream.next()
@@ -201,7 +201,7 @@ def test_watches_of_shards_see_what_is_theirs(tmp_path):
 
 
 @pytest.mark.usefixtures("sharded")
-def test_only_what_is_in_the_shard_is_deleted(tmp_path):
+def test_only_objects_in_the_shard_are_deleted(tmp_path):
     async def test(api: Api):
         made = await fill(api, 12)
         gone = [o["metadata"]["name"] for o in made if half(o) == 1]

@@ -1,4 +1,4 @@
-"""Which metrics are shown, as the flags say."""
+"""Which metrics are shown, by flags."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_disabled_metrics_are_not_shown():
     assert lines(registry) == ["b_total 1"]
 
 
-def test_other_values_of_a_label_are_counted_together():
+def test_other_label_values_are_counted_together():
     registry = Registry(shown(settings(allow_metric_labels={"a_total,verb": "GET,LIST", "b,x": "1"}), False))
     for verb in ("GET", "LIST", "PUT", "POST"):
         registry.counter("a_total", "x", ("code", "verb")).inc(("200", verb))
@@ -38,7 +38,7 @@ def test_other_values_of_a_label_are_counted_together():
     ]  # fmt: skip
 
 
-def test_the_manifest_counts_when_the_flag_says_nothing(tmp_path):
+def test_the_manifest_applies_if_the_flag_is_unset(tmp_path):
     manifest = tmp_path / "m.yaml"
     manifest.write_text("a_total,verb: GET,LIST\n")
     expected = Shown(frozenset(), {"a_total": {"verb": frozenset({"GET", "LIST"})}})
@@ -48,7 +48,7 @@ def test_the_manifest_counts_when_the_flag_says_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("text", [None, "[", json.dumps({"a,b": 1}), "[]"])
-def test_a_manifest_that_cannot_be_read_is_told_and_counts_as_empty(tmp_path, caplog, text):
+def test_an_unreadable_manifest_is_reported_and_counts_as_empty(tmp_path, caplog, text):
     manifest = tmp_path / "m.yaml"
     if text is not None:
         manifest.write_text(text)
@@ -58,7 +58,7 @@ def test_a_manifest_that_cannot_be_read_is_told_and_counts_as_empty(tmp_path, ca
 
 
 @pytest.mark.parametrize("version", ["", "1.35"])
-def test_hidden_metrics_tell_the_same_by_another_name(version):
+def test_hidden_metrics_have_the_value_of_their_successors(version):
     disabled = ["apiserver_request_slo_duration_seconds"]
     registry = Registry(shown(settings(show_hidden_metrics_for_version=version, disabled_metrics=disabled), False))
     registry.gauge("apiserver_flowcontrol_nominal_limit_seats", "x", ("priority_level",)).set(("a",), 7)

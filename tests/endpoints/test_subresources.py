@@ -1,4 +1,4 @@
-"""Binding, eviction, tokens, reviews, componentstatuses and what else is not just a view of an object."""
+"""Binding, eviction, tokens, reviews, componentstatuses and other subresources that are not just a view of an object."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_eviction_without_budget(client, namespace):
     assert evict(client, namespace, "nope")[0] == 404
 
 
-def test_eviction_takes_from_the_budget(client, namespace):
+def test_eviction_uses_up_the_budget(client, namespace):
     for name in ("p", "q"):
         pod(client, namespace, name, node="n1", labels={"a": "b"}, phase="Running", ready="True")
     budget(client, namespace)
@@ -118,7 +118,7 @@ def test_eviction_takes_from_the_budget(client, namespace):
     assert "deletionTimestamp" not in get(client, namespace, "q")["metadata"]
 
 
-def test_evictions_at_once_share_the_budget(client, connect, namespace):
+def test_concurrent_evictions_share_the_budget(client, connect, namespace):
     from concurrent.futures import ThreadPoolExecutor
 
     names = [f"p{i}" for i in range(8)]
@@ -132,7 +132,7 @@ def test_evictions_at_once_share_the_budget(client, connect, namespace):
     assert (status["disruptionsAllowed"], len(status["disruptedPods"])) == (0, 3)
 
 
-def test_eviction_asks_to_wait_for_a_new_budget(client, namespace):
+def test_eviction_waits_for_a_new_budgets_status(client, namespace):
     pod(client, namespace, node="n1", labels={"a": "b"}, phase="Running", ready="True")
     budget(client, namespace, allowed=None)
     r = client.raw("POST", f"/api/v1/namespaces/{namespace}/pods/p/eviction", {**EVICTION, "metadata": {"name": "p"}})
@@ -140,14 +140,14 @@ def test_eviction_asks_to_wait_for_a_new_budget(client, namespace):
     assert r.json()["details"]["causes"][0]["message"] == "The disruption budget b is still being processed by the server."
 
 
-def test_eviction_says_what_is_missing(client, namespace):
+def test_eviction_refusals(client, namespace):
     pod(client, namespace, node="n1", labels={"a": "b"}, phase="Running", ready="True")
     budget(client, namespace, allowed=0, healthy=1, desired=2)
     code, body = evict(client, namespace, "p")
     assert (code, body["details"]["causes"][0]["message"]) == (429, "The disruption budget b needs 2 healthy pods and has 1 currently")
 
 
-def test_two_budgets_are_one_too_many(client, namespace):
+def test_two_budgets_refuse_an_eviction(client, namespace):
     pod(client, namespace, node="n1", labels={"a": "b"}, phase="Running", ready="True")
     budget(client, namespace, "b")
     budget(client, namespace, "c", selector={})
@@ -156,7 +156,7 @@ def test_two_budgets_are_one_too_many(client, namespace):
     assert "more than one PodDisruptionBudget" in body["message"]
 
 
-def test_budgets_are_looked_for_on_every_page(client, namespace):
+def test_budgets_are_found_on_every_page(client, namespace):
     pod(client, namespace, node="n1", labels={"a": "b"}, phase="Running", ready="True")
     budget(client, namespace, "b")
     for i in range(eviction.PAGE):
@@ -211,7 +211,7 @@ def whoami(client, bearer: str):
     return client("POST", url, {}, Authorization=f"Bearer {bearer}")
 
 
-def test_a_bound_token_lives_as_long_as_its_pod(client, namespace):
+def test_a_bound_token_is_valid_as_long_as_its_pod_exists(client, namespace):
     made = pod(client, namespace, serviceAccountName="default", node="n1")
     ref = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]}
     code, body = token(client, namespace, expirationSeconds=3600, boundObjectRef=ref)
@@ -232,7 +232,7 @@ def test_a_bound_token_lives_as_long_as_its_pod(client, namespace):
     assert whoami(client, bearer)[0] == 401
 
 
-def test_a_bound_token_lives_as_long_as_its_node(client, namespace):
+def test_a_bound_token_is_valid_as_long_as_its_node_exists(client, namespace):
     client("POST", "/api/v1/nodes", {"metadata": {"name": namespace}})
     code, body = token(client, namespace, boundObjectRef={"apiVersion": "v1", "kind": "Node", "name": namespace})
     assert code == 201 and whoami(client, body["status"]["token"])[0] == 201
@@ -240,7 +240,7 @@ def test_a_bound_token_lives_as_long_as_its_node(client, namespace):
     assert whoami(client, body["status"]["token"])[0] == 401
 
 
-def test_the_uid_of_a_token_request_is_kept_to_be_compared(client, namespace):
+def test_the_uid_of_a_token_request_is_compared(client, namespace):
     code, body = client("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"metadata": {"uid": "u0"}, "spec": {}})
     assert code == 409 and "the UID in the token request (u0) does not match the UID of the service account (" in body["message"]
 
@@ -257,7 +257,7 @@ def test_token_refusals(client, namespace):
     assert (code, body["message"]) == (404, 'serviceaccounts "none" not found')
 
 
-def test_token_review_of_a_token_for_others(client, namespace):
+def test_token_review_of_a_token_for_another_audience(client, namespace):
     bearer = token(client, namespace, audiences=["vault"])[1]["status"]["token"]
     url = "/apis/authentication.k8s.io/v1/tokenreviews"
     code, body = client("POST", url, {"spec": {"token": bearer, "audiences": ["vault", "other"]}})
@@ -267,7 +267,7 @@ def test_token_review_of_a_token_for_others(client, namespace):
     assert whoami(client, bearer)[0] == 401
 
 
-def test_longest_life_is_capped_with_a_warning(kas_server, connect):
+def test_the_longest_lifetime_is_capped_with_a_warning(kas_server, connect):
     client = connect(kas_server("--unsafe-no-fsync", "--service-account-max-token-expiration=1h"))
     client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     url = "/api/v1/namespaces/default/serviceaccounts/default/token"
@@ -277,7 +277,7 @@ def test_longest_life_is_capped_with_a_warning(kas_server, connect):
 
 
 def test_legacy_tokens_of_secrets(kas_server, connect):
-    """The verifier takes the tokens of kubernetes.io/service-account-token secrets as well."""
+    """The verifier accepts the tokens of kubernetes.io/service-account-token secrets, too."""
     import base64
 
     from kas.auth.tokens import Signer, legacy_claims
@@ -315,7 +315,7 @@ def test_legacy_tokens_of_secrets(kas_server, connect):
         ("authentication.k8s.io/v1/selfsubjectreviews", None, False),
     ],
 )
-def test_reviews_that_echo_their_question_have_an_owner(client, url, spec, owned):
+def test_reviews_that_return_their_request_have_managed_fields(client, url, spec, owned):
     code, body = client("POST", f"/apis/{url}?fieldManager=me", {"spec": spec} if spec else {})
     assert code == 201, body
     assert [m["manager"] for m in body["metadata"].get("managedFields", ())] == (["me"] if owned else [])
@@ -347,7 +347,7 @@ def test_componentstatuses(client):
         ("labelSelector=,,", "found ',', expected: !, identifier, or 'end of string'"),
     ],
 )
-def test_componentstatuses_are_selected(client, selector, answer):
+def test_selectors_of_componentstatuses(client, selector, answer):
     code, body = client("GET", "/api/v1/componentstatuses?" + selector)
     assert (code, body["message"] if code == 400 else len(body["items"])) == (400 if isinstance(answer, str) else 200, answer)
 
@@ -355,13 +355,13 @@ def test_componentstatuses_are_selected(client, selector, answer):
 @pytest.mark.parametrize(
     ("name", "form", "answer"),
     [
-        ("/etcd-0", "Table", ["etcd-0", "Healthy", "ok", ""]),  # what kubectl asks for
+        ("/etcd-0", "Table", ["etcd-0", "Healthy", "ok", ""]),  # what kubectl requests
         ("/etcd-0", "PartialObjectMetadata", {"name": "etcd-0"}),
         ("/etcd-0", "PartialObjectMetadataList", "the requested object is not a list (*core.ComponentStatus)"),
         ("", "PartialObjectMetadata", "the requested object is a list (*core.ComponentStatusList)"),
     ],
 )
-def test_componentstatuses_in_other_forms(client, name, form, answer):
+def test_componentstatuses_in_other_formats(client, name, form, answer):
     r = client.raw("GET", "/api/v1/componentstatuses" + name, Accept=f"application/json;as={form};v=v1;g=meta.k8s.io")
     body = r.json()
     if isinstance(answer, str):
@@ -370,7 +370,7 @@ def test_componentstatuses_in_other_forms(client, name, form, answer):
         assert (body["rows"][0]["cells"] if form == "Table" else body["metadata"]) == answer
 
 
-def test_a_node_sees_what_its_pods_refer_to(kas_server, connect, tmp_path):
+def test_a_node_may_read_what_its_pods_refer_to(kas_server, connect, tmp_path):
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('node-token,system:node:n1,u,"system:nodes"\n')
     client = connect(kas_server("--unsafe-no-fsync", f"--token-auth-file={tokens}"))
@@ -405,7 +405,7 @@ DEPLOYMENT = {
 
 @pytest.fixture
 def scale(client, namespace):
-    """``scale(method, body, type)`` on a new Deployment's scale; ``scale.parent()`` is the Deployment."""
+    """``scale(method, body, type)`` on a new Deployment's scale; ``scale.parent()`` returns the Deployment."""
     url = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     code, body = client("POST", f"{url}?fieldManager=maker", DEPLOYMENT)
     assert code in (201, 409), body
@@ -419,7 +419,7 @@ def scale(client, namespace):
 
 
 def owners(parent) -> dict[str, str]:
-    """Who owns the replica count, and by what operation."""
+    """Returns the owners of the replica count and their operations."""
     return {
         m["manager"]: f"{m['operation']} {m.get('subresource', '')}"
         for m in parent["metadata"]["managedFields"]
@@ -428,7 +428,7 @@ def owners(parent) -> dict[str, str]:
 
 
 def test_an_export_is_refused(client, namespace, scale):
-    """Of an object, its status and its scale; a list has never known the parameter."""
+    """Of an object, its status and its scale; lists never had the parameter."""
     base = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     for path in (f"{base}/d", f"{base}/d/status", f"{base}/d/scale"):
         for query in ("export=true", "export", "export=x&resourceVersion=0"):
@@ -439,7 +439,7 @@ def test_an_export_is_refused(client, namespace, scale):
     assert client("GET", f"{base}?export=true")[0] == 200
 
 
-def test_scales_come_as_partial_metadata(client, namespace, scale):
+def test_scales_as_partial_metadata(client, namespace, scale):
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/d/scale"
     found = client("GET", path, Accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")[1]
     assert (found["kind"], found["metadata"]["name"], "spec" in found) == ("PartialObjectMetadata", "d", False)
@@ -448,7 +448,7 @@ def test_scales_come_as_partial_metadata(client, namespace, scale):
     assert (code, body["message"]) == (406, said)
 
 
-def test_scale_moves_the_ownership_of_replicas(scale):
+def test_scale_changes_the_owner_of_replicas(scale):
     code, body = scale("GET")
     assert (code, body["spec"], body["status"]) == (200, {"replicas": 1}, {"replicas": 0, "selector": "a=b"})
     body["spec"]["replicas"] = 3
@@ -473,7 +473,7 @@ def test_scale_moves_the_ownership_of_replicas(scale):
         ("application/json-patch+json", [{"op": "replace", "path": "/spec/replicas", "value": 5}]),
     ],
 )
-def test_scale_takes_every_patch(scale, ctype, body):
+def test_scale_accepts_every_patch_type(scale, ctype, body):
     assert scale("PATCH", body, ctype, "?dryRun=All")[1]["spec"]["replicas"] == 5
     assert scale.parent()["spec"]["replicas"] == 1
     assert scale("PATCH", body, ctype)[1]["spec"]["replicas"] == 5
@@ -490,7 +490,7 @@ def test_scale_refusals(scale):
     assert scale("PUT", {"metadata": {"name": "other"}})[0] == 400
 
 
-def test_scale_needs_no_more_than_a_name(scale):
+def test_scale_needs_only_a_name(scale):
     code, body = scale("PUT", {"metadata": {"name": "d"}, "spec": {"replicas": 6}})
     assert (code, body["spec"]["replicas"]) == (200, 6)
     assert scale("PUT", {"metadata": {"name": "d", "labels": {"a b": "c"}}, "spec": {"replicas": 7}})[0] == 422

@@ -1,4 +1,4 @@
-"""Logs, exec, port forwarding and proxies, against a kubelet that pretends."""
+"""Logs, exec, port forwarding and proxies, with a fake kubelet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POD = {"spec": {"nodeName": "", "containers": [{"name": "c", "image": "x", "port
 
 @contextmanager
 def running_kubelet(directory, client, name: str, host: str):
-    """A kubelet whose node is called so, with the pod ``p`` of the namespace of that name on it."""
+    """A kubelet whose node has this name, with the pod ``p`` of the namespace of that name."""
     with FakeKubelet(host, make_certificate(directory, host)) as k:
         client("POST", "/api/v1/nodes", {"metadata": {"name": name}})
         status = {
@@ -51,7 +51,7 @@ def kubelet(tmp_path, client, namespace):
 
 @pytest.fixture
 def proxied(tmp_path, client, namespace):
-    """One that is proxied to."""
+    """A backend behind the proxy."""
     with running_kubelet(tmp_path, client, namespace, need.global_address()) as k:
         yield k
 
@@ -69,7 +69,7 @@ def make_pod(client, namespace: str, name: str, node: str = "", port: int = 1, *
 
 
 def handshake(client, path: str, query: str, protocols: list[str], **headers: str):
-    """(connection, socket, its loop) of a WebSocket to the API server."""
+    """Returns (connection, socket, its loop) of a WebSocket to the API server."""
     loop = asyncio.new_event_loop()
     target = Target("https", "127.0.0.1", str(client.server.port), path, query, insecure_tls())
     sent = [(b"authorization", f"Bearer {client.server.token}".encode())]
@@ -79,14 +79,14 @@ def handshake(client, path: str, query: str, protocols: list[str], **headers: st
 
 
 def under_way(client, subresource: str) -> list[str]:
-    """What the metrics say of the requests for it that are under way."""
+    """Returns the number of requests for it in flight, by the metrics."""
     text = client.session.get(f"{client.server.url}/metrics", timeout=60).text
     lines = [line for line in text.splitlines() if line.startswith("apiserver_longrunning_requests{")]
     return [line.rpartition(" ")[2] for line in lines if f'scope="resource",subresource="{subresource}",verb="CONNECT"' in line]
 
 
 def timed(client, what: str) -> float:
-    """Of how many requests with these labels the metrics say how long they took, which is known once they have ended."""
+    """Returns for how many requests with these labels the metrics have a duration, which is known once they have ended."""
     lines = client.session.get(f"{client.server.url}/metrics", timeout=60).text.splitlines()
     return sum(float(x.rpartition(" ")[2]) for x in lines if x.startswith("apiserver_request_duration_seconds_count{") and what in x)
 
@@ -113,7 +113,7 @@ def test_log_is_streamed_as_it_grows(client, namespace, kubelet):
     ("base64.binary.k8s.io", ["", base64.b64encode(b"first line\nno end").decode()]),
 ])  # fmt: skip
 def test_log_over_websocket(client, namespace, kubelet, protocol, said):
-    """As it comes, in a subprotocol that the client knows: browsers end a handshake that grants none of what they asked for."""
+    """As it grows, in a subprotocol that the client knows: browsers fail a handshake that selects none of theirs."""
     kubelet.log_begins = b"first line\nno end"
     connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/log", "", [protocol] if protocol else [])
     assert ws is not None, connection.status
@@ -129,7 +129,7 @@ def test_log_over_websocket(client, namespace, kubelet, protocol, said):
     assert [first, type(first)().join(rest)] == said
 
 
-def test_log_over_websocket_in_no_known_subprotocol(client, namespace, kubelet):
+def test_log_over_websocket_without_a_known_subprotocol(client, namespace, kubelet):
     connection, ws, _ = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/log", "", ["chat"])
     assert (ws, connection.status) == (None, 403)
     connection.close()
@@ -170,7 +170,7 @@ def test_streams_of_a_log():
         assert e.value.message == f'PodLogOptions "p" is invalid: {wrong}'
 
 
-def test_log_of_a_dead_kubelet(client, namespace, kubelet):
+def test_log_of_an_unreachable_kubelet(client, namespace, kubelet):
     free = ports.reserve()
     patch = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": free}}}}
     client("PATCH", f"/api/v1/nodes/{namespace}/status", patch, "application/merge-patch+json")
@@ -204,8 +204,8 @@ def declare(client, node: str, *features: str) -> None:
     assert client("PATCH", f"/api/v1/nodes/{node}/status", patch, "application/merge-patch+json")[0] == 200
 
 
-def test_exec_with_a_kubelet_that_declares_nothing(client, namespace, kubelet):
-    """stdin ends though the client hears on: no command that reads it to its end would end else."""
+def test_exec_with_a_kubelet_without_declared_features(client, namespace, kubelet):
+    """stdin ends though the client still reads: otherwise a command that reads it to its end would not end."""
     declare(client, namespace, "SomethingElse")
     kubelet.speaks_spdy = True
     path = f"/api/v1/namespaces/{namespace}/pods/p/exec"
@@ -248,7 +248,7 @@ def test_a_terminal_has_a_size_and_no_stderr(client, namespace, kubelet):
     assert [s for s in kubelet.streams if s != "ping"] == ["error", "stdin", "stdout", "resize", 'resize: {"Width":80,"Height":24}']
 
 
-def test_port_forward_goes_as_it_comes_to_who_declares_it(client, namespace, kubelet):
+def test_port_forward_is_passed_through_to_kubelets_that_declare_it(client, namespace, kubelet):
     kubelet.protocols = (protocol := "SPDY/3.1+portforward.k8s.io",)
     connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/portforward", "", [protocol])
     assert connection.header(b"sec-websocket-protocol") == protocol.encode()
@@ -257,7 +257,7 @@ def test_port_forward_goes_as_it_comes_to_who_declares_it(client, namespace, kub
 
 
 @pytest.mark.parametrize("path", ["namespaces/{}/pods/p/exec", "nodes/{}/proxy/ws"])
-def test_a_token_among_the_subprotocols_stays_here(client, namespace, proxied, path):
+def test_a_token_in_the_subprotocols_is_not_passed_on(client, namespace, proxied, path):
     token = base64.urlsafe_b64encode(client.server.token.encode()).decode().rstrip("=")
     secret = f"base64url.bearer.authorization.k8s.io.{token}"
     connection, ws, loop = handshake(client, "/api/v1/" + path.format(namespace), "command=x&stdout=1", [V5, secret], origin="http://a")
@@ -273,7 +273,7 @@ def test_closing_the_client_closes_the_kubelet(client, namespace, kubelet):
     assert kubelet.gone.wait(60)
 
 
-def test_a_refused_upgrade_is_told(client, namespace, kubelet):
+def test_a_refused_upgrade_is_reported(client, namespace, kubelet):
     base = f"/api/v1/namespaces/{namespace}/pods"
     for path, code, text in (
         (f"{base}/nope/exec", 404, b'pods \\"nope\\" not found'),
@@ -286,7 +286,7 @@ def test_a_refused_upgrade_is_told(client, namespace, kubelet):
         connection.close()
 
 
-def test_exec_needs_an_upgrade_and_speaks_no_spdy(client, namespace, kubelet):
+def test_exec_needs_an_upgrade_and_refuses_spdy_here(client, namespace, kubelet):
     path = f"/api/v1/namespaces/{namespace}/pods/p/exec?command=x&stdout=1"
     code, body = client("GET", path)
     assert (code, body["message"]) == (400, "Upgrade request required")
@@ -295,8 +295,8 @@ def test_exec_needs_an_upgrade_and_speaks_no_spdy(client, namespace, kubelet):
     assert kubelet.seen[-1]["headers"]["upgrade"] == "SPDY/3.1", "nothing is run on a connection that ends at once"
 
 
-def test_a_kubelet_that_cannot_be_reached_is_told_to_who_speaks_spdy_too(client, namespace, kubelet):
-    """kubectl asks so once its WebSocket was refused, and shows that answer."""
+def test_an_unreachable_kubelet_is_reported_to_spdy_clients(client, namespace, kubelet):
+    """kubectl falls back to SPDY once its WebSocket was refused, and shows that answer."""
     status = {"daemonEndpoints": {"kubeletEndpoint": {"Port": ports.reserve()}}}
     assert client("PATCH", f"/api/v1/nodes/{namespace}/status", {"status": status}, "application/merge-patch+json")[0] == 200
     for path in ("exec?command=x&stdout=1", "attach?stdout=1", "portforward"):
@@ -319,8 +319,8 @@ def test_get_alone_does_not_allow_exec(client, namespace, kubelet):
     connection.close()
 
 
-def test_with_the_gate_off_get_alone_does_allow_exec():
-    """As before kubernetes#133515; with it on the right to create is asked for."""
+def test_with_the_gate_off_get_alone_allows_exec():
+    """As before kubernetes#133515; with the gate on, the right to create is required."""
     asked = []
 
     class Nobody:
@@ -339,7 +339,7 @@ def test_with_the_gate_off_get_alone_does_allow_exec():
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_what_is_done_for_kubelets_that_speak_less_has_gates(on):
+def test_translation_for_older_kubelets_has_gates(on):
     tunnel = "SPDY/3.1+portforward.k8s.io"
     with features.DEFAULT.overridden(PortForwardWebsockets=on, TranslateStreamCloseWebsocketRequests=on):
         assert connecting._tunnel_of(["a", tunnel]) == (tunnel if on else "")
@@ -348,7 +348,7 @@ def test_what_is_done_for_kubelets_that_speak_less_has_gates(on):
 
 @pytest.mark.parametrize("path", ["exec", "attach", "portforward"])
 @pytest.mark.parametrize("on", [True, False])
-def test_what_kubelets_declare_counts_while_its_gate_is_on(on, path, monkeypatch):
+def test_declared_features_count_while_their_gate_is_on(on, path, monkeypatch):
     went = []
 
     class Nodes:
@@ -381,7 +381,7 @@ def test_what_kubelets_declare_counts_while_its_gate_is_on(on, path, monkeypatch
     assert went == ["_relayed" if on else "_tunnelled" if path == "portforward" else "_translated"]
 
 
-def test_port_forward_tunnels_what_it_does_not_understand(client, namespace, kubelet):
+def test_port_forward_tunnels_unknown_data(client, namespace, kubelet):
     declare(client, namespace)
     protocol = "SPDY/3.1+portforward.k8s.io"
     connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/portforward", "", [protocol])
@@ -412,7 +412,7 @@ def test_watch_over_websocket(client, namespace):
 # --- proxies
 
 
-def test_node_proxy_passes_requests_without_identity(client, namespace, proxied):
+def test_node_proxy_passes_no_credentials_on(client, namespace, proxied):
     code, body = client("POST", f"/api/v1/nodes/{namespace}/proxy/a%20b/c/?x=1&y=%2F", "hi", "text/plain", X_Custom="1", TE="gzip")
     assert code == 200
     assert (body["method"], body["path"], body["query"], body["body"]) == ("POST", "/a%20b/c/", "x=1&y=%2F", "hi")
@@ -442,7 +442,7 @@ def test_links_lead_back_through_the_proxy(client, namespace, proxied, page):
     assert r.headers.get("content-encoding") == ("gzip" if page.endswith("gz") else None)
 
 
-def test_nodes_at_addresses_of_the_server_are_refused(client, namespace, kubelet):
+def test_nodes_with_the_servers_addresses_are_refused(client, namespace, kubelet):
     for port in ("", ":1", f":{kubelet.port}"):
         code, body = client("GET", f"/api/v1/nodes/{namespace}{port}/proxy/")
         assert (code, body["message"]) == (400, "address not allowed")
@@ -452,7 +452,7 @@ def test_nodes_at_addresses_of_the_server_are_refused(client, namespace, kubelet
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1"])
-def test_pods_at_addresses_of_the_server_are_refused(client, namespace, ip):
+def test_pods_with_the_servers_addresses_are_refused(client, namespace, ip):
     name = "p" + ip.replace(":", "-").replace(".", "-").strip("-") + "x"
     make_pod(client, namespace, name, "n", phase="Running", podIP=ip, podIPs=[{"ip": ip}])
     code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/{name}:10250/proxy/")
@@ -484,7 +484,7 @@ def test_pod_and_service_proxy(client, namespace):
         assert (code, body["message"]) == (503, 'no service port 81 found for service "s"')
 
 
-def test_a_client_that_leaves_ends_the_connection_behind(client, namespace):
+def test_a_disconnecting_client_ends_the_backends_connection(client, namespace):
     ip = need.global_address()
     with FakeKubelet(ip) as web:
         make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
@@ -493,12 +493,12 @@ def test_a_client_that_leaves_ends_the_connection_behind(client, namespace):
         assert web.gone.wait(60), "the backend's connection outlived the client's"
 
 
-def test_a_kubelet_has_to_prove_itself(kas_server, connect, tmp_path):
+def test_a_kubelets_certificate_is_verified(kas_server, connect, tmp_path):
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
     right, wrong = (make_certificate(tmp_path / name, "127.0.0.1") for name in ("right", "wrong"))
     flags = (f"--kubelet-certificate-authority={right[0]}", f"--kubelet-client-certificate={right[0]}", f"--kubelet-client-key={right[1]}")
-    # Nobody listens at the address that is preferred unless told otherwise.
+    # The preferred address does not answer unless configured otherwise.
     client = connect(kas_server("--unsafe-no-fsync", "--kubelet-preferred-address-types=ExternalIP,InternalIP", *flags))
     client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     for name, certificate in (("right", right), ("wrong", wrong)):
@@ -518,7 +518,7 @@ def test_a_kubelet_has_to_prove_itself(kas_server, connect, tmp_path):
                 assert (code, body) == (200, "first line\n")
 
 
-def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
+def test_open_streams_do_not_delay_shutdown(kas_server, connect, tmp_path):
     with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
         k.speaks_spdy = True
         server = kas_server("--unsafe-no-fsync", "--shutdown-grace=10m")
@@ -539,7 +539,7 @@ def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
         loop.close()
 
 
-def test_the_read_only_port_connects_to_nothing(kas_server):
+def test_the_read_only_port_makes_no_connections(kas_server):
     import re
 
     import requests

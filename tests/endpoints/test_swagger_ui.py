@@ -18,7 +18,7 @@ def test_the_page_loads_only_files_that_are_served():
 
 
 @pytest.mark.parametrize("name", sorted(ui.FILES))
-def test_every_file_is_there_plain_and_compressed(name):
+def test_every_file_is_served_plain_and_compressed(name):
     plain, kind, encoding = ui.file(name)
     assert plain and kind == ui.FILES[name] and encoding is None
     packed, _, encoding = ui.file(name, accepts_gzip=True)

@@ -23,7 +23,7 @@ class Client:
         self.sent.append(message)
 
 
-def test_each_direction_has_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_direction_is_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -38,11 +38,11 @@ def test_each_direction_has_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client([b"x" * 1000] * 3)
     assert asyncio.run(throttled(echo, 100)(client)) == CLOSE_NORMAL
     assert len(client.sent) == 3
-    # The first passes at once, the others when those before have had 10 s each; nobody slept, so it is still as early.
+    # The first passes at once, the others when those before have had 10 s each; time does not really pass.
     assert [round(s) for s in waited] == [10, 10, 20, 20]
 
 
-def test_streams_pass_under_the_flag(kas_server, connect, tmp_path) -> None:
+def test_streams_are_throttled_by_the_flag(kas_server, connect, tmp_path) -> None:
     client = connect(kas_server("--max-connection-bytes-per-sec=500"))
     with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
         client("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})

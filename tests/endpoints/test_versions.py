@@ -1,4 +1,4 @@
-"""A kind in several versions: written through one, stored as another, read through any."""
+"""A kind in several versions: written in one, stored in another, read in any."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
 
 
-def test_a_default_of_one_version_is_one_of_the_other(client, namespace):
-    """The CPU target of autoscaling/v1 is a metric of v2, in which it is stored. Who creates the object owns the default."""
+def test_a_default_of_one_version_exists_in_the_other(client, namespace):
+    """The CPU target of autoscaling/v1 is a metric of v2, in which it is stored. The creator of the object owns the default."""
     v1, v2 = (f"/apis/autoscaling/{v}/namespaces/{namespace}/horizontalpodautoscalers" for v in ("v1", "v2"))
     given = {"metadata": {"name": "h"}, "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3}}
     code, made = client("POST", v1, given)
@@ -21,7 +21,7 @@ def test_a_default_of_one_version_is_one_of_the_other(client, namespace):
     assert code == 200 and back["spec"]["targetCPUUtilizationPercentage"] == 80
 
 
-def test_every_metric_of_v2_travels_through_v1(client, namespace):
+def test_every_metric_of_v2_survives_v1(client, namespace):
     v1, v2 = (f"/apis/autoscaling/{v}/namespaces/{namespace}/horizontalpodautoscalers" for v in ("v1", "v2"))
     name = {"name": "m", "selector": {"matchLabels": {"a": "b"}}}
     metrics = [
@@ -51,7 +51,7 @@ def test_every_metric_of_v2_travels_through_v1(client, namespace):
     assert ordered == metrics and back["status"]["currentMetrics"] == current
 
 
-def test_annotations_that_hold_nothing_usable_are_ignored(client, namespace):
+def test_unusable_annotations_are_ignored(client, namespace):
     v1, v2 = (f"/apis/autoscaling/{v}/namespaces/{namespace}/horizontalpodautoscalers" for v in ("v1", "v2"))
     kept = "autoscaling.alpha.kubernetes.io/"
     wrong = [
@@ -72,8 +72,8 @@ def test_annotations_that_hold_nothing_usable_are_ignored(client, namespace):
     assert (up["stabilizationWindowSeconds"], up["policies"]) == (5, [{"type": "Pods", "value": 4, "periodSeconds": 60}])
 
 
-def test_versions_that_go_are_deprecated(kas_server, connect):
-    """Beta kinds warn from the third release after theirs on, in every verb and of their status too."""
+def test_versions_to_be_removed_are_deprecated(kas_server, connect):
+    """Beta kinds warn from the third release after theirs on, in every verb, also for their status."""
     client = connect(kas_server("--runtime-config=api/beta=true,api/alpha=true", "--feature-gates=AllAlpha=true,AllBeta=true"))
     beta = "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+"
     for path, warning in (

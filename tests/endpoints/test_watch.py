@@ -36,14 +36,14 @@ NOT_OLDER = "resourceVersionMatch=NotOlderThan"
 
 
 def events(client, path, query="", **headers):
-    """All events of a watch until it ends by itself."""
+    """Returns all events of a watch until it ends by itself."""
     r = client.raw("GET", f"{path}{'&' if '?' in path else '?'}watch=1&timeoutSeconds=1&{query}", **headers)
     assert r.status_code == 200, r.text
     return [json.loads(line) for line in r.content.splitlines()]
 
 
 def side_by_side(ask, whats):
-    """What ``ask`` gives for each, none of which waits for another: a watch takes its second."""
+    """Returns the result of ``ask`` for each argument, all at the same time, because each watch takes a second."""
     with ThreadPoolExecutor(len(whats)) as pool:
         return list(pool.map(ask, whats))
 
@@ -55,7 +55,7 @@ def brief(found):
 
 @pytest.fixture
 def history(client, namespace):
-    """(path, revision before) of: w1, w2 created; w1 labelled and not; w2 deleted."""
+    """Returns (path, revision before) of: w1, w2 created; w1 labelled and unlabelled; w2 deleted."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     rv = client("GET", path)[1]["metadata"]["resourceVersion"]
     client("POST", path, {"metadata": {"name": "w1"}})
@@ -70,7 +70,7 @@ def history(client, namespace):
 ALL = [("ADDED", "w1"), ("ADDED", "w2"), ("MODIFIED", "w1"), ("MODIFIED", "w1"), ("DELETED", "w2")]
 
 
-def test_from_a_revision_in_every_form(client, history):
+def test_from_a_revision_in_every_format(client, history):
     path, rv = history
     url = f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}"
     forms = ("application/json", PARTIAL, TABLE, PROTOBUF, PARTIAL.replace("application/json", PROTOBUF))
@@ -105,11 +105,11 @@ def protobuf_frames(found):
     return b"".join(out)
 
 
-def test_objects_drift_in_and_out_of_a_selector(client, history):
+def test_objects_enter_and_leave_a_selector(client, history):
     path, rv = history
     found = events(client, path, f"resourceVersion={rv}&labelSelector=l=1")
     assert brief(found) == [("ADDED", "w1"), ("DELETED", "w1")]
-    # What left is shown as it was last, at the revision at which it left.
+    # An object that leaves is shown with its last matching state, at the revision at which it left.
     assert found[1]["object"]["metadata"]["labels"] == {"l": "1"}
     assert int(found[1]["object"]["metadata"]["resourceVersion"]) > int(found[0]["object"]["metadata"]["resourceVersion"])
 
@@ -130,7 +130,7 @@ def test_old_paths_names_and_all_namespaces(client, history, namespace):
     assert client("GET", "/api/v1/watch/configmaps/w2")[0] == 404
 
 
-def test_current_state_first(client, history):
+def test_the_current_state_comes_first(client, history):
     path, rv = history
     end = {"k8s.io/initial-events-end": "true"}
     starts, without = ("", "resourceVersion=0", f"sendInitialEvents=true&{NOT_OLDER}"), f"sendInitialEvents=false&{NOT_OLDER}"
@@ -138,11 +138,11 @@ def test_current_state_first(client, history):
     *found, none = side_by_side(lambda query: events(client, path, query), queries)
     assert [brief(plain) for plain in found[:3]] == [[("ADDED", "w1")]] * 3
     for bookmarked in found[3:]:
-        marked = next(e["object"] for e in bookmarked if e["type"] == "BOOKMARK")  # a periodic one may follow
+        marked = next(e["object"] for e in bookmarked if e["type"] == "BOOKMARK")  # a periodic bookmark may follow
         assert marked["metadata"]["annotations"] == end
         assert marked["kind"] == "ConfigMap" and int(marked["metadata"]["resourceVersion"]) > int(rv)
     assert brief(none) == []
-    # Below /watch/ the options are those of a list unless they say watch.
+    # Below /watch/ the options are those of a list unless they contain watch.
     old = path.replace("/api/v1/", "/api/v1/watch/")
     r = client.raw("GET", f"{old}?timeoutSeconds=1&allowWatchBookmarks=1")
     assert "initial-events-end" not in r.text and "w1" in r.text  # a periodic bookmark may come
@@ -153,7 +153,7 @@ def test_refusals(client, history):
     path, _ = history
     assert client("GET", f"{path}?watch=1&sendInitialEvents=true")[0] == 422
     assert client("GET", f"{path}?watch=1&resourceVersionMatch=Exact&resourceVersion=1")[0] == 422
-    # The storage's complaint is no API error.
+    # The storage error is no API error.
     assert client("GET", f"{path}?watch=1&resourceVersion=x")[0] == 500
     assert client("GET", f"{path}?watch=1&includeObject=x", Accept=TABLE)[0] == 400
     assert events(client, path, "resourceVersion=999999999") == []
@@ -165,7 +165,7 @@ def test_refusals(client, history):
     assert client.raw("GET", f"{path}?watch=1&timeoutSeconds=-1").content == b""
 
 
-def test_a_future_revision_hides_what_comes_before_it(client, history):
+def test_a_watch_from_a_future_revision_skips_earlier_events(client, history):
     path, _ = history
     now = int(client("GET", path)[1]["metadata"]["resourceVersion"])
     found = []
@@ -190,7 +190,7 @@ def test_a_bookmark_before_the_end(client, history):
     assert int(found[0]["object"]["metadata"]["resourceVersion"]) >= int(now) and "annotations" not in found[0]["object"]["metadata"]
 
 
-def test_initial_events_that_are_to_end_come_in_no_table(client, history):
+def test_initial_events_with_an_end_cannot_be_a_table(client, history):
     path, rv = history
     ask = "watch=1&timeoutSeconds=1&allowWatchBookmarks=true"
     asked = []
@@ -204,15 +204,15 @@ def test_initial_events_that_are_to_end_come_in_no_table(client, history):
         assert {json.loads(line)["object"]["kind"] for line in found.splitlines()} == {kind}, query
 
 
-def test_bookmarks_of_every_kind_and_form(client):
-    """Printers and codecs meet an object that has nothing but a revision."""
+def test_bookmarks_of_every_kind_and_format(client):
+    """Printers and codecs get an object that has only a revision."""
     paths = []
     for root in ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in client("GET", "/apis")[1]["groups"])]:
         paths += [f"{root}/{r['name']}" for r in client("GET", root)[1]["resources"] if "watch" in r["verbs"]]
     assert len(paths) > 40
     now = client("GET", "/api/v1/namespaces")[1]["metadata"]["resourceVersion"]
     query = f"watch=1&timeoutSeconds=3&allowWatchBookmarks=1&resourceVersion={now}"
-    with ThreadPoolExecutor(len(paths)) as pool:  # each has its bookmark shortly before it ends
+    with ThreadPoolExecutor(len(paths)) as pool:  # each gets its bookmark shortly before it ends
         for r in pool.map(lambda path: client.raw("GET", f"{path}?{query}", Accept=TABLE), paths):
             assert r.status_code == 200 and "BOOKMARK" in r.text, (r.url, r.text)
     for path in paths:
@@ -230,7 +230,7 @@ def test_bookmarks_of_every_kind_and_form(client):
 
 
 def test_versions_share_one_history(client, namespace):
-    """A write through one version is seen by watches of all versions of the kind, converted."""
+    """A write in one version is seen by watches of all versions of the kind, converted."""
     path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
     rv = client("GET", path)[1]["metadata"]["resourceVersion"]
     target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
@@ -250,7 +250,7 @@ def test_versions_share_one_history(client, namespace):
     assert [(e["type"], e["object"]["apiVersion"], e["object"].get("note")) for e in found] == [("ADDED", "events.k8s.io/v1", "m")]
 
 
-def test_an_old_revision_ends_in_the_stream(tmp_path, connect):
+def test_a_too_old_revision_is_an_error_event(tmp_path, connect):
     flags, soon = ("--history-window=1s", "--unsafe-no-fsync"), sooner("kas.controllers.runner.COMPACT_EVERY_S=0.2")
     with KasServer(tmp_path, *flags, prefix=soon) as server:
         _an_old_revision_ends(connect(server))
@@ -269,17 +269,17 @@ def _an_old_revision_ends(client):
 
 
 def _memory(server) -> int:
-    """MiB of its own in a server's processes."""
+    """Returns the private memory of a server's processes in MiB."""
     pattern = r"RssAnon:\s+(\d+)"
     return sum(int(re.search(pattern, Path(f"/proc/{pid}/status").read_text()).group(1)) for pid in server.worker_pids()) // 1024
 
 
 class Taking:
-    """A connection that takes pieces at once while ``open``, and else those that are awaited once it is open again."""
+    """A connection that accepts pieces at once while ``open``, and later those that are awaited."""
 
     def __init__(self) -> None:
         self.got: list[dict] = []
-        self.pieces: list[bytes] = []  # those that were taken at once
+        self.pieces: list[bytes] = []  # those that were accepted at once
         self.open = asyncio.Event()
         self.open.set()
         self.refused: Exception | None = None
@@ -303,7 +303,7 @@ class Taking:
 
 @contextlib.asynccontextmanager
 async def watching(world, query):
-    """(connection, the task of a watch of config maps that has begun)."""
+    """Returns (connection, the task of a watch of config maps that has begun)."""
     head = [(b"authorization", f"Bearer {world.token}".encode())]
     resp = world.server.chain(Request("GET", "/api/v1/namespaces/default/configmaps", f"watch=1&{query}", head))
     taking = Taking()
@@ -317,7 +317,7 @@ async def watching(world, query):
 
 
 def configmap(world, name, n=None, **labels):
-    """Writes it, or deletes it where ``n`` is None; in this turn of the loop, which no task of a watch gets."""
+    """Writes it, or deletes it if ``n`` is None, without giving a watch's task a chance to run."""
     key = f"/registry/configmaps/default/{name}"
     meta, data = {"name": name, "namespace": "default", "uid": "u", "labels": labels}, orjson.dumps({"n": n})
     head = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{'
@@ -344,8 +344,8 @@ def in_process(tmp_path):
     return run
 
 
-def test_an_event_leaves_when_it_comes(in_process):
-    """Without a turn of the loop; those of a selector, a name and everything alike, each once and in order."""
+def test_an_event_is_sent_in_the_same_loop_iteration(in_process):
+    """With a selector, a name, and all objects alike; each event once and in order."""
 
     async def work(world):
         async with watching(world, "") as (all_, _), watching(world, "labelSelector=l%3D1") as (some, _), watching(
@@ -363,7 +363,7 @@ def test_an_event_leaves_when_it_comes(in_process):
     in_process(work)
 
 
-def test_a_connection_that_takes_no_more_gets_the_rest_in_order(in_process):
+def test_a_connection_that_was_full_gets_the_rest_in_order(in_process):
     async def work(world):
         async with watching(world, "") as (taking, _):
             taking.open.clear()
@@ -380,8 +380,8 @@ def test_a_connection_that_takes_no_more_gets_the_rest_in_order(in_process):
     in_process(work)
 
 
-def test_several_events_of_one_turn_leave_in_one_piece(in_process):
-    """Without another turn of the loop, in order; a piece is put together once for those who have the same. What is large is the task's."""
+def test_several_events_of_one_loop_iteration_are_sent_in_one_piece(in_process):
+    """In order; a piece is built once for watches with equal events. Large events are left to the task."""
 
     def write(world, pad=""):
         heads = {n: b'{"metadata":{"name":"%s","pad":"%s",' % (n.encode(), pad.encode()) for n in "abc"}
@@ -401,7 +401,7 @@ def test_several_events_of_one_turn_leave_in_one_piece(in_process):
             write(world)
             assert first.pieces[1] is not first.pieces[0] and [kind for kind, _, _ in first.seen()] == ["ADDED"] * 3 + ["MODIFIED"] * 3
             write(world, "x" * (watches.LEAST_BYTES // 5))
-            write(world, "x" * (watches.LEAST_BYTES // 5))  # with what was, more than a piece
+            write(world, "x" * (watches.LEAST_BYTES // 5))  # with earlier ones, more than a piece
             assert len(first.seen()) == 9
             while len(first.seen()) < 12 or len(some.seen()) < 8:  # noqa: ASYNC110 — what is waited for tells nobody
                 await asyncio.sleep(0)
@@ -412,7 +412,7 @@ def test_several_events_of_one_turn_leave_in_one_piece(in_process):
     in_process(work)
 
 
-def test_streams_told_one_after_another_share_a_piece(in_process):
+def test_streams_notified_one_after_another_share_a_piece(in_process):
     async def work(world):
         async with watching(world, "") as (first, _), watching(world, "") as (second, _):
             draft = build_record(b'{"metadata":{"name":"a",', b'"x":1}}')
@@ -423,7 +423,7 @@ def test_streams_told_one_after_another_share_a_piece(in_process):
     in_process(work)
 
 
-def test_what_fails_on_the_way_ends_the_watch(in_process):
+def test_an_error_while_sending_ends_the_watch(in_process):
     async def work(world):
         async with watching(world, "") as (taking, task), watching(world, "") as (other, _):
             taking.refused = ZeroDivisionError("refused")
@@ -437,8 +437,8 @@ def test_what_fails_on_the_way_ends_the_watch(in_process):
 
 @pytest.mark.parametrize(("size", "writes"), [(800_000, 250), (40_000, 600)])
 def test_a_client_that_does_not_read_costs_bounded_memory(tmp_path, connect, size, writes):
-    """Some 200 MB of events behind clients that stall: no growth; one that goes on reading gets them all, in order. They take something now
-    and then; a slow machine makes that as little as nothing in a minute, for which they would be left."""
+    """Some 200 MB of events behind clients that stall do not grow memory; a client that reads gets them all, in order. The stalled clients
+    read now and then, because a client that reads nothing for a minute is disconnected."""
     patient = sooner("kas.endpoints.listpages.PATIENCE_S=600")
     with KasServer(tmp_path, "--unsafe-no-fsync", "--controllers", "none", prefix=patient) as server:
         _stalled_clients(server, connect(server), size, writes)
@@ -477,7 +477,7 @@ def _stalled_clients(server, client, size, writes):
                 most = len(got[s]) + 2 * size
                 while len(got[s]) < most:
                     take(s)
-    # 200 MB or more would be there if anything queued; what is mapped from the store does not count.
+    # 200 MB or more would be there if anything queued; memory mapped from the store does not count.
     assert _memory(server) < before + 60, (before, highest)
     s, last = stalled[0], b'"data":{"x":"%04d' % (writes - 1)
     while last not in got[s][-70_000:]:
@@ -489,8 +489,8 @@ def _stalled_clients(server, client, size, writes):
     assert "panic'd" not in server.output
 
 
-def test_a_watch_ends_that_is_told_so_while_others_have_their_turn(in_process, monkeypatch):
-    """It stayed until the next event, where it had kept the loop for as long as it may."""
+def test_a_watch_that_is_told_to_end_while_it_yields_ends(in_process, monkeypatch):
+    """It stayed until the next event if it had kept the loop for its whole time slice."""
 
     async def work(world):
         pauses = []
@@ -511,8 +511,8 @@ def test_a_watch_ends_that_is_told_so_while_others_have_their_turn(in_process, m
     in_process(work)
 
 
-def test_large_objects_wait_for_room(in_process, monkeypatch):
-    """Of many watches of one user that take nothing some have read what is large; the others read once those have taken it."""
+def test_large_objects_wait_for_memory(in_process, monkeypatch):
+    """Of many watches of one user that do not read, some have read large objects from the store; the others do so once those were sent."""
     mine = Room(most_bytes=250_000)
     monkeypatch.setattr(watches, "room", mine)
 
@@ -539,7 +539,7 @@ def test_large_objects_wait_for_room(in_process, monkeypatch):
 
 
 class Whole:
-    """A connection that takes the head, and the rest once it is ``open``."""
+    """A connection that accepts the head, and the rest once it is ``open``."""
 
     def __init__(self) -> None:
         self.got, self.open, self.has = bytearray(), asyncio.Event(), asyncio.Event()
@@ -560,11 +560,11 @@ def noting(calls, method):
     return noted
 
 
-def test_who_waits_for_room_in_vain():
+def test_waiting_for_memory_in_vain_ends_the_watch():
     async def work():
         room, never = Room(most_bytes=10, patience_s=0.01), asyncio.Event()
         await room.enter("u", 10)
-        await room.enter("other", 5)  # each has his own
+        await room.enter("other", 5)  # each user has a share of his own
         with pytest.raises(ApiError) as e:
             await room.enter("u", 1)
         assert e.value.code == 429
@@ -584,13 +584,13 @@ def test_who_waits_for_room_in_vain():
     asyncio.run(work())
 
 
-def test_nobody_has_more_room_than_is_left_for_others():
+def test_no_user_has_more_memory_than_is_left_for_others():
     size = FIRST_BYTES
     room = Room(most_bytes=1 << 30, patience_s=0.01, all_bytes=12 * size)
     accounts = [f"system:serviceaccount:tenant:a{i}" for i in range(20)]
 
     def filled(*users):
-        """What these get, one piece of each in turns, as long as there is room for one of them."""
+        """Returns what these users get, one piece each in turn, as long as there is memory for one of them."""
         before, any_more = dict(room.held), True
         while any_more:
             any_more = False
@@ -602,7 +602,7 @@ def test_nobody_has_more_room_than_is_left_for_others():
         return sum(room.held[user] - before.get(user, 0) for user in users if user in room.held) // size
 
     assert filled("greedy") == 6
-    assert filled(*accounts) == 3  # who may make one makes hundreds
+    assert filled(*accounts) == 3  # a user who may make one watch makes hundreds
     assert filled("system:serviceaccount:other:a") == 2
     assert filled("last") == 1 and filled("nobody") == 0
     for user, held in list(room.held.items()):
@@ -610,7 +610,7 @@ def test_nobody_has_more_room_than_is_left_for_others():
     assert filled(accounts[0]) == 6
 
 
-def test_who_waits_for_the_room_of_others_goes_on_when_they_give_it_back():
+def test_watches_that_wait_for_memory_continue_when_others_release_it():
     async def work():
         room = Room(patience_s=60, all_bytes=4 * FIRST_BYTES)
         await room.enter("first", 4 * FIRST_BYTES)
@@ -620,7 +620,7 @@ def test_who_waits_for_the_room_of_others_goes_on_when_they_give_it_back():
         room.add("first", -2 * FIRST_BYTES)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert [one.done() for one in waiting] == [True, False, True]  # one of each before a second of anybody
+        assert [one.done() for one in waiting] == [True, False, True]  # one piece for each user before anyone gets a second
         room.add("first", -2 * FIRST_BYTES)
         await asyncio.gather(*waiting)
         assert room.held == {"second": 2 * FIRST_BYTES, "third": FIRST_BYTES} and not room._waiting
@@ -629,7 +629,7 @@ def test_who_waits_for_the_room_of_others_goes_on_when_they_give_it_back():
 
 
 class Told:
-    """An open watch that says in which turn of the loop it was told of something."""
+    """An open watch that records the loop iteration in which it was notified."""
 
     served = "foos"
 
@@ -646,8 +646,8 @@ class Told:
 
 
 @pytest.mark.parametrize("what", ["bookmarks", "end"])
-def test_of_thousands_of_watches_some_are_told_in_a_turn(what):
-    """All at once held the loop every minute: for 22 ms, and HTTP, where there were 5,000."""
+def test_thousands_of_watches_are_notified_over_several_iterations(what):
+    """All at once held the loop every minute: for 22 ms, and HTTP, with 5,000 watches."""
     open_, turn, told = watches.Watches(0), [0], []
 
     async def run():
@@ -670,7 +670,7 @@ def test_of_thousands_of_watches_some_are_told_in_a_turn(what):
 
 
 class Drained:
-    """A watch that notes how many were open when it was told to end, and leaves; one that does not ``go`` stays."""
+    """A watch that records how many were open when it was told to end, and ends; with ``go`` false it stays."""
 
     def __init__(self, of: watches.Watches, noted: list[int], go: bool = True) -> None:
         self._of, self._noted, self._go = of, noted, go
@@ -682,7 +682,7 @@ class Drained:
 
 
 @pytest.mark.parametrize(("least_per_s", "go"), [(1.0, True), (1e9, True), (1.0, False)])
-def test_a_server_that_ends_drains_its_watches(least_per_s, go, monkeypatch):
+def test_shutdown_drains_watches(least_per_s, go, monkeypatch):
     """One after another within the time, or faster; and no longer than that."""
     of, noted, now = watches.Watches(0), list[int](), [0.0]
     of.open = {Drained(of, noted, go) for _ in range(5)}
@@ -700,14 +700,14 @@ def test_a_server_that_ends_drains_its_watches(least_per_s, go, monkeypatch):
     assert (noted == [5, 4, 3, 2, 1] and not of.open) if go else len(of.open) == 5
 
 
-def test_the_first_watch_ends_before_the_last(monkeypatch):
-    """At the rate that the time wants, and not faster than that."""
+def test_watches_are_ended_at_the_rate_that_the_time_allows(monkeypatch):
+    """Not faster than that."""
     of, noted, turns = watches.Watches(0), list[int](), [0]
     of.open = {Drained(of, noted) for _ in range(4)}
 
     async def step(_: float) -> None:
         turns[0] += 1
-        asyncio.get_running_loop().time = lambda: at + turns[0]  # a second a turn
+        asyncio.get_running_loop().time = lambda: at + turns[0]  # a second for each iteration
 
     async def run() -> list[int]:
         nonlocal at
@@ -721,8 +721,8 @@ def test_the_first_watch_ends_before_the_last(monkeypatch):
     assert asyncio.run(run()) == [4, 3, 2, 1] and turns[0] == 7  # one in two seconds, the first at once
 
 
-def test_an_end_of_watches_leaves_no_cycle():
-    """Each definition that goes ends those of its resources."""
+def test_ended_watches_leave_no_cycle():
+    """Each deleted definition ends those of its resources."""
     gc.collect()
     gc.disable()
     try:

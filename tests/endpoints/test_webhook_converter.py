@@ -1,4 +1,4 @@
-"""Conversion by webhooks: what they are sent, and what of their answers is believed. The webhook is a TLS server on loopback."""
+"""Conversion by webhooks: their requests, and the validation of their answers. The webhook is a TLS server on loopback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def obj(name: str = "a", api_version: str = V1, **spec) -> dict:
 
 
 def answer(asked, change=lambda o: o, objects=lambda found: found, review=None, **response):
-    """The review's answer: every object in the wanted version and as ``change`` leaves it."""
+    """The review's answer: every object in the wanted version, changed by ``change``."""
     request = asked["request"]
     found = objects([change({**o, "apiVersion": request["desiredAPIVersion"]}) for o in request["objects"]])
     response = {"uid": request["uid"], "convertedObjects": found, "result": {"status": "Success"}, **response}
@@ -54,7 +54,7 @@ def answer(asked, change=lambda o: o, objects=lambda found: found, review=None, 
 
 
 def converter(hook, *versions: str) -> WebhookConverter:
-    """Of a definition as it is stored."""
+    """Returns the converter of a definition as it is stored."""
     conversion = {"strategy": "Webhook", "webhookClientConfig": hook.client(), "conversionReviewVersions": versions or ("v1",)}
     return made_of(conversion)
 
@@ -102,17 +102,17 @@ def test_a_batch_is_one_review(hook, versions, used):
     assert [o["apiVersion"] for o in objects] == [V1, V2, V1]
 
 
-def test_nobody_is_asked_about_what_is_of_the_version(hook):
+def test_objects_already_in_the_version_are_not_sent(hook):
     objects = [obj("a", V2), obj("b", V2)]
     assert convert(converter(hook), *objects) == objects and not hook.seen
 
 
-def test_what_is_large_is_written_and_read_beside_the_loop(hook):
+def test_large_reviews_are_encoded_and_decoded_off_the_loop(hook):
     before = POOL.done
     convert(converter(hook), obj("a"), obj("b"))
-    assert POOL.done == before + 1  # the client is made
+    assert POOL.done == before + 1  # the client is created
     assert convert(converter(hook), obj("a", text="x" * LARGE))[0]["spec"]["text"] == "x" * LARGE
-    assert POOL.done == before + 5  # again, and written, read, checked
+    assert POOL.done == before + 5  # again, and encoded, decoded, checked
 
 
 def test_a_large_batch_is_several_reviews(hook, monkeypatch):
@@ -124,7 +124,7 @@ def test_a_large_batch_is_several_reviews(hook, monkeypatch):
     assert len({asked["request"]["uid"] for asked in hook.seen}) == 5
 
 
-def test_of_metadata_labels_and_annotations_may_change(hook):
+def test_only_labels_and_annotations_of_the_metadata_may_change(hook):
     def change(o):
         o["metadata"] |= {"labels": {"l": "new"}, "generation": 99, "finalizers": ["x/y"], "resourceVersion": "7"}
         del o["metadata"]["annotations"]
@@ -166,7 +166,7 @@ META = "returned invalid metadata: "
     ({"change": lambda o: o | {"metadata": o["metadata"] | {"annotations": {"a b": ""}}}},
      META + 'metadata.annotation: Invalid value: "a b": '),
 ])  # fmt: skip
-def test_answers_that_are_not_believed(hook, how, message):
+def test_invalid_answers_are_refused(hook, how, message):
     hook.answers = lambda asked: answer(asked, **how)
     assert says(converter(hook)).startswith(f"{FOR} {message}")
 
@@ -180,12 +180,12 @@ def test_answers_that_are_not_believed(hook, how, message):
     ({"kind": "Widget", "apiVersion": []},
      f"{FOR} returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received )"),
 ])  # fmt: skip
-def test_converted_things_that_are_no_objects(hook, thing, message):
+def test_converted_objects_that_are_no_objects(hook, thing, message):
     hook.answers = lambda asked: answer(asked, convertedObjects=[thing])
     assert says(converter(hook)).startswith(message)
 
 
-def test_an_object_of_several_fails_as_if_it_had_been_sent_alone(hook):
+def test_one_object_of_several_fails_as_if_it_was_sent_alone(hook):
     """Upstream reads lists of the store one object at a time."""
 
     def change(o):
@@ -197,13 +197,13 @@ def test_an_object_of_several_fails_as_if_it_had_been_sent_alone(hook):
     )
 
 
-def test_the_review_is_told_by_its_uid_in_v1_only(hook):
+def test_only_v1_identifies_the_review_by_its_uid(hook):
     hook.answers = lambda asked: answer(asked, uid="wrong")
     assert says(converter(hook)).startswith(f"{FOR} failed: expected response.uid=")
     assert convert(converter(hook, "v1beta1"), obj())[0]["apiVersion"] == V2
 
 
-def test_reviews_nobody_can_ask_with(hook):
+def test_unknown_review_versions(hook):
     assert says(converter(hook, "v7")) == "no supported conversion review versions"
     hook.answers = lambda asked: said(b"oops", 503)
     assert says(converter(hook)).startswith(f"{FOR} failed: ")
@@ -218,7 +218,7 @@ APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 
 
 def renamed(o):
-    """size is length in v2."""
+    """Renames size to length in v2."""
     names = ("size", "length") if o["apiVersion"].endswith("/v2") else ("length", "size")
     spec = dict(o.get("spec") or {})
     if names[0] in spec:
@@ -239,7 +239,7 @@ def lengths(client, namespace, hook):
 
 
 def managers(found) -> dict:
-    """The fields of spec each manager has: (manager, version) -> names."""
+    """Returns the fields of spec of each manager: (manager, version) -> names."""
     out = {}
     for e in found["metadata"]["managedFields"]:
         names = {k.removeprefix("f:") for k in e["fieldsV1"].get("f:spec", {})}
@@ -268,20 +268,20 @@ def test_an_apply_in_another_version(client, lengths, hook):
     status, found = client("PATCH", path + "two&force=true", other, ctype=APPLY)
     assert status == 200 and found["spec"] == {"length": 2, "color": "red"}
     assert managers(found) == {("one", "v1"): {"color"}, ("two", "v2"): {"length"}}
-    # What an applier leaves out in another version than it applied in before goes, too.
+    # What an applier omits in another version than before is removed, too.
     status, found = client("PATCH", path + "one", lengths.obj("a", {}, "v2"), ctype=APPLY)
     assert status == 200 and found["spec"] == {"length": 2} and managers(found) == {("one", "v2"): set(), ("two", "v2"): {"length"}}
     hook.answers = lambda asked: answer(asked, result={"status": "Failure", "message": "no"})
     before = client("GET", lengths.path("a"))[1]
     status, body = client("PATCH", lengths.path("a") + "?fieldManager=one", applied, ctype=APPLY)
     assert (status, body["message"]) == (500, f"conversion webhook for {lengths.group}/v1, Kind=Widget failed: no")
-    # An update is not kept from it, and leaves nobody's fields.
+    # An update is not prevented, and its fields have no other owner.
     assert client("GET", lengths.path("a"))[1] == before
     status, found = client("PATCH", lengths.path("a"), {"spec": {"size": 3}}, ctype=MERGE)
     assert status == 200 and "managedFields" not in found["metadata"]
 
 
-def test_fields_that_a_webhook_names_otherwise(client, lengths):
+def test_fields_that_a_webhook_renames(client, lengths):
     def selectable(crd):
         for v, field in zip(crd["spec"]["versions"], ("size", "length"), strict=True):
             v["selectableFields"] = [{"jsonPath": f".spec.{field}"}]
@@ -301,8 +301,8 @@ def test_fields_that_a_webhook_names_otherwise(client, lengths):
         assert (event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]) == ("DELETED", "w1", {"length": 2})
 
 
-def test_many_watch_by_the_fields_of_their_version(client, lengths):
-    """Upstream's e2e spec of selectable fields: what is created, deleted with its like and changed is told to each who selects it."""
+def test_watches_by_fields_of_their_version(client, lengths):
+    """Upstream's e2e test of selectable fields: each watch with a selector gets its creates, deletes and updates."""
 
     def selectable(crd):
         for v, field in zip(crd["spec"]["versions"], ("size", "length"), strict=True):
@@ -336,7 +336,7 @@ def test_many_watch_by_the_fields_of_their_version(client, lengths):
 
 
 def test_the_stored_version_changes(client, lengths):
-    """What was stored before is converted in lists of the version that is stored now; one version can go when nothing is stored in it."""
+    """What was stored before is converted in lists of the now stored version; a version can be removed when nothing is stored in it."""
     for name in ("a", "b"):
         lengths.create(name, {"size": 1})
 
@@ -355,7 +355,7 @@ def test_the_stored_version_changes(client, lengths):
     rows = client.raw("GET", in_v2, Accept="application/json;as=Table;v=v1;g=meta.k8s.io").json()["rows"]
     assert [row["cells"][0] for row in rows] == ["a", "b"]
     assert [o["spec"] for o in client("GET", lengths.path())[1]["items"]] == [{"size": 1}] * 2
-    # Somebody says that nothing is stored in v1 any more though "b" is.
+    # The status claims that nothing is stored in v1 any more although "b" is.
     client("PATCH", lengths.where + "/status", {"status": {"storedVersions": ["v2"]}}, MERGE)
     lengths.change(lambda crd: crd["spec"]["versions"].pop(0))
     until(lambda: client("GET", lengths.path())[0] == 404, "v1 is served no more")
@@ -365,8 +365,8 @@ def test_the_stored_version_changes(client, lengths):
         assert (status, body["message"]) == (500, f"request to convert CR from an invalid group/version: {lengths.group}/v1")
 
 
-def test_managed_fields_of_a_version_that_is_gone(client, namespace):
-    """As upstream: an apply is refused, an update goes through and forgets them all."""
+def test_managed_fields_of_a_removed_version(client, namespace):
+    """As upstream: an apply is refused, an update succeeds and drops them all."""
     both = definition(f"{namespace}.example.com", version("v1", SPEC), version("v2", SPEC, storage=False))
     customs = Customs(client, both).install()
     try:
@@ -374,7 +374,7 @@ def test_managed_fields_of_a_version_that_is_gone(client, namespace):
         customs.create("b", {"size": 1}, version="v2")
         customs.change(lambda crd: crd["spec"]["versions"][1].update(served=False))
         until(lambda: client("GET", customs.path("a", "v2"))[0] == 404, "v2 is served no more")
-        # It is known, though.
+        # It is a known version, though.
         applied = customs.obj("a", {"color": "red"})
         status, found = client("PATCH", customs.path("a") + "?fieldManager=x", applied, ctype=APPLY)
         assert status == 200 and {v for _, v in managers(found)} == {"v1", "v2"}

@@ -1,4 +1,4 @@
-"""The steps of a write: what admission sees and when, reinvocation, races that are lost, and writes that store nothing."""
+"""The steps of a write: what admission sees and when, reinvocation, conflicts, and writes that store nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 class Plugin:
-    """``admits(attributes)`` in the mutating step, ``validates`` in the other; with ``waits`` both happen after a turn of the loop."""
+    """``admits(attributes)`` in the mutating step, ``validates`` in the other; with ``waits`` both happen in a later loop iteration."""
 
     def __init__(self, name: str, admits=None, validates=None, waits: bool = False) -> None:
         self.name, self._waits = name, waits
@@ -66,7 +66,7 @@ class Plugin:
 
 
 class Seen:
-    """Notes what a plug-in was shown."""
+    """Records what a plug-in was shown."""
 
     def __init__(self) -> None:
         self.admitted: list[tuple] = []
@@ -101,14 +101,14 @@ def test_admission_sees_the_version_of_the_request(tmp_path, waits, converter):
             assert status[:3] == (UPDATE, "status", "a") and status[3]["status"]["currentReplicas"] == 1
             assert applied[:3] == (CREATE, "", "b") and target(applied[3]) == 60 and applied[4] is None
             assert delete[:3] == (DELETE, "", "a") and delete[3] is None and target(delete[4]) == 70
-        # Validating plug-ins see what is about to be stored, identity included.
+        # Validating plug-ins see what is about to be stored, including its identity.
         assert "uid" not in seen.admitted[0][3]["metadata"] and seen.validated[0][3]["metadata"]["uid"]
 
     run(tmp_path, test, plugins=[seen.plugin(waits)], **({"converter": converter()} if converter else {}))
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_what_mutating_admission_changes_is_stored_in_the_storage_version(tmp_path, waits):
+def test_changes_by_mutating_admission_are_stored_in_the_storage_version(tmp_path, waits):
     def lower(a: Attributes) -> None:
         if a.obj is not None:
             a.obj["spec"]["targetCPUUtilizationPercentage"] = 5
@@ -128,7 +128,7 @@ def test_what_mutating_admission_changes_is_stored_in_the_storage_version(tmp_pa
 
 
 class Webhooks:
-    """What mutating webhooks with ``reinvocationPolicy: IfNeeded`` do: remember the object as they left it."""
+    """Acts as mutating webhooks with ``reinvocationPolicy: IfNeeded``: remembers the object as they left it."""
 
     name = "Webhooks"
 
@@ -179,7 +179,7 @@ class Sidecar:
     [("POST", MAPS, "application/json"), ("PUT", MAPS + "/a", "application/json"), ("PATCH", MAPS + "/a", MERGE),
      ("PATCH", MAPS + "/a?fieldManager=m&force=1", APPLY)],
 )  # fmt: skip
-def test_plugins_run_once_more_when_one_asks_and_no_more_than_once(tmp_path, waits, method, path, ctype):
+def test_plugins_are_reinvoked_at_most_once(tmp_path, waits, method, path, ctype):
     ran: list[str] = []
 
     async def test(api: Api):
@@ -188,13 +188,13 @@ def test_plugins_run_once_more_when_one_asks_and_no_more_than_once(tmp_path, wai
         status, answer = await api(method, path, config_map("a", own="x"), ctype)
         assert status in (200, 201)
         assert ran == ["webhooks", "sidecar", "webhooks again", "sidecar"]
-        # The second turn saw what the first one added; what the last plug-in added then is seen by nobody.
+        # The second round saw what the first one added; what the last plug-in then adds is seen by none.
         assert answer["data"]["seen"] == "added1,own" and answer["data"]["added2"] == "x"
 
     run(tmp_path, test, plugins=[Webhooks(ran), Sidecar(ran, waits, changes=True)])
 
 
-def test_each_attempt_may_run_them_again(tmp_path):
+def test_each_attempt_may_reinvoke_them(tmp_path):
     ran: list[str] = []
     rival = Rival(1)
 
@@ -207,7 +207,7 @@ def test_each_attempt_may_run_them_again(tmp_path):
     run(tmp_path, test, plugins=[Webhooks(ran), Sidecar(ran, waits=True, changes=True), rival])
 
 
-def test_nothing_runs_again_when_nobody_asks(tmp_path):
+def test_plugins_are_not_reinvoked_without_need(tmp_path):
     ran: list[str] = []
 
     async def test(api: Api):
@@ -217,7 +217,7 @@ def test_nothing_runs_again_when_nobody_asks(tmp_path):
     run(tmp_path, test, plugins=[Webhooks(ran), Sidecar(ran, waits=False, changes=False)])
 
 
-def test_managed_fields_that_a_plugin_breaks_are_put_back(tmp_path):
+def test_managed_fields_broken_by_a_plugin_are_restored(tmp_path):
     def break_them(a: Attributes) -> None:
         a.obj["metadata"]["managedFields"] = [{"manager": "x"}]
 
@@ -229,7 +229,7 @@ def test_managed_fields_that_a_plugin_breaks_are_put_back(tmp_path):
 
 
 class Rival:
-    """Writes to the object while the first ``times`` requests for it are being admitted."""
+    """Writes to the object while the first ``times`` requests for it are in admission."""
 
     name = "Rival"
 
@@ -268,7 +268,7 @@ def raced(tmp_path, times: int, test) -> Rival:
     [({"data": {"mine": "x"}}, MERGE), ([{"op": "add", "path": "/data/mine", "value": "x"}], "application/json-patch+json"),
      ({"data": {"mine": "x"}}, "application/strategic-merge-patch+json"), (config_map("a", mine="x"), APPLY)],
 )  # fmt: skip
-def test_a_patch_is_computed_anew_from_the_newer_object(tmp_path, body, ctype):
+def test_a_patch_is_recomputed_on_a_conflict(tmp_path, body, ctype):
     async def test(api: Api):
         query = "?fieldManager=m" if ctype == APPLY else ""
         status, answer = await api("PATCH", MAPS + "/a" + query, body, ctype)
@@ -277,7 +277,7 @@ def test_a_patch_is_computed_anew_from_the_newer_object(tmp_path, body, ctype):
     assert raced(tmp_path, 2, test).asked == 3
 
 
-def test_a_put_without_a_revision_wins_in_the_end(tmp_path):
+def test_a_put_without_a_revision_is_retried(tmp_path):
     async def test(api: Api):
         status, answer = await api("PUT", MAPS + "/a", config_map("a", mine="x"))
         assert status == 200 and answer["data"] == {"mine": "x"}
@@ -286,7 +286,7 @@ def test_a_put_without_a_revision_wins_in_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_a_write_that_names_a_revision_loses(tmp_path, method):
+def test_a_write_with_an_old_revision_conflicts(tmp_path, method):
     async def test(api: Api):
         _, now = await api("GET", MAPS + "/a")
         body = config_map("a", mine="x")
@@ -298,7 +298,7 @@ def test_a_write_that_names_a_revision_loses(tmp_path, method):
     assert raced(tmp_path, 1, test).asked == 1
 
 
-def test_a_delete_looks_at_its_preconditions_again(tmp_path):
+def test_a_delete_checks_its_preconditions_again(tmp_path):
     async def test(api: Api):
         _, now = await api("GET", MAPS + "/a")
         version = now["metadata"]["resourceVersion"]
@@ -310,7 +310,7 @@ def test_a_delete_looks_at_its_preconditions_again(tmp_path):
     assert raced(tmp_path, 2, test).asked == 3
 
 
-def test_who_is_deleted_during_an_update_is_not_found(tmp_path):
+def test_an_object_deleted_during_an_update_is_not_found(tmp_path):
     async def vanish(a: Attributes) -> None:
         apis[0].store.commit_now(Op(apis[0].config_maps.key("ns", a.name), None, None))
 
@@ -354,7 +354,7 @@ def test_a_refusal_at_either_step_stores_nothing(tmp_path, step, waits):
     run(tmp_path, test, plugins=[Plugin("Refuse", **{step: refuse}, waits=waits)])
 
 
-def test_a_dry_run_goes_all_the_way_but_for_the_commit(tmp_path):
+def test_a_dry_run_does_everything_but_the_commit(tmp_path):
     seen = Seen()
 
     async def test(api: Api):
@@ -378,9 +378,9 @@ def test_a_dry_run_goes_all_the_way_but_for_the_commit(tmp_path):
     run(tmp_path, test, plugins=[seen.plugin(waits=False)])
 
 
-def test_query_parameters_that_are_none_of_a_writes_options_are_ignored(tmp_path):
-    """UpdateOptions and their like have no resourceVersion: apimachinery's ParameterCodec passes over what it does not know. The
-    precondition of a PUT is in its body alone."""
+def test_unknown_query_parameters_of_a_write_are_ignored(tmp_path):
+    """UpdateOptions and others have no resourceVersion: apimachinery's ParameterCodec skips unknown parameters. The precondition of a PUT
+    is in its body alone."""
 
     async def test(api: Api):
         _, made = await api("POST", MAPS + "?resourceVersion=77&limit=x&timeoutSeconds=1", config_map("a"))
@@ -395,9 +395,9 @@ def test_query_parameters_that_are_none_of_a_writes_options_are_ignored(tmp_path
     run(tmp_path, test)
 
 
-def test_a_pod_that_goes_already_is_shown_without_asking_anybody(tmp_path):
-    """Upstream's pendingGraceful: plug-ins are asked for the delete that begins the grace and for one that shortens it, and for no other;
-    preconditions hold for all of them."""
+def test_a_second_delete_of_a_terminating_pod_skips_admission(tmp_path):
+    """Upstream's pendingGraceful: plug-ins see the delete that starts the grace period and one that shortens it, and no other;
+    preconditions are checked for all."""
     asked: list[str] = []
     path = "/api/v1/namespaces/ns/pods/p"
 
@@ -425,9 +425,8 @@ def test_a_pod_that_goes_already_is_shown_without_asking_anybody(tmp_path):
     run(tmp_path, test, plugins=[Plugin("Notes", note, note)])
 
 
-def test_a_pod_that_goes_at_once_is_marked_first(tmp_path):
-    """``updateForGracefulDeletionAndFinalizers``: whoever watches sees when it went and that nothing was waited for, and so does who was
-    slower than another delete."""
+def test_a_pod_deleted_without_grace_is_marked_first(tmp_path):
+    """``updateForGracefulDeletionAndFinalizers``: watchers, and a concurrent delete, see the deletion time and a grace period of 0."""
 
     async def test(api):
         pods = BUILTIN.resource("", "v1", "pods")
@@ -466,8 +465,8 @@ class OfStorage(Plugin):
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_what_is_of_the_storage_is_told_before_the_rules_of_the_kind(tmp_path, waits):
-    """Other plug-ins do not hear of an object that the rules refuse."""
+def test_storage_errors_come_before_the_kinds_validation(tmp_path, waits):
+    """Later plug-ins do not see an object that validation refuses."""
     seen: list[tuple[str, str, int, bool]] = []
     refuse = errors.invalid
 
@@ -502,7 +501,7 @@ def test_what_is_of_the_storage_is_told_before_the_rules_of_the_kind(tmp_path, w
             assert status == 422 and [c["field"] for c in body["details"]["causes"]] == ["spec.minReplicas", "spec.maxReplicas"]
             assert (await api("PUT", f"{path}/h", hpa(14, 5, version)))[0] == 403
             assert seen == [(UPDATE, version, 5, True)] * 2
-            # What the rules find right is judged once.
+            # A valid object is validated once.
             seen.clear()
             assert (await api("PUT", f"{path}/h", hpa(13, 20, version)))[0] == 422
             assert seen == [(UPDATE, version, 20, True)]
@@ -510,7 +509,7 @@ def test_what_is_of_the_storage_is_told_before_the_rules_of_the_kind(tmp_path, w
     run(tmp_path, test, plugins=[OfStorage("judge", validates=judge, waits=waits), unheard])
 
 
-def test_who_may_not_create_by_an_apply_is_told_as_by_the_authorization_filter(tmp_path):
+def test_an_apply_without_the_right_to_create_is_refused_as_by_authorization(tmp_path):
     async def test(api):
         said = ""
         api.writer.authorizer = SimpleNamespace(authorize=lambda a: (NO_OPINION, said, ""))

@@ -1,4 +1,4 @@
-"""Writes as a whole: what a body may say of an object that is not there yet."""
+"""Writes as a whole: what a body may contain, and which errors it gets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOT_SET = "resourceVersion should not be set on objects to be created"
 
 @pytest.mark.parametrize(("given", "code"), [("5", 500), ("0", 201), ("", 201), ("-1", 201), ("x", 201)])
 def test_a_new_object_has_no_revision(client, namespace, given, code):
-    """The storage refuses it with a plain error, which is a 500 without reason; what it cannot read as a number it passes over."""
+    """The storage refuses one with a plain error, which is a 500 without reason; it ignores what it cannot parse as a number."""
     name = f"r{ord(given[0]) if given else 'none'}"
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     got, body = client("POST", path, {"metadata": {"name": name, "resourceVersion": given}})
@@ -22,7 +22,7 @@ def test_a_new_object_has_no_revision(client, namespace, given, code):
         assert body["metadata"]["resourceVersion"] not in (given, "")
 
 
-def test_a_write_that_may_create_does_not_look_at_the_revision(client, namespace):
+def test_a_write_that_may_create_ignores_the_revision(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps/applied?fieldManager=m"
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied", "resourceVersion": "1"}, "data": {"a": "b"}}
     assert client("PATCH", path, body, "application/apply-patch+yaml")[0] == 201
@@ -54,19 +54,19 @@ APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
         ("0", 200, ""),
     ],
 )
-def test_the_revision_of_a_write_is_a_number(client, namespace, given, code, message):
+def test_the_revision_of_a_write_must_be_a_number(client, namespace, given, code, message):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert client("POST", path, {"metadata": {"name": "c"}})[0] == 201
     body = {"metadata": {"name": "c", "resourceVersion": given}}
     for answer in (client("PUT", f"{path}/c", body), client("PATCH", f"{path}/c", body, MERGE)):
         assert answer[0] == code and answer[1].get("message", "").startswith(message), answer
         assert code != 500 or "reason" not in answer[1]
-    # The object itself may say with leading zeros which it is.
+    # The stored object's revision may be written with leading zeros.
     now = client("GET", f"{path}/c")[1]["metadata"]["resourceVersion"]
     assert client("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": f"00{now}"}})[0] == 200
 
 
-def test_a_patch_that_takes_the_revision_away(client, namespace):
+def test_a_patch_that_removes_the_revision(client, namespace):
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     assert client("POST", path, {"metadata": {"name": "l"}, "spec": {}})[0] == 201
     code, body = client("PATCH", f"{path}/l", {"metadata": {"resourceVersion": None}, "spec": {"holderIdentity": "h"}}, MERGE)
@@ -75,7 +75,7 @@ def test_a_patch_that_takes_the_revision_away(client, namespace):
 
 
 def test_a_uid_is_a_precondition_of_a_replace(client, namespace):
-    """The storage says so before it looks at anything else; a patch that changes it is invalid."""
+    """The storage checks it first; a patch that changes it is invalid."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     uid = client("POST", path, {"metadata": {"name": "c"}})[1]["metadata"]["uid"]
     body = {"metadata": {"name": "c", "uid": "other", "resourceVersion": "x"}}
@@ -96,7 +96,7 @@ def test_a_uid_is_a_precondition_of_a_replace(client, namespace):
 
 
 def test_writes_that_create_need_the_right_to_create(client, namespace):
-    """A right to update or patch is none to bring about what is not there (``withAuthorization``)."""
+    """A right to update or patch does not include creating (``withAuthorization``)."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     user = {"Impersonate_User": f"jane-{namespace}"}
     rules = [{"verbs": ["update", "patch"], "apiGroups": ["*"], "resources": ["*"]}]
@@ -124,15 +124,15 @@ def test_writes_that_create_need_the_right_to_create(client, namespace):
     assert put(**user)[0] == client("PATCH", applied, body, APPLY, **user)[0] == 200
 
 
-def test_an_object_of_no_namespace_loses_one(client, namespace):
+def test_a_cluster_scoped_object_loses_its_namespace(client, namespace):
     body = {"metadata": {"name": f"sc-{namespace}", "namespace": namespace}, "provisioner": "p"}
     code, made = client("POST", "/apis/storage.k8s.io/v1/storageclasses?dryRun=All", body)
     assert code == 201 and "namespace" not in made["metadata"]
     assert client("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "c", "namespace": "other"}})[0] == 400
 
 
-def test_owners_named_twice(client, namespace):
-    """Only what is equal throughout is dropped; a patch is told so after admission."""
+def test_repeated_owners(client, namespace):
+    """Only completely equal ones are dropped; for a patch, the warning comes after admission."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     a, b = ({"apiVersion": "v1", "kind": "Pod", "name": n, "uid": "1"} for n in "ab")
     answer = client.raw("POST", f"{path}?dryRun=All", {"metadata": {"name": "c", "ownerReferences": [a, b, a]}})
@@ -146,7 +146,7 @@ def test_owners_named_twice(client, namespace):
     assert "contains duplicate entries after mutating admission happens; API" in answer.headers["Warning"]
 
 
-def test_what_is_wrong_with_options_is_told_at_once(client, namespace):
+def test_invalid_options_are_reported_first(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     bad = "?dryRun=x&fieldManager=a%0Ab&fieldValidation=y"
     fields = ["fieldManager", "dryRun", "fieldValidation"]
@@ -156,11 +156,11 @@ def test_what_is_wrong_with_options_is_told_at_once(client, namespace):
     assert (code, [c["field"] for c in body["details"]["causes"]]) == (422, ["force", *fields])
     code, body = client("PATCH", f"{path}/c?dryRun=x", {}, APPLY)
     assert (code, [c["field"] for c in body["details"]["causes"]]) == (422, ["fieldManager", "dryRun"])
-    # A body is not even looked at then, nor is a patch of what is not there.
+    # The body is not read then, and a patched object need not exist.
     assert client("PATCH", f"{path}/c", "{", MERGE)[0] == 404
 
 
-def test_deleting_a_collection_lists_it(client, namespace):
+def test_deletecollection_has_the_options_of_a_list(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/secrets"
     for i in range(5):
         assert client("POST", path, {"metadata": {"name": f"c{i}", "labels": {"n": "12"[i % 2]}}})[0] == 201
@@ -177,7 +177,7 @@ def test_deleting_a_collection_lists_it(client, namespace):
 
 
 def test_preconditions_of_a_delete(client, namespace):
-    """Namespaces have words of their own for what other kinds say alike."""
+    """Namespaces have messages of their own for what other kinds report alike."""
     path = f"/api/v1/namespaces/{namespace}"
     uid = client("GET", path)[1]["metadata"]["uid"]
     for member, label, have in (("uid", "UID", uid), ("resourceVersion", "ResourceVersion", "")):
@@ -202,14 +202,14 @@ def test_preconditions_of_a_delete(client, namespace):
         ),
     ],
 )
-def test_a_body_of_a_delete_that_is_no_options(client, namespace, body, message):
-    """What the decoder says of it is handed on as it is."""
+def test_a_delete_with_an_invalid_body(client, namespace, body, message):
+    """The decoder's message is passed on."""
     for path in ("secrets/none", "secrets"):
         code, answer = client("DELETE", f"/api/v1/namespaces/{namespace}/{path}", body)
         assert (code, answer["reason"], answer["message"]) == (400, "BadRequest", message)
 
 
-def test_options_of_a_delete_are_of_any_version(client, namespace):
+def test_delete_options_may_have_any_version(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/secrets/none"
     for version in ("v1", "apps/v1", "meta.k8s.io/v1", "nobody.knows/v1"):
         assert client("DELETE", path, {"kind": "DeleteOptions", "apiVersion": version})[0] == 404
@@ -218,7 +218,7 @@ def test_options_of_a_delete_are_of_any_version(client, namespace):
     assert client("DELETE", f"{path}?gracePeriodSeconds=")[0] == 400
 
 
-def test_who_takes_no_answer_changes_nothing(client, namespace):
+def test_a_request_whose_answer_would_not_be_accepted_changes_nothing(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/secrets"
     wrong = {"Accept": "application/json;as=Nothing;v=v1;g=meta.k8s.io"}
     body = {"metadata": {"name": "s"}}
@@ -228,7 +228,7 @@ def test_who_takes_no_answer_changes_nothing(client, namespace):
     assert client("PUT", f"{path}/s", body, **wrong)[0] == client("PATCH", f"{path}/s", body, MERGE, **wrong)[0] == 406
     assert client("DELETE", f"{path}/s", **wrong)[0] == client("DELETE", path, **wrong)[0] == 406
     assert client("GET", f"{path}/s")[1] == made
-    # What a patch is written in is looked at first.
+    # The content type of a patch is checked first.
     assert client("PATCH", f"{path}/s", body, "text/plain", **wrong)[0] == 415
 
 
@@ -255,7 +255,7 @@ def test_a_self_link_is_not_stored(client, namespace):
         ("apis/networking.k8s.io/v1/namespaces/{}/networkpolicies", {"spec": {"podSelector": {"matchExpressions": []}, "ingress": []}}),
     ],
 )
-def test_a_dry_run_shows_what_the_storage_would_give_back(client, namespace, plural, body):
+def test_a_dry_run_shows_what_the_storage_would_return(client, namespace, plural, body):
     """An empty list that is always written is null there."""
     path = "/" + plural.format(namespace)
 
@@ -273,7 +273,7 @@ def test_a_dry_run_shows_what_the_storage_would_give_back(client, namespace, plu
 
 
 @pytest.mark.parametrize(("query", "warns"), [("", True), ("?propagationPolicy=Orphan", False), ("?orphanDependents=false", False)])
-def test_deleting_jobs_without_a_word_about_their_pods(client, namespace, query, warns):
+def test_deleting_jobs_without_a_propagation_policy(client, namespace, query, warns):
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     for target in (f"{path}/j{query}", f"{path}{query}"):
@@ -284,7 +284,7 @@ def test_deleting_jobs_without_a_word_about_their_pods(client, namespace, query,
 
 
 def test_endpoints_are_deprecated(client, namespace):
-    """Whatever is done with them, seen or not."""
+    """In every verb, whether or not the objects are shown."""
     path = f"/api/v1/namespaces/{namespace}/endpoints"
     says = '299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"'
     made = client.raw("POST", path, {"metadata": {"name": "e"}})
@@ -298,8 +298,8 @@ def test_endpoints_are_deprecated(client, namespace):
 
 
 @pytest.mark.lmdb("3 MiB are this store's; etcd's 1.5 MiB are tried by tests/server/test_etcd.py")
-def test_objects_have_a_bound(client, namespace):
-    """Each patch fits a body; what comes of them must, too. Managed fields go first, but not those of an apply."""
+def test_the_size_of_objects_is_bounded(client, namespace):
+    """Each patch fits into a body; its result must, too. Managed fields are dropped first, except those of an apply."""
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     deployment = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
@@ -324,8 +324,8 @@ def test_objects_have_a_bound(client, namespace):
     assert code == 201 and "managedFields" not in body["metadata"]
 
 
-def test_objects_have_a_depth(client, namespace):
-    """What is stored can be read again in every form."""
+def test_the_depth_of_objects_is_bounded(client, namespace):
+    """What is stored can be read again in every format."""
     path = f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
 
     def revision(name: str, levels: int, width: int = 1) -> str:
@@ -350,7 +350,7 @@ def test_objects_have_a_depth(client, namespace):
 
 
 def test_the_namespace_of_a_body(client, namespace):
-    """A cluster-scoped object loses it, another one is refused, before the name is looked at."""
+    """A cluster-scoped object loses it, another one is refused, before the name is checked."""
     code, body = client("POST", "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-x", "namespace": "other"}})
     assert code == 201 and "namespace" not in body["metadata"]
     path = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -365,7 +365,7 @@ def test_the_namespace_of_a_body(client, namespace):
         assert (code, body["message"]) == (400, "the namespace of the provided object does not match the namespace sent on the request")
 
 
-def test_null_is_an_object_without_anything(client, namespace):
+def test_null_is_an_empty_object(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for body, ctype in (("null", "application/json"), ("", "application/yaml")):
         code, status = client("POST", path, body, ctype)
@@ -373,7 +373,7 @@ def test_null_is_an_object_without_anything(client, namespace):
 
 
 @pytest.mark.parametrize("how", ["PUT", *(f"application/{t}-patch+json" for t in ("merge", "strategic-merge", "json"))])
-def test_an_empty_list_of_managed_fields_forgets_them(client, namespace, how):
+def test_an_empty_list_of_managed_fields_resets_them(client, namespace, how):
     path = f"/api/v1/namespaces/{namespace}/configmaps/c"
     code, made = client("POST", path.removesuffix("/c"), {"metadata": {"name": "c"}, "data": {"a": "1"}})
     assert code == 201 and made["metadata"]["managedFields"]
@@ -389,8 +389,8 @@ def test_an_empty_list_of_managed_fields_forgets_them(client, namespace, how):
     assert code == 200 and "managedFields" not in body["metadata"]
 
 
-def test_who_may_update_need_not_be_one_who_may_create(client, namespace):
-    """An apply or replacement that would create asks for the right to create, once what it would create is known to be valid."""
+def test_creating_by_update_needs_the_right_to_create(client, namespace):
+    """An apply or replacement that would create needs the right to create; this is checked once the object is known to be valid."""
     rules = [{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": ["get", "update", "patch"]}]
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     role = {"metadata": {"name": "changer"}, "rules": rules}
@@ -426,8 +426,8 @@ def test_who_may_update_need_not_be_one_who_may_create(client, namespace):
     ("given", "why"),
     [("x", "invalid syntax"), (" 5", "invalid syntax"), ("1_0", "invalid syntax"), ("9" * 5000, "value out of range")],
 )
-def test_an_annotation_that_is_a_field_elsewhere_and_does_not_convert(client, namespace, given, why):
-    """A number in the internal version, text in the one that is served."""
+def test_an_annotation_that_does_not_convert_to_a_field(client, namespace, given, why):
+    """A number in the internal version, text in the served one."""
     key, path = "deprecated.daemonset.template.generation", f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
     pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     good = {"metadata": {"name": f"d{len(given)}{ord(given[0])}"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": pods}}
@@ -449,7 +449,7 @@ def test_an_annotation_that_is_a_field_elsewhere_and_does_not_convert(client, na
 
 
 @pytest.mark.parametrize(("given", "kind"), [("5", "number"), ('"x"', "string"), ('{"a": 1}', "object"), ("true", "bool")])
-def test_pods_a_node_avoids_are_a_list(client, given, kind):
+def test_the_avoided_pods_annotation_of_a_node_is_validated(client, given, kind):
     key = "scheduler.alpha.kubernetes.io/preferAvoidPods"
     node = {"metadata": {"name": "avoids", "annotations": {key: f'{{"preferAvoidPods": {given}}}'}}}
     code, body = client("POST", "/api/v1/nodes", node)
@@ -458,8 +458,8 @@ def test_pods_a_node_avoids_are_a_list(client, given, kind):
 
 
 @pytest.mark.parametrize("query", ["resourceVersion=1", "resourceVersion=x", "resourceVersionMatch=Exact"])
-def test_what_a_read_may_ask_for_says_nothing_to_a_replacement(client, namespace, query):
-    """Which revision is replaced is said by the object alone."""
+def test_read_options_are_ignored_by_a_replacement(client, namespace, query):
+    """Only the object says which revision is replaced."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert client("POST", path, {"metadata": {"name": "c"}})[0] == 201
     code, body = client("PUT", f"{path}/c?{query}", {"metadata": {"name": "c"}, "data": {"a": "b"}})
@@ -470,7 +470,7 @@ def _with_memory(amount: str) -> dict:
     return {"name": "c", "image": "nginx:1", "resources": {"limits": {"memory": amount, "cpu": "1"}}}
 
 
-def test_a_quantity_in_other_words_is_no_change_of_a_pod(client, namespace):
+def test_an_equal_quantity_in_another_notation_does_not_change_a_pod(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/pods"
     code, pod = client("POST", path, {"metadata": {"name": "p"}, "spec": {"containers": [_with_memory("1Ki")]}})
     assert code == 201, pod
@@ -483,7 +483,7 @@ def test_a_quantity_in_other_words_is_no_change_of_a_pod(client, namespace):
             assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "1024"
 
 
-def test_a_quantity_in_other_words_is_no_new_generation(client, namespace):
+def test_an_equal_quantity_in_another_notation_is_no_new_generation(client, namespace):
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [_with_memory("1Ki")]}}
     body = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
@@ -494,8 +494,8 @@ def test_a_quantity_in_other_words_is_no_new_generation(client, namespace):
         assert (code, stored["metadata"]["generation"]) == (200, generation)
 
 
-def test_many_owners_cost_what_they_are():
-    """Repeats are found by what they say, not by comparing each with each: 20,000 owners pass in one step a reference."""
+def test_many_owners_are_compared_in_linear_time():
+    """Repeats are found by their content, not by comparing each with each: 20,000 owners take one step per reference."""
     from kas.registry.admission import dedup_owner_references
 
     class Counted(dict):
@@ -512,8 +512,8 @@ def test_many_owners_cost_what_they_are():
     assert "observed: u3" in warned[0] and Counted.looks <= 7 * 20_010
 
 
-def test_what_a_body_says_twice_is_read_twice(client, namespace):
-    """As Go's json reads it, where unknown and repeated fields are not refused."""
+def test_repeated_fields_of_a_body_are_merged(client, namespace):
+    """As Go's json does where unknown and repeated fields are not refused."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     body = '{"metadata":{"name":"twice"},"metadata":{"labels":{"a":"b"}},"data":{"a":"1","b":"1"},"data":{"a":"2"}}'
     for query in ("?fieldValidation=Ignore&dryRun=All", ""):
@@ -525,7 +525,7 @@ def test_what_a_body_says_twice_is_read_twice(client, namespace):
     )  # fmt: skip
 
 
-def test_the_type_a_body_names_is_read_in_any_case(client, namespace):
+def test_the_type_of_a_body_is_read_in_any_case(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     code, refused = client("POST", path, '{"metadata":{"name":"any"},"KIND":"Secret","apiVersion":"v1"}')
     assert code == 400 and refused["message"].startswith("Secret in version \"v1\" cannot be handled as a ConfigMap"), refused
@@ -534,8 +534,8 @@ def test_the_type_a_body_names_is_read_in_any_case(client, namespace):
     assert client("POST", path, '{"metadata":{"name":"any"},"Kind":"ConfigMap"}')[0] == 201
 
 
-def test_the_template_generation_of_a_daemon_set_is_written_by_who_leaves_it_away(client, namespace):
-    """Conversion writes it before managed fields are looked at: as 0, which the strategy then replaces."""
+def test_an_omitted_template_generation_of_a_daemon_set_has_an_owner(client, namespace):
+    """Conversion writes it before managed fields are computed: as 0, which the strategy then replaces."""
     path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
     labels = {"app": "a"}
     pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -555,7 +555,7 @@ def test_the_template_generation_of_a_daemon_set_is_written_by_who_leaves_it_awa
     assert (code, owned(after)) == (200, {"one": {"f:annotations": {}}, "two": {"f:annotations": generation}, "three": None})
 
 
-def test_applying_an_empty_map_again_is_no_change(client, namespace):
+def test_applying_an_empty_map_again_changes_nothing(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "e", "annotations": {}}, "data": {"a": "b"}}
     applied = {

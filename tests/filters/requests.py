@@ -8,7 +8,7 @@ from kas.request.http import Request, Response
 
 
 def request(method: str = "GET", path: str = "/api/v1/pods", query: str = "", **headers: str) -> Request:
-    """A request of jane's as it comes from ``request_info``."""
+    """Returns a request of jane as ``request_info`` leaves it."""
     sent = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
     req = Request(method, path, query, sent)
     request_info().before(req)

@@ -1,4 +1,4 @@
-"""The whole handler chain on a real listener, with parts that a test may have wait."""
+"""The whole handler chain behind a real listener, with parts that a test makes wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JANE = UserInfo("jane", ("system:authenticated",))
 
 
 class Counts:
-    """What workers share of requests in flight."""
+    """The shared counters of requests in flight."""
 
     def __init__(self) -> None:
         self.now, self.most = 0, 0
@@ -44,9 +44,8 @@ class Counts:
 
 
 class Harness:
-    """``gate`` is what a waiting part waits for, ``began`` is set once it does; ``wait`` names the part: filter, authenticator or
-    authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled. The read-only port
-    needs a ``run_dir``."""
+    """A waiting part waits for ``gate``, and sets ``began``; ``wait`` names the part: filter, authenticator or authorizer. ``seen`` has
+    the bodies that the endpoint got, ``cancelled`` counts cancellations of the waiting part. The read-only port needs a ``run_dir``."""
 
     def __init__(
         self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure", auditor: Auditor | None = None,
@@ -106,7 +105,7 @@ class Harness:
 
 @contextlib.asynccontextmanager
 async def listening(handler: Callable[[Request], Result], tmp_path: Any) -> AsyncIterator[Callable[[], Any]]:
-    """Serves ``handler`` on a socket of its own; gives what opens a connection (reader, writer)."""
+    """Serves ``handler`` on a socket of its own; yields a function that opens a connection (reader, writer)."""
     path = str(tmp_path / "s")
     listener = Listener(App(handler), "", 0, uds=path)
     listener.start(1)
@@ -118,7 +117,7 @@ async def listening(handler: Callable[[Request], Result], tmp_path: Any) -> Asyn
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Looks every few milliseconds; TimeoutError after 60 s."""
+    """Polls every few milliseconds; TimeoutError after 60 s."""
     for _ in range(6000):
         if true():
             return
@@ -131,7 +130,7 @@ def head(method: str = "GET", path: str = "/api/v1/namespaces/a/configmaps/b", *
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """The next answer on a connection: (status, body)."""
+    """Reads the next answer on a connection: (status, body)."""
     async with asyncio.timeout(60):
         top = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line.partition(b":")[2]) for line in top.lower().split(b"\r\n") if line.startswith(b"content-length:"))

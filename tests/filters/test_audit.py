@@ -1,4 +1,4 @@
-"""The audit filter: who has an event, between which filters it begins, and what does not happen where it cannot be recorded."""
+"""The audit filter: which requests have an event, its place in the chain, and requests that cannot be recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.filters.serving import Harness, answer, head, listening, until
 
 
 class Backend:
-    """Keeps the entries it is given, once ``gate`` is open where there is one; refuses them where ``fails``."""
+    """Keeps entries, once ``gate`` is open if there is one; refuses them if ``fails``."""
 
     name = "test"
 
@@ -59,7 +59,7 @@ def auditor(backend: Backend, strict: bool = False, **rule: Any) -> Auditor:
     return Auditor(load({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}), union, metrics)
 
 
-def test_a_request_has_an_event_where_the_policy_says_so():
+def test_a_request_has_an_event_if_the_policy_says_so():
     backend = Backend()
     f = audit(auditor(backend, verbs=["delete"]))
     req = request("GET", "/api/v1/namespaces/a/pods/b")
@@ -69,7 +69,7 @@ def test_a_request_has_an_event_where_the_policy_says_so():
     assert [e["stage"] for e in backend.entries] == ["RequestReceived"]
 
 
-def test_the_event_is_of_who_asked_and_says_whom_they_became():
+def test_the_event_has_the_user_and_the_impersonated_one():
     backend = Backend()
     h = Harness(auditor=auditor(backend))
     names = h.chain.names
@@ -81,7 +81,7 @@ def test_the_event_is_of_who_asked_and_says_whom_they_became():
     assert event["annotations"]["authorization.k8s.io/decision"] == "allow"
 
 
-def test_what_a_strict_backend_cannot_record_does_not_happen():
+def test_a_request_that_a_strict_backend_cannot_record_fails():
     h = Harness(auditor=auditor(Backend(fails=True), strict=True))
     resp = h.chain(Request("GET", "/api/v1/pods", "", []))
     assert (resp.status, resp.body) == (500, b'Internal Server Error: "/api/v1/pods": failed to store audit event\n')
@@ -92,8 +92,8 @@ def test_what_a_strict_backend_cannot_record_does_not_happen():
 
 @pytest.mark.parametrize("level", ["Metadata", "Request", "RequestResponse"])
 @pytest.mark.parametrize("how", ["answered", "refused", "panicked", "waited", "left"])
-def test_what_was_recorded_leaves_nothing(level, how):
-    """A request and its event know one another, with the bodies: 240 of 2 MB were 1 GB until somebody looked for cycles."""
+def test_recorded_requests_leave_no_cycle(level, how):
+    """A request and its event refer to one another, with the bodies: 240 of 2 MB were 1 GB until the garbage collector ran."""
 
     async def go() -> None:
         h = Harness("authorizer" if how in ("waited", "left", "refused") else "", auditor=auditor(Backend(), level=level))
@@ -118,7 +118,7 @@ def test_what_was_recorded_leaves_nothing(level, how):
     asyncio.run(asyncio.wait_for(go(), 60))
 
 
-def test_a_backend_may_wait_and_a_client_that_leaves_meanwhile_leaves_nothing(tmp_path):
+def test_a_disconnect_while_a_backend_waits_leaves_nothing(tmp_path):
     async def go() -> None:
         gate = asyncio.Event()
         backend = Backend(gate=gate)
@@ -141,7 +141,7 @@ def test_a_backend_may_wait_and_a_client_that_leaves_meanwhile_leaves_nothing(tm
     asyncio.run(go())
 
 
-def test_a_list_that_breaks_off_is_recorded_without_it():
+def test_a_truncated_list_is_recorded_without_its_answer():
     body = orjson.dumps({"kind": "List", "items": []})
     for end, shown in ((None, {"kind": "List", "items": []}), (ConnectionError(), None), (asyncio.CancelledError(), None)):
 
@@ -165,8 +165,8 @@ def test_a_list_that_breaks_off_is_recorded_without_it():
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/a/pods/b", "/api/v1/namespaces/a/pods/b/log"])
-def test_a_bug_is_the_end_of_a_request_at_a_stage_of_its_own(path):
-    """Also of one that runs long, whose answer has not started. What the bug says of itself is not for the record."""
+def test_a_panic_is_recorded_at_its_own_stage(path):
+    """Also of a long-running request whose answer has not started. The exception's text is not recorded."""
 
     def bug(req: Request) -> Response:
         raise KeyError("a secret")
@@ -181,7 +181,7 @@ def test_a_bug_is_the_end_of_a_request_at_a_stage_of_its_own(path):
     assert backend.entries[-1]["responseStatus"] == told and "responseObject" not in backend.entries[-1]
 
 
-def test_what_another_server_says_is_not_recorded():
+def test_proxied_answers_are_not_recorded():
     answer = Response(403, [(b"content-type", b"application/json")], b'{"kind":"Status"\n{"kind":"Event"}')
 
     def endpoint(req: Request) -> Response:
@@ -196,7 +196,7 @@ def test_what_another_server_says_is_not_recorded():
 
 
 @pytest.mark.parametrize("status", [200, 404])
-def test_a_handshake_that_comes_to_nothing_is_answered_once_it_is_recorded_and_leaves_nothing(tmp_path, status):
+def test_a_failed_handshake_is_answered_once_it_is_recorded(tmp_path, status):
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
 
     async def go() -> None:
@@ -214,7 +214,7 @@ def test_a_handshake_that_comes_to_nothing_is_answered_once_it_is_recorded_and_l
     asyncio.run(go())
 
 
-def test_a_client_that_leaves_at_the_end_does_not_take_its_record_with_it(tmp_path):
+def test_a_disconnect_at_the_end_does_not_lose_the_event(tmp_path):
     async def go() -> None:
         gate = asyncio.Event()
         gate.set()
@@ -235,8 +235,8 @@ def test_a_client_that_leaves_at_the_end_does_not_take_its_record_with_it(tmp_pa
     asyncio.run(go())
 
 
-def test_of_a_slow_request_it_is_told_where_its_time_went():
-    """Names and form are those of ``AuditAnnotationsFromLatencyTrackers``; nothing is told of what took no time, or of a fast request."""
+def test_a_slow_request_has_latency_annotations():
+    """Names and format are those of ``AuditAnnotationsFromLatencyTrackers``; durations of zero, and fast requests, have none."""
     backend = Backend()
     h = Harness(auditor=auditor(backend))
 
@@ -256,7 +256,7 @@ def test_of_a_slow_request_it_is_told_where_its_time_went():
     assert slow["etcd"] == "200ms" and slow["total"].startswith("10m")
 
 
-def test_the_time_of_the_store_and_of_a_stream_is_that_of_whose_request_it_is():
+def test_store_and_stream_latency_belong_to_their_request():
     class Store:
         def read(self) -> str:
             return "read"

@@ -1,4 +1,4 @@
-"""The authentication filter: who is let in, what is remembered, and what nothing behind it sees any more."""
+"""The authentication filter: who is authenticated, what is cached, and which headers it removes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ NODE = UserInfo("system:node:a", ("system:nodes",))
 
 
 class Says:
-    """An authenticator with one answer, given later where ``later``, by the Authorization header alone or not; ``asked`` counts the
-    questions."""
+    """An authenticator with one answer, given later with ``later``, by the Authorization header alone or not; ``asked`` counts its calls.
+    """
 
     def __init__(self, answer: UserInfo | Exception | None, later: bool = False, by_header: bool = True) -> None:
         self.answer, self.later, self.by_header, self.asked = answer, later, by_header, 0
@@ -54,7 +54,7 @@ class Says:
 
 
 class Gate:
-    """The filter over an authenticator: ``forget()`` is a revocation, ``metrics`` what it counts."""
+    """The filter with an authenticator: ``forget()`` is a revocation, ``metrics`` has its counters."""
 
     def __init__(self, says: Says, vouching=((), ())) -> None:
         self.metrics, forgets = Registry(), []
@@ -79,7 +79,7 @@ def bearer(token: str = "good", **headers: str):
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_who_is_let_in_has_no_credential_any_more(later):
+def test_the_credential_of_an_authenticated_request_is_removed(later):
     gate = Gate(Says(JANE, later))
     req = gate.run(bearer())
     assert req.user is JANE and req.get("authorization") is None and gate.counted("success")
@@ -87,7 +87,7 @@ def test_who_is_let_in_has_no_credential_any_more(later):
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(("answer", "counted"), [(None, "failure"), (AuthenticationError("expired"), "error")])
-def test_everybody_else_is_401(answer, counted, later):
+def test_other_requests_are_401(answer, counted, later):
     gate = Gate(Says(answer, later))
     with pytest.raises(ApiError) as e:
         gate.run(bearer())
@@ -95,7 +95,7 @@ def test_everybody_else_is_401(answer, counted, later):
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_success_is_remembered_for_a_while_and_until_a_revocation(later):
+def test_success_is_cached_for_a_while_and_until_a_revocation(later):
     says = Says(JANE, later)
     gate = Gate(says)
     first = gate.run(bearer())
@@ -109,14 +109,14 @@ def test_success_is_remembered_for_a_while_and_until_a_revocation(later):
     assert says.asked == 3
 
 
-def test_what_two_remember_is_over_with_the_first(monkeypatch):
-    """A token is looked at after ten seconds, though filter and authenticator each remember it for ten."""
+def test_nested_caches_expire_together(monkeypatch):
+    """A token is checked again after ten seconds, although filter and authenticator both cache it for ten."""
     now = [100.0]
     monkeypatch.setattr(filters, "monotonic", lambda: now[0])
 
     class Tokens(Says):
         def authenticate_token(self, token):
-            now[0] += 0.5  # that takes long
+            now[0] += 0.5  # which takes long
             return self.authenticate(None)
 
     tokens = Tokens(JANE)
@@ -133,7 +133,7 @@ def test_what_two_remember_is_over_with_the_first(monkeypatch):
     assert [ask(100.0), ask(100.0 + REMEMBERED_S + 0.4), ask(100.0 + REMEMBERED_S + 0.6)] == [1, 1, 2]
 
 
-def test_what_is_remembered_holds_no_credential():
+def test_the_cache_holds_no_credential():
     says = Says(JANE)
     gate = Gate(says)
     for _ in range(2):
@@ -143,7 +143,7 @@ def test_what_is_remembered_holds_no_credential():
     assert keys and not [key for key in keys if b"secret" in key]
 
 
-def test_a_failure_is_not_remembered():
+def test_a_failure_is_not_cached():
     says = Says(None)
     gate = Gate(says)
     for _ in range(2):
@@ -152,7 +152,7 @@ def test_a_failure_is_not_remembered():
     assert says.asked == 2
 
 
-def test_whoever_shows_a_certificate_is_asked_each_time():
+def test_a_client_certificate_is_checked_each_time():
     says = Says(NODE)
     gate = Gate(says)
     for _ in range(2):
@@ -162,22 +162,22 @@ def test_whoever_shows_a_certificate_is_asked_each_time():
     assert says.asked == 2
 
 
-def test_what_a_proxy_says_is_dropped_whoever_sent_it():
+def test_identity_headers_of_proxies_are_always_removed():
     names, prefixes = (b"x-remote-user",), (b"x-remote-extra-",)
     gate = Gate(Says(JANE), (names, prefixes))
-    for _ in range(2):  # asked, and remembered
+    for _ in range(2):  # authenticated, and cached
         req = gate.run(bearer(x_remote_user="root", x_remote_extra_scope="all", x_other="stays"))
         assert (req.get("x-remote-user"), req.get("x-remote-extra-scope"), req.get("x-other")) == (None, None, "stays")
 
 
-def test_the_read_only_port_asks_nobody():
+def test_the_read_only_port_does_not_authenticate():
     says = Says(None)
     req = bearer()
     req.read_only_port = True
     assert Gate(says).run(req).user is ANONYMOUS_USER and says.asked == 0
 
 
-def test_users_are_counted_by_class_and_not_by_the_names_clients_give():
+def test_users_are_counted_by_class_and_not_by_name():
     for name, label in (
         ("jane", "other"), ("system:node:a", "other"), ("system:made-up", "other"), ("jane@example.com", "email_id"), ("admin", "admin"),
         ("kubelet", "kubelet"), ("system:serviceaccount:kube-system:default",) * 2, ("system:serviceaccount:x:default", "other"),
@@ -188,14 +188,14 @@ def test_users_are_counted_by_class_and_not_by_the_names_clients_give():
 
 
 def test_extra_space_before_a_token_is_warned_about():
-    for says in (JANE, None, AuthenticationError("bad")):  # also when nobody is served for it
+    for says in (JANE, None, AuthenticationError("bad")):  # also if authentication fails
         req = request(authorization="Bearer  good")
         with contextlib.suppress(ApiError):
             Gate(Says(says)).run(req)
         assert any("extra space" in text for text in req.warnings)
 
 
-def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile():
+def test_a_waiting_authenticators_success_is_cached_unless_revoked_meanwhile():
     async def go():
         gate, asked, forget = asyncio.Event(), [], []
 
@@ -235,8 +235,8 @@ def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile
 
 
 @pytest.mark.parametrize("says", [None, AuthenticationError("no")])
-def test_whether_somebody_was_refused_lately(monkeypatch, says):
-    """For want of anybody, and for an error; who is let in changes nothing."""
+def test_recent_refusals_are_remembered(monkeypatch, says):
+    """Both unknown credentials and errors; authenticated requests change nothing."""
     now = [100.0]
     monkeypatch.setattr(filters, "monotonic", lambda: now[0])
     remembered = Remembered()
@@ -261,8 +261,8 @@ def test_whether_somebody_was_refused_lately(monkeypatch, says):
     assert remembered.all_known()
 
 
-def test_what_is_remembered_can_be_asked_for(monkeypatch):
-    """For ten seconds, and until a revocation; what is longer than all of them is not looked at."""
+def test_the_cache_can_be_queried(monkeypatch):
+    """For ten seconds, and until a revocation; credentials longer than all cached ones are not hashed."""
     now = [100.0]
     monkeypatch.setattr(filters, "monotonic", lambda: now[0])
     remembered, forget = Remembered(), []
@@ -307,16 +307,16 @@ def test_a_digest_depends_on_every_byte_and_on_the_key():
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_only_who_was_found_by_the_header_is_remembered_by_it(later):
-    """Another credential may stand beside one that says nothing, and the next who sends that is somebody else."""
+def test_only_users_found_by_the_header_are_cached_by_it(later):
+    """Another credential may be used beside an irrelevant header, and the next client with that header is another user."""
     says = Says(JANE, later, by_header=False)
     gate = Gate(says)
     for asked in (1, 2):
         assert gate.run(request(authorization="Basic guest")).user == JANE and says.asked == asked
 
 
-def test_a_header_that_says_nothing_makes_nobody_of_somebody_else():
-    """With a token among the subprotocols; and who may be nobody on some paths is not on others."""
+def test_an_irrelevant_header_does_not_give_another_clients_identity():
+    """With a token in the subprotocols; and a client that may be anonymous on some paths may not be on others."""
     bearer = BearerToken(admin_token("t"))
     gate = Gate(Authenticators([bearer, WebSocketToken(bearer)], anonymous_paths=["/livez"]))
     said = "base64url.bearer.authorization.k8s.io.dA,x"
@@ -332,7 +332,7 @@ def test_a_header_that_says_nothing_makes_nobody_of_somebody_else():
     assert gate.filter.before(request(authorization="Bearer t")) is None
 
 
-def test_all_ways_of_a_union_tell_how_they_found_whom():
+def test_every_authenticator_of_a_union_reports_how_it_found_the_user():
     class Later(Says):
         def authenticate(self, get, peer=None):
             return self.wait()
@@ -352,8 +352,8 @@ def test_all_ways_of_a_union_tell_how_they_found_whom():
         assert asyncio.run(go(*members)) is by_header
 
 
-def test_what_is_longer_than_all_that_was_good_is_not_looked_for():
-    """Working out its digest is most of what refusing 12 kB costs."""
+def test_a_credential_longer_than_any_valid_one_is_not_looked_up():
+    """Hashing it is most of the cost of refusing 12 kB."""
     gate = Gate(Says(JANE))
     gate.run(bearer("good"))
     recall = CredentialLookup({keyed_digest(b"Bearer good"): (JANE, float("inf"), ("other",), True)}, {}, *(Timer(Registry().histogram(
@@ -364,7 +364,7 @@ def test_what_is_longer_than_all_that_was_good_is_not_looked_for():
     assert recall.known(bearer("good"))
 
 
-def test_of_thousands_who_are_refused_a_hundred_are_told_of(caplog, monkeypatch):
+def test_of_thousands_of_refusals_a_hundred_are_logged(caplog, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(filters, "monotonic", lambda: now[0])
     gate = Gate(Says(AuthenticationError("no")))
@@ -384,7 +384,7 @@ def test_of_thousands_who_are_refused_a_hundred_are_told_of(caplog, monkeypatch)
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("answer", [None, AuthenticationError("expired"), ANONYMOUS_USER, UserInfo("x", ("system:unauthenticated",)), JANE])
-def test_only_who_is_known_keeps_a_connection_of_http2(answer, later):
+def test_only_authenticated_clients_keep_an_http2_connection(answer, later):
     def left(version: str, front: bool = True, ago: float = 0.0) -> list[bool]:
         req, asked = request(), []
         req.http_version, req.started = version, monotonic() - ago
@@ -402,7 +402,7 @@ def test_only_who_is_known_keeps_a_connection_of_http2(answer, later):
 
 
 class ByCertificate:
-    """Of who shows certificates a proxy's word counts where ``by_proxy``, else they themselves."""
+    """With certificates, a proxy's headers count if ``by_proxy``, otherwise the certificate's own user."""
 
     def __init__(self, by_proxy: bool) -> None:
         self.by_certificate, self.by_proxy = not by_proxy, by_proxy
@@ -412,7 +412,7 @@ class ByCertificate:
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])
-def test_who_was_let_in_with_certificates_is_known_for_a_moment(by_proxy, monkeypatch):
+def test_users_authenticated_by_certificates_are_known_for_a_moment(by_proxy, monkeypatch):
     now, forgets, known = [100.0], [], Remembered()
     monkeypatch.setattr(filters, "monotonic", lambda: now[0])
     authenticators = Authenticators([ByCertificate(by_proxy), BearerToken(admin_token("good"))])

@@ -1,4 +1,4 @@
-"""The authorization filter: who passes, and what the others are told."""
+"""The authorization filter: which requests pass, and the text of refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.filters.requests import request
 
 
 class Says:
-    """An authorizer with one answer, which it gives later where ``later``; ``asked`` are the questions."""
+    """An authorizer with one answer, given later with ``later``; ``asked`` has the attributes."""
 
     def __init__(self, decision: int, reason: str = "", later: bool = False, error: str = "") -> None:
         self.outcome, self.later, self.asked = (decision, reason, error), later, []
@@ -30,7 +30,7 @@ class Says:
 
 
 def run(says: Says, req):
-    """The filter's answer."""
+    """Returns the filter's answer."""
     answer = authorization(says, Registry()).before(req)
     assert says.later is (answer is not None and asyncio.iscoroutine(answer))
     if says.later:
@@ -43,7 +43,7 @@ async def _of(waiting):
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_what_is_allowed_passes(later):
+def test_allowed_requests_pass(later):
     says = Says(ALLOW, later=later)
     assert run(says, request("DELETE", "/api/v1/namespaces/a/pods/b")) is None
     (a,) = says.asked
@@ -52,7 +52,7 @@ def test_what_is_allowed_passes(later):
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("decision", [NO_OPINION, DENY])
-def test_anything_else_is_403_with_the_reason(decision, later):
+def test_other_requests_are_403_with_the_reason(decision, later):
     answer = run(Says(decision, "because", later), request("GET", "/api/v1/namespaces/a/pods/b"))
     body = json.loads(answer.body)
     assert (answer.status, body["reason"], body["details"]) == (403, "Forbidden", {"name": "b", "kind": "pods"})
@@ -62,12 +62,12 @@ def test_anything_else_is_403_with_the_reason(decision, later):
     )
 
 
-def test_paths_that_are_no_resources_are_asked_about_too():
+def test_non_resource_paths_are_authorized_too():
     answer = run(Says(NO_OPINION), request("GET", "/metrics"))
     assert answer.status == 403 and json.loads(answer.body)["message"] == 'forbidden: User "jane" cannot get path "/metrics"'
 
 
-def test_masters_and_the_read_only_port_are_not_asked_about():
+def test_masters_and_the_read_only_port_are_not_authorized():
     says = Says(DENY)
     req = request()
     req.user = UserInfo("admin", ("system:masters",))
@@ -80,11 +80,11 @@ def test_masters_and_the_read_only_port_are_not_asked_about():
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("decision", [NO_OPINION, DENY])
-def test_who_could_not_tell_is_a_500(decision, later):
+def test_an_authorizer_error_is_a_500(decision, later):
     answer = run(Says(decision, "because", later, "no <answer>"), request("GET", "/api/v1/namespaces/a/pods/b"))
     assert (answer.status, dict(answer.headers)[b"content-type"]) == (500, b"text/plain; charset=utf-8")
     assert answer.body == b'Internal Server Error: "/api/v1/namespaces/a/pods/b": no &lt;answer&gt;\n'
 
 
-def test_an_error_beside_a_permission_is_none():
+def test_an_error_beside_a_permission_is_ignored():
     assert run(Says(ALLOW, error="one of them failed"), request()) is None

@@ -17,13 +17,13 @@ def test_every_request_catches_up_once():
     assert len(calls) == 3
 
 
-def test_it_stands_before_whoever_asks_the_derived_state():
+def test_it_comes_before_users_of_derived_state():
     names = Harness().chain.names
     assert all(names.index("catch_up") < names.index(name) for name in ("authentication", "impersonation", "authorization"))
 
 
-def test_what_cannot_be_brought_up_to_date_is_not_served():
-    """A store that does not answer makes the request fail; old roles are not used instead."""
+def test_a_request_fails_if_state_cannot_catch_up():
+    """If the store does not answer, old roles are not used instead."""
 
     def fails():
         raise OSError("disk")

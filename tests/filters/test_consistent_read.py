@@ -1,4 +1,4 @@
-"""The filter that has a request wait until the replica of an etcd cluster is as new as the cluster."""
+"""The filter that makes a request wait until the replica of an etcd cluster is as new as the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.filters.requests import request
 
 
 class Fresh:
-    """A store at revision 7, whose ``fresh()`` counts who waits; ``fails`` is what it raises."""
+    """A store at revision 7, whose ``fresh()`` counts waiting requests; ``fails`` is what it raises."""
 
     revision = 7
 
@@ -29,7 +29,7 @@ class Fresh:
 
 
 class Fallback:
-    """Answers ``found``, or raises it, and notes who asked; ``old``: lists of the past are what the replica lacks."""
+    """Answers ``found``, or raises it, and records the requests; ``old``: the replica lacks lists at old revisions."""
 
     def __init__(self, found, told, old=False) -> None:
         self.found, self.told, self.old = found, told, old
@@ -63,7 +63,7 @@ PODS = "/api/v1/namespaces/a/pods"
         ("GET", PODS, "", True), ("GET", f"{PODS}/b", "", True), ("GET", PODS, "watch=1", True), ("GET", PODS, "resourceVersion=", True),
         ("GET", PODS, "resourceVersion=8", True), ("GET", PODS, "resourceVersion=0", False),
         ("GET", f"{PODS}/b", "resourceVersion=7", False),
-        # Writes are decided by etcd: only those that end here wait.
+        # Writes are decided by etcd: only those that are answered here wait.
         ("POST", PODS, "", False), ("PUT", f"{PODS}/b", "", False), ("DELETE", f"{PODS}/b", "", False),
         ("PUT", f"{PODS}/b/status", "", False),
         ("POST", PODS, "dryRun=All", True), ("POST", f"{PODS}/b/eviction", "", True),
@@ -71,13 +71,13 @@ PODS = "/api/v1/namespaces/a/pods"
         ("GET", PODS, "watch=1&resourceVersion=7", False), ("GET", "/healthz", "", False), ("GET", "/apis", "", False),
     ],
 )  # fmt: skip
-def test_who_names_no_revision_waits(method, path, query, waits):
+def test_requests_without_a_revision_wait(method, path, query, waits):
     fresh = Fresh()
     run(fresh, request(method, path, query))
     assert fresh.asked == waits
 
 
-def test_what_takes_too_long_is_told_to_the_client():
+def test_a_timeout_is_reported_to_the_client():
     with pytest.raises(ApiError) as e:
         run(Fresh(timeout("the replica is behind")), request("GET", PODS))
     assert e.value.code == 504
@@ -92,7 +92,7 @@ def test_what_takes_too_long_is_told_to_the_client():
         (Behind("late"), "POST", PODS, "dryRun=All", False), (Unavailable("gone"), "GET", PODS, "", False),
     ],
 )  # fmt: skip
-def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, query, asked):
+def test_reads_for_which_the_replica_is_too_old_use_the_fallback(fails, method, path, query, asked):
     answer = Response(200, [])
     for found in (answer, None):
         req, told = request(method, path, query), []
@@ -113,7 +113,7 @@ def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, 
     (Compacted(3, 5), "resourceVersion=3&resourceVersionMatch=Exact"), (Unavailable("too much"), "continue=x"),
     (Response(200, []), "resourceVersion=3&limit=5"),
 ])  # fmt: skip
-def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
+def test_lists_older_than_the_replica_are_read_from_etcd(found, query):
     req, told = request("GET", PODS, query), []
     answer = asyncio.run(_of(consistent_read(lambda info: Fresh(), Fallback(found, told, old=True)).before(req)))
     assert told == [req] and answer is (found if isinstance(found, Response) else None)
@@ -126,14 +126,14 @@ def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
 @pytest.mark.parametrize(
     "query", ["resourceVersion=3", "resourceVersion=3&limit=0", "resourceVersion=3&limit=5&resourceVersionMatch=NotOlderThan"]
 )
-def test_lists_that_may_be_newer_are_the_replicas(query):
+def test_lists_that_may_be_newer_are_read_from_the_replica(query):
     told = []
     waiting = consistent_read(lambda info: Fresh(), Fallback(Response(200, []), told, old=True)).before(request("GET", PODS, query))
     assert waiting is None or asyncio.run(_of(waiting)) is None
     assert told == []
 
 
-def test_a_resource_is_kept_by_its_part():
+def test_a_resource_uses_its_own_cluster():
     main, events = object(), object()
     for others, group, path, part in (
         ({}, "", "/api/v1/namespaces/a/configmaps/b", main),

@@ -26,14 +26,14 @@ def test_cors_answers_a_preflight_of_an_allowed_origin_only():
 @pytest.mark.parametrize(
     ("method", "sent", "answered"),
     [
-        ("OPTIONS", {"origin": "https://example.com"}, True),  # upstream asks for no more
+        ("OPTIONS", {"origin": "https://example.com"}, True),  # upstream requires no more
         ("OPTIONS", {"access_control_request_method": "PUT"}, False),  # not from a page
         ("GET", {"origin": "https://example.com", "access_control_request_method": "PUT"}, False),
         ("OPTIONS", {"origin": "https://example.com:8443", "access_control_request_method": "PUT"}, True),
         ("OPTIONS", {"origin": "http://notexample.com", "access_control_request_method": "PUT"}, False),
     ],
 )
-def test_cors_answers_nothing_but_preflights(method, sent, answered):
+def test_cors_answers_only_preflights(method, sent, answered):
     f = cors([r"^https://a\.test$", r"//example\.com(:\d+)?$"])
     assert (f.before(request(method, **sent)) is not None) is answered
 

@@ -1,4 +1,4 @@
-"""How long a request may take."""
+"""The time limit of a request."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_deadline(query, limit):
         ("99999999999h", 'invalid duration "99999999999h"'),
     ],
 )
-def test_bad_timeout_is_400(bad, why):
-    """In the words of Go's ParseDuration."""
+def test_a_bad_timeout_is_400(bad, why):
+    """With the message of Go's ParseDuration."""
     with pytest.raises(ApiError) as e:
         deadline(60).before(request(query=f"timeout={bad}"))
     assert (e.value.code, e.value.message) == (400, f"invalid timeout specified in the request URL - time: {why}")

@@ -1,4 +1,4 @@
-"""Now and then a client is sent elsewhere."""
+"""Some clients are sent to another server now and then."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def over(version: str, long_running: bool = False):
     return req
 
 
-def test_only_http2_connections_are_asked():
-    """Upstream looks at ``r.Proto``; a watch that is under way goes on."""
+def test_only_http2_connections_get_goaway():
+    """Upstream checks ``r.Proto``; a running watch continues."""
     away, resp = goaway(1.0), Response(200, [])
     for version, long_running, asked in (("1.1", False, 0), ("1.1", True, 0), ("2", False, 1), ("2", True, 1)):
         req = over(version, long_running)
         away.after(req, resp)
         assert (req.peer.asked, resp.headers) == (asked, [])
-    away.after(request(), resp)  # nobody stands before the server
+    away.after(request(), resp)  # no balancer in front of the server
     assert resp.headers == [] and goaway(0).after is None
 
 
-def test_who_is_answered_while_the_server_ends_is_sent_away():
+def test_clients_answered_during_shutdown_get_goaway():
     from kas.filters.handler import Chain, Filter
 
     chain = Chain(
@@ -45,7 +45,7 @@ def test_who_is_answered_while_the_server_ends_is_sent_away():
     refused = too_slow(multiplexed=False)
     resp = Response(refused.code, [(k.encode(), v.encode()) for k, v in refused.headers.items()])
     send_away(request(), resp)
-    assert header(resp, b"connection") == [b"close"]  # said by the refusal, and once
+    assert header(resp, b"connection") == [b"close"]  # reported by the refusal, and once
     for version, long_running, asked in (("2", False, 1), ("2", True, 0)):
         req = over(version, long_running)
         assert header(chain(req), b"connection") == [] and req.peer.asked == asked

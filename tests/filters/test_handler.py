@@ -1,4 +1,4 @@
-"""The chain itself: order, refusals, what is given back when a client goes away."""
+"""The chain itself: order, refusals, and what is released when a client disconnects."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_before_runs_outermost_first_and_after_innermost_first():
     assert log == ["+a", "+b", "-b", "-a"]
 
 
-def test_a_refusal_stops_the_way_in_and_every_after_sees_it():
+def test_a_refusal_ends_the_way_in_and_passes_every_after():
     log: list[str] = []
 
     def refuse(req):
@@ -58,7 +58,7 @@ def test_a_refusal_stops_the_way_in_and_every_after_sees_it():
     assert log == ["+a", "-b", "-a"]
 
 
-def test_a_bug_is_answered_500_and_a_store_error_is_translated():
+def test_a_panic_is_answered_500_and_a_store_error_is_translated():
     def bug(req):
         raise KeyError("x")
 
@@ -86,8 +86,8 @@ async def _await(chain, req):
 
 
 @pytest.mark.parametrize("where", ["filter", "endpoint"])
-def test_a_long_refusal_is_written_beside_the_loop(where):
-    """A kind of 2.9 MB that is no kind is quoted twice: 5.8 MB of JSON, 12 to 25 ms of the loop."""
+def test_a_long_refusal_is_encoded_off_the_loop(where):
+    """An invalid kind of 2.9 MB is quoted twice: 5.8 MB of JSON, 12 to 25 ms of the loop."""
 
     async def refuse(req):
         await asyncio.sleep(0)
@@ -121,7 +121,7 @@ def test_the_deadline_answers_504_but_not_for_long_running_requests():
     assert asyncio.run(_await(chain, req)).status == 200
 
 
-def test_what_a_stream_holds_is_given_back_at_its_end():
+def test_a_streams_resources_are_released_at_its_end():
     log: list[str] = []
 
     async def stream(write):
@@ -138,7 +138,7 @@ def test_what_a_stream_holds_is_given_back_at_its_end():
     assert whole.finish is None and log[3:] == ["+a", "-a", "released"]
 
 
-def test_what_was_taken_is_given_back_when_the_client_goes_away():
+def test_resources_are_released_when_the_client_disconnects():
     log: list[str] = []
 
     async def never(req):

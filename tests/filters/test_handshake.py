@@ -1,4 +1,4 @@
-"""WebSocket handshakes that are none."""
+"""Invalid WebSocket handshakes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_handshake_is_a_get_without_a_body():
 
 
 @pytest.mark.parametrize("header", [(b"content-length", b"2"), (b"content-length", b"0"), (b"transfer-encoding", b"chunked")])
-def test_what_brings_a_body_was_no_get(header):
+def test_a_request_with_a_body_is_no_handshake(header):
     with pytest.raises(ApiError) as e:
         handshake().before(WebSocketRequest("/api/v1/pods", "", [header], []))
     assert (e.value.code, e.value.reason) == (400, "BadRequest")

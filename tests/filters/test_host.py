@@ -16,18 +16,18 @@ def asked(version: str, hosts: int):
 
 
 @pytest.mark.parametrize(("version", "hosts"), [("1.1", 1), ("1.0", 0), ("2", 0), ("2.0", 1)])
-def test_what_passes(version, hosts):
+def test_accepted(version, hosts):
     assert asked(version, hosts) is None
 
 
 @pytest.mark.parametrize(("hosts", "why"), [(0, b"missing required Host header"), (2, b"too many Host headers")])
-def test_what_is_answered_400(hosts, why):
+def test_answered_400(hosts, why):
     resp = asked("1.1", hosts)
     assert (resp.status, resp.body) == (400, b"400 Bad Request: " + why)
     assert (b"connection", b"close") in resp.headers
 
 
-def test_an_empty_host_is_none():
+def test_an_empty_host_counts_as_none():
     req = request()
     req.http_version, req.headers = "1.1", [(b"host", b"")]
     assert host().before(req).status == 400

@@ -12,7 +12,7 @@ from kas.request.http import Response
 from tests.filters.requests import request
 
 
-def test_a_line_a_request_from_verbosity_3_on(caplog):
+def test_one_line_for_each_request_from_verbosity_3_on(caplog):
     caplog.set_level(logging.INFO, "kas.http")
     req = request("GET", "/api/v1/namespaces/a/pods", "watch=true&limit=5", user_agent="kubectl/v1")
     req.audit_id, req.client = "id-1", "192.0.2.7"
@@ -38,19 +38,19 @@ def test_the_verb_is_that_of_the_metrics(caplog, method, path, query, verb):
 
 
 @pytest.mark.parametrize("verbosity", [0, 2])
-def test_nothing_below(verbosity):
+def test_nothing_at_lower_verbosity(verbosity):
     f = http_logging(verbosity)
     assert (f.before, f.after, f.release) == (None, None, None)
 
 
-def test_what_a_client_sends_cannot_make_a_second_line(caplog):
+def test_a_client_cannot_inject_a_second_line(caplog):
     caplog.set_level(logging.INFO, "kas.http")
     http_logging(3).after(request("GET", '/api/\nE0101 "forged'), Response(404, []))
     (line,) = caplog.messages
     assert "\n" not in line and 'URI="/api/%0AE0101%20%22forged"' in line
 
 
-def test_a_request_that_was_refused_early_is_logged_too(caplog):
+def test_an_early_refusal_is_logged_too(caplog):
     """Before there is a user or a RequestInfo."""
     caplog.set_level(logging.INFO, "kas.http")
     req = request("GET", "/api")
@@ -60,7 +60,7 @@ def test_a_request_that_was_refused_early_is_logged_too(caplog):
     assert line.startswith('"HTTP" verb="GET" URI="/api" latency="') and line.endswith(' user="" resp=503')
 
 
-def test_what_a_client_chose_at_length_is_shortened_and_every_request_has_its_line(caplog):
+def test_long_values_are_truncated_and_every_request_has_its_line(caplog):
     caplog.set_level(logging.INFO, "kas.http")
     req = request("GET", "/api/" + "x" * 100_000, user_agent="y" * 100_000)
     http_logging(3).after(req, Response(404, []))

@@ -1,4 +1,4 @@
-"""The impersonation filter: who a request becomes, and what is left of its headers."""
+"""The impersonation filter: the impersonated user, and which headers are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.filters.requests import request
 
 
 class Allows:
-    """An authorizer that lets jane use the verbs given; answers later where ``later``."""
+    """An authorizer that lets jane use the given verbs; answers later with ``later``."""
 
     def __init__(self, *verbs: str, later: bool = False) -> None:
         self.verbs, self.later, self.asked = verbs, later, []
@@ -33,7 +33,7 @@ class Allows:
 
 
 def become(allows: Allows, registry: Registry | None = None, **headers: str):
-    """The request after the filter."""
+    """Returns the request after the filter."""
     req = request(**headers)
     waiting = impersonation(allows, registry or Registry()).before(req)
     assert (waiting is not None) is allows.later
@@ -47,7 +47,7 @@ async def _of(waiting):
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_the_request_becomes_the_users_and_its_headers_are_dropped(later):
+def test_the_request_gets_the_user_and_loses_the_headers(later):
     allows = Allows("impersonate", later=later)
     req = become(allows, impersonate_user="bob", impersonate_group="dev", impersonate_extra_scopes="a", accept="*/*")
     assert (req.user.name, req.user.groups, req.user.extra) == ("bob", ("dev", "system:authenticated"), {"scopes": ["a"]})
@@ -56,14 +56,14 @@ def test_the_request_becomes_the_users_and_its_headers_are_dropped(later):
     assert ("jane", "impersonate", "users", "bob") in allows.asked and ("jane", "impersonate", "groups", "dev") in allows.asked
 
 
-def test_the_constrained_form_is_noted_for_the_audit_log():
+def test_the_constrained_mode_is_annotated_for_the_audit_log():
     req = become(Allows("impersonate:user-info", "impersonate-on:user-info:list"), impersonate_user="bob")
     assert req.user.name == "bob"
     assert req.annotations == {CONSTRAINT: "impersonate:user-info"}
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_who_may_not_is_403_and_stays_who_they_are(later):
+def test_a_refused_impersonation_is_403_and_keeps_the_user(later):
     req = request(impersonate_user="bob")
     with pytest.raises(ApiError) as e:
         waiting = impersonation(Allows(later=later), Registry()).before(req)
@@ -72,7 +72,7 @@ def test_who_may_not_is_403_and_stays_who_they_are(later):
     assert e.value.headers == {"x-content-type-options": "nosniff"}
 
 
-def test_who_was_let_act_as_whom_is_kept_for_a_while(monkeypatch):
+def test_allowed_impersonations_are_remembered_for_a_while(monkeypatch):
     acted = Acted()
     asyncio.run(_of(impersonation(Allows("impersonate", later=True), Registry(), acted).before(request(impersonate_user="bob"))))
     with pytest.raises(ApiError):
@@ -82,7 +82,7 @@ def test_who_was_let_act_as_whom_is_kept_for_a_while(monkeypatch):
     assert not acted.has("jane", b"bob")
 
 
-def test_without_such_headers_nobody_is_asked():
+def test_without_the_headers_nothing_is_authorized():
     allows = Allows("impersonate")
     req = become(allows, accept="*/*")
     assert req.user.name == "jane" and allows.asked == [] and req.headers == [(b"accept", b"*/*")]
@@ -94,14 +94,14 @@ def test_groups_without_a_user_are_400():
     assert e.value.code == 400 and e.value.headers == {"x-content-type-options": "nosniff"}
 
 
-def test_values_are_utf_8_as_names_in_roles_are():
+def test_values_are_utf_8_as_in_roles():
     req = request(impersonate_user="x")
     req.headers = [(b"impersonate-user", "jösé".encode()), (b"impersonate-group", "Grüße".encode()), (b"impersonate-extra-a", b"\xff")]
     impersonation(Allows("impersonate"), Registry()).before(req)
     assert (req.user.name, req.user.groups[0], req.user.extra) == ("jösé", "Grüße", {"a": ["\ufffd"]})
 
 
-def test_headers_that_only_begin_alike_stay():
+def test_headers_with_a_similar_name_are_kept():
     req = become(Allows("impersonate"), impersonate_user="bob", impersonate_uid="7", impersonate_group="g", impersonate_extra_a="b",
                  impersonate_colour="red")  # fmt: skip
     assert req.headers == [(b"impersonate-colour", b"red")]
@@ -112,7 +112,7 @@ def counts(registry: Registry, name: str) -> dict[tuple[str, ...], float]:
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_attempts_and_their_questions_are_counted_by_mode(later):
+def test_attempts_and_authorizations_are_counted_by_mode(later):
     registry = Registry()
     become(Allows("impersonate", later=later), registry, impersonate_user="bob")
     assert counts(registry, "attempts_total") == {("legacy", "allowed"): 1}
@@ -127,7 +127,7 @@ def test_the_constrained_modes_are_counted_under_their_names():
     assert counts(registry, "authorization_attempts_total") == {(mode, "allowed"): 2}
 
 
-def test_a_refused_attempt_is_of_no_mode():
+def test_a_refused_attempt_has_no_mode():
     registry = Registry()
     with pytest.raises(ApiError):
         become(Allows(), registry, impersonate_user="system:node:n1")
@@ -136,7 +136,7 @@ def test_a_refused_attempt_is_of_no_mode():
 
 
 def _grants(a) -> bool:
-    """What groups in the table allow: (which resource, subresource, name and group of) impersonation."""
+    """Returns what the groups in the table allow: (which resource, subresource, name and group of) impersonation."""
     if a.user.name == "admin":
         return True
     told = {
@@ -185,8 +185,8 @@ AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated
          ("bob", (AUTHENTICATED,), "u", {"scopes": ["a", "b"]})),
     ],
 )  # fmt: skip
-def test_who_may_become_whom(groups, headers, becomes):
-    """``TestImpersonationFilter``: each of user, groups, uid and extras is asked for by itself, and all of them have to be allowed."""
+def test_which_users_may_be_impersonated(groups, headers, becomes):
+    """``TestImpersonationFilter``: user, groups, uid and extras are authorized separately, and all must be allowed."""
 
     class Asked:
         def authorize(self, a):
@@ -208,15 +208,15 @@ def test_who_may_become_whom(groups, headers, becomes):
     assert req.headers == [(b"accept", b"*/*")]
 
 
-def test_who_shows_certificates_is_whom_their_proxy_names_else_their_own():
-    """And of whom they act as those he was let act as."""
+def test_with_certificates_the_effective_user_is_remembered():
+    """The user named by an authenticating proxy, else the certificate's; and the impersonated one."""
     acted, shown = Acted(), {(b"front", "ann"): "ann", (b"ann", ""): "ann", (b"front2", ""): "front2", (b"front2", "bob"): "bob"}
 
     def who(*asked):
         return acted.who(lambda certificates, name: shown.get((certificates, name)), *asked)
 
     assert who(b"front", "ann", None) == (b"front", "ann", None) and who(b"front", "bob", None) is None is who(b"eve", "", None)
-    assert who(b"ann", "", None) == (b"ann", "", None) == who(b"ann", "bob", b"bob")  # who says so is no proxy
+    assert who(b"ann", "", None) == (b"ann", "", None) == who(b"ann", "bob", b"bob")  # this client is no proxy
     assert [who(b"front2", name, None) for name in ("bob", "eve")] == [(b"front2", "bob", None), (b"front2", "", None)]
     acted.keep("ann", b"eve")
     assert who(b"ann", "", b"eve") == (b"ann", "", b"eve") and who(b"ann", "", b"bob") == (b"ann", "", None)

@@ -1,4 +1,4 @@
-"""Counts, durations and sizes of requests, and which labels they may have."""
+"""Counts, durations and sizes of requests, and their labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.filters.requests import request
 
 
 class Counted:
-    """What the filter made of the requests it was shown: rows by metric."""
+    """The filter's metrics for the requests that it saw: rows by metric."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -29,7 +29,7 @@ class Counted:
         return self.registry.metrics[name].values
 
 
-def test_stable_metrics_say_what_they_are_as_upstream_does():
+def test_stable_metrics_have_upstreams_help_texts():
     metrics, distribution = Counted().registry.metrics, "for each verb, dry run value, group, version, resource, "
     assert metrics["apiserver_request_total"].help == (
         f"Counter of apiserver requests broken out {distribution}scope, component, and HTTP response code."
@@ -49,8 +49,9 @@ def test_a_request_is_counted_under_its_labels():
     }
 
 
-def test_the_paths_of_health_have_rows_of_their_own():
-    """Of nobody's component, by path, as upstream's handler counts them; who was refused never got there, nor has a single check a row."""
+def test_health_paths_have_rows_of_their_own():
+    """Without a component, by path, as upstream's handler counts them; refused requests are not counted, nor does a single check have a
+    row."""
     counted = Counted()
     for method, path, status in (("GET", "/readyz", 200), ("HEAD", "/readyz", 200), ("GET", "/livez", 500), ("GET", "/healthz", 401),
                                  ("GET", "/readyz/ping", 200)):  # fmt: skip
@@ -62,8 +63,8 @@ def test_the_paths_of_health_have_rows_of_their_own():
     assert {k[0] for k in counted.rows("apiserver_request_duration_seconds")} == {"", "apiserver"}
 
 
-def test_what_is_created_is_one_object_to_the_scope():
-    """Whatever the path names, as upstream counts it; what lists and what deletes a collection is about all of them."""
+def test_a_create_has_the_scope_resource():
+    """Whatever the path names, as upstream; lists and deletecollections have that of the path."""
     counted, pods = Counted(), "/api/v1/namespaces/a/pods"
     for asked in (("POST", pods), ("POST", "/api/v1/nodes"), ("DELETE", pods), ("GET", "/api/v1/pods")):
         counted(request(*asked), Response(200, []))
@@ -73,8 +74,8 @@ def test_what_is_created_is_one_object_to_the_scope():
     }  # fmt: skip
 
 
-def test_verbs_and_dry_runs_are_told_as_upstream_tells_them():
-    """What applies is no other patch, what connects is told by its subresource, and a dry run that there is not is invalid."""
+def test_verb_and_dry_run_labels_are_upstreams():
+    """APPLY is distinguished from PATCH, CONNECT has its subresource, and an unknown dry run is invalid."""
     counted, pod, method = Counted(), "/api/v1/namespaces/a/pods/b", "PATCH"
     for kind in ("application/apply-patch+yaml", "application/apply-patch+cbor", "application/merge-patch+json"):
         counted(request(method, pod, content_type=kind), Response(200, []))
@@ -87,8 +88,8 @@ def test_verbs_and_dry_runs_are_told_as_upstream_tells_them():
     }  # fmt: skip
 
 
-def test_what_a_server_ends_to_defend_itself_is_counted_again():
-    """Not what a disruption budget says of an eviction."""
+def test_refusals_in_self_defence_count_as_terminations():
+    """Except the 429 of a disruption budget."""
     counted = Counted()
     evict, path = request("POST", "/api/v1/namespaces/a/pods/b/eviction"), "/api/v1/namespaces/a/pods"
     for req, status in ((evict, 429), (evict, 504), (request(path=path), 429), (request(path=path), 500), (request(path=path), 504)):
@@ -100,7 +101,7 @@ def test_what_a_server_ends_to_defend_itself_is_counted_again():
     }
 
 
-def test_durations_do_not_tell_statuses_apart_and_add_up():
+def test_durations_have_no_status_label_and_add_up():
     counted = Counted()
     for status in (200, 500):
         counted(request(path="/api/v1/namespaces/a/pods"), Response(status, []))
@@ -111,12 +112,12 @@ def test_durations_do_not_tell_statuses_apart_and_add_up():
     assert sum(counted.rows("apiserver_request_duration_seconds")[labels][:-1]) == 3
 
 
-def test_time_of_others_is_told_apart():
+def test_waiting_time_is_excluded():
     counted = Counted()
-    for query, aside in (("", 0.0), ("", 15.0), ("dryRun=All", 0.0)):  # far below the bounds of buckets
+    for query, waited_s in (("", 0.0), ("", 15.0), ("dryRun=All", 0.0)):  # far below the bounds of buckets
         req = request("POST", "/api/v1/namespaces/a/pods", query)
         req.started -= 31
-        req.aside = aside
+        req.waited_s = waited_s
         counted(req, Response(201, []))
     bounds = BUCKETS[2:]
     (labels, row), = counted.rows("apiserver_request_sli_duration_seconds").items()
@@ -128,7 +129,7 @@ def test_time_of_others_is_told_apart():
     assert row[0] == 1 and len(row) == len(bounds) + 2
 
 
-def test_sizes_are_those_of_gets():
+def test_only_gets_have_sizes():
     counted = Counted()
     counted(request(path="/api/v1/namespaces/a/pods/b"), Response(200, [], b"x" * 1500))
     counted(request("DELETE", "/api/v1/namespaces/a/pods/b"), Response(200, [], b"x" * 1500))
@@ -138,8 +139,8 @@ def test_sizes_are_those_of_gets():
 
 
 @pytest.mark.parametrize("verb", ["WATCH", "CONNECT"])
-def test_what_takes_as_long_as_it_likes_counts_when_it_has_ended(verb):
-    """Until then nothing tells of it but ``apiserver_longrunning_requests``; then it has a duration, but no size."""
+def test_long_running_requests_count_when_they_have_ended(verb):
+    """Until then only ``apiserver_longrunning_requests`` counts them; then they have a duration, but no size."""
     if verb == "WATCH":
         req, resp, of = request(query="watch=true"), Response(200, [], stream=stream), ("cluster", "", "WATCH", "v1")
     else:
@@ -148,9 +149,9 @@ def test_what_takes_as_long_as_it_likes_counts_when_it_has_ended(verb):
     counted = Counted()
     req.started -= 2.5
     counted(req, resp)
-    counted.filter.release(req)  # as soon as it goes on by itself
+    counted.filter.release(req)  # as soon as it is detached
     assert counted.rows("apiserver_request_total") == {} == counted.rows("apiserver_request_duration_seconds")
-    for _ in range(2):  # whoever says so again
+    for _ in range(2):  # however often that is reported
         resp.finish()
     assert counted.rows("apiserver_request_total") == {(str(resp.status), "apiserver", "", "", "pods", *of): 1}
     row = counted.rows("apiserver_request_duration_seconds")["apiserver", "", "", "pods", *of]
@@ -172,8 +173,8 @@ def none() -> None:
     raise AssertionError
 
 
-def test_clients_cannot_make_labels():
-    """Names of groups and resources that nobody serves, methods of the client's own, paths that are no resources."""
+def test_clients_cannot_create_labels():
+    """Unknown groups and resources, invented methods, non-resource paths."""
     counted = Counted()
     for i in range(20):
         counted(request(path=f"/apis/g{i}/v1/r{i}"), Response(404, []), known=False)
@@ -183,7 +184,7 @@ def test_clients_cannot_make_labels():
     assert all(k[3:7] == ("", "", "", "") for k in rows)
 
 
-def test_workers_saying_the_same_are_not_added_up():
+def test_equal_values_of_workers_are_not_added_up():
     one, other = Counted(), Counted()
     for counted in (one, other):
         counted(request(path="/apis/storage.k8s.io/v1beta1/volumeattributesclasses/a"), Response(200, []))
@@ -195,7 +196,7 @@ def test_workers_saying_the_same_are_not_added_up():
     ]
 
 
-def test_a_version_that_its_definition_calls_deprecated_is_told_as_such():
+def test_a_deprecated_version_is_labelled_as_such():
     registry = Registry()
     filter = latency(registry, Scheme().resource, lambda *of: of == ("ex.io", "v1beta1", "widgets"))
     for path in ("/apis/ex.io/v1beta1/widgets", "/apis/ex.io/v1/widgets"):
@@ -206,8 +207,8 @@ def test_a_version_that_its_definition_calls_deprecated_is_told_as_such():
     assert registry.metrics["apiserver_requested_deprecated_apis"].values == {("ex.io", "", "widgets", "", "v1beta1"): 1}
 
 
-def test_what_was_not_asked_for_since_is_not_told_again(monkeypatch):
-    """Of 1,000 definitions with five verbs each all was added up anew each second, and on the loop: 32 ms of it for a thousand rows."""
+def test_unchanged_rows_are_not_added_up_again(monkeypatch):
+    """All rows of 1,000 definitions with five verbs each were added up each second, on the loop: 32 ms for a thousand rows."""
     counted = Counted()
 
     def ask(i: int, query: str = "", status: int = 200) -> None:
@@ -231,7 +232,7 @@ def test_what_was_not_asked_for_since_is_not_told_again(monkeypatch):
     assert {key[2]: (sum(row[:-1]), row[-1]) for key, row in sizes.items() if key[2] in ("r7", "r8")} == {"r7": (4, 8), "r8": (2, 4)}
 
 
-def test_a_resource_that_is_no_more_and_comes_again_begins_at_nothing():
+def test_a_resource_that_is_removed_and_returns_starts_at_zero():
     counted = Counted()
     for _ in range(2):
         counted(request(path="/apis/g/v1/r"), Response(200, []))

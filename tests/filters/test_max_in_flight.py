@@ -1,4 +1,4 @@
-"""At most so many at once."""
+"""The limits of concurrent requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_max_in_flight_counts_reads_and_writes_apart():
     assert memory.n == {False: 2, True: 1}
 
 
-def test_max_in_flight_lets_watches_masters_and_no_limit_through():
+def test_watches_masters_and_servers_without_a_limit_pass():
     memory = Memory()
     f = max_in_flight(memory, 1, 1, Registry())
     f.before(request())
@@ -55,7 +55,7 @@ def test_max_in_flight_lets_watches_masters_and_no_limit_through():
         unlimited.before(request())
 
 
-def test_a_master_beyond_the_limit_takes_no_place():
+def test_a_master_beyond_the_limit_takes_no_seat():
     f = max_in_flight(Memory(), 1, 1, Registry())
     kept, master = request(), request()
     master.user = UserInfo("admin", ("system:masters",))

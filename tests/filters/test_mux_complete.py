@@ -1,4 +1,4 @@
-"""503 until everything is served."""
+"""503 until all resources are served."""
 
 from __future__ import annotations
 

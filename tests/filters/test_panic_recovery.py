@@ -1,4 +1,4 @@
-"""A bug is answered, logged and counted, and does not tell what it was."""
+"""A panic is answered, logged and counted, and its text is not shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.filters.requests import header, request
 from tests.filters.serving import Harness
 
 
-def test_a_bug_is_a_500_without_internals(caplog):
+def test_a_panic_is_a_500_without_internals(caplog):
     metrics = Registry()
     f = panic_recovery(metrics)
     req = request("POST", "/api/v1/namespaces/a/pods")
@@ -37,7 +37,7 @@ def test_a_bug_is_a_500_without_internals(caplog):
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_in_the_chain_the_answer_carries_its_id_and_gives_back_what_was_taken(later):
+def test_in_the_chain_the_answer_has_its_id_and_resources_are_released(later):
     async def go():
         h = Harness()
         if later:
@@ -57,7 +57,7 @@ def test_in_the_chain_the_answer_carries_its_id_and_gives_back_what_was_taken(la
     asyncio.run(go())
 
 
-def test_a_bug_in_what_marks_answers_is_one_too_and_gives_back_what_was_taken():
+def test_a_panic_in_an_after_step_is_recovered_and_releases_resources():
     def bug(req, resp):
         raise ZeroDivisionError
 
@@ -73,7 +73,7 @@ def test_a_bug_in_what_marks_answers_is_one_too_and_gives_back_what_was_taken():
     assert abandoned == [1, 2]
 
 
-def test_a_bug_in_what_marks_answers_of_a_client_that_left_gives_back_what_was_taken():
+def test_a_panic_in_an_after_step_of_a_disconnected_client_releases_resources():
     async def go():
         h = Harness(wait="filter")
         h.chain._after = (*h.chain._after, lambda req, resp: 1 // 0)
@@ -87,7 +87,7 @@ def test_a_bug_in_what_marks_answers_of_a_client_that_left_gives_back_what_was_t
     asyncio.run(go())
 
 
-def test_the_chain_has_one_filter_that_recovers_and_it_is_the_outermost():
+def test_the_recovery_filter_is_unique_and_outermost():
     h = Harness()
     assert h.chain.names[0] == "panic_recovery"
     assert isinstance(panic_recovery(h.metrics), Filter) and panic_recovery(h.metrics).before is None

@@ -1,4 +1,4 @@
-"""The filter of API Priority and Fairness over its gate; the gate itself is tests/flowcontrol's."""
+"""The filter of API Priority and Fairness; its queues are tested in tests/flowcontrol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.filters.test_handler import make
 
 
 class Gate:
-    """Lets in (None), answers itself, or has the request wait; ``seats`` are those in use."""
+    """Admits (None), answers itself, or makes the request wait; ``seats`` are those in use."""
 
     def __init__(self, answer: Response | None = None, later: bool = False) -> None:
         self.answer, self.later, self.seats = answer, later, 0
@@ -49,14 +49,14 @@ def run(gate: Gate, seen: list[int]) -> Response:
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_request_has_its_seat_while_it_runs_and_no_longer(later):
+def test_a_request_has_its_seat_while_it_runs(later):
     gate, seen = Gate(later=later), []
     resp = run(gate, seen)
     assert (resp.status, seen, gate.seats) == (200, [1], 0) and header(resp, b"x-kubernetes-pf-flowschema-uid") == [b"f"]
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_who_is_sent_away_does_not_run(later):
+def test_a_refused_request_does_not_run(later):
     gate, seen = Gate(Response(429, []), later), []
     resp = run(gate, seen)
     assert (resp.status, seen, gate.seats) == (429, [], 0) and header(resp, b"x-kubernetes-pf-flowschema-uid") == [b"f"]

@@ -1,4 +1,4 @@
-"""What a request is about."""
+"""The resource of a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_long_running(path, query, long_running):
     assert request(path=path, query=query).long_running is long_running
 
 
-def test_the_view_of_a_usual_query_is_shared_and_that_of_others_is_not():
+def test_only_usual_queries_share_their_parsed_form():
     before = request_info().before
     for query, shared in (("resourceVersion=0", True), ("limit=500&resourceVersion=0", True), ("limit=1", False)):
         views = []

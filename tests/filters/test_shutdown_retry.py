@@ -1,4 +1,4 @@
-"""Late arrivals are sent away."""
+"""Requests that arrive during shutdown are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_late_arrivals_get_503_without_the_flag():
     assert f.before(request(path="/livez")) is None
 
 
-def test_early_arrivals_get_429_until_the_server_has_been_ready():
+def test_early_arrivals_get_429_until_the_server_was_ready():
     ready = [False]
     f = not_ready_retry(lambda: ready[0])
     with pytest.raises(ApiError) as e:

@@ -25,7 +25,7 @@ def said(caplog, **changed: object) -> list[str]:
     return caplog.messages
 
 
-def test_where_the_time_went(caplog):
+def test_the_line_has_the_durations_of_steps(caplog):
     began = monotonic() - SLOW_S - 1
     (line,) = said(caplog, started=began, ticket=SimpleNamespace(arrived=began + 0.25, began=began + 0.75))
     found = re.fullmatch(
@@ -35,29 +35,29 @@ def test_where_the_time_went(caplog):
     assert found and int(found[1]) - int(found[2]) in (750, 749, 751) and "secret" not in line
 
 
-def test_one_that_never_began_was_in_the_queue(caplog):
+def test_a_request_that_never_began_was_in_the_queue(caplog):
     began = monotonic() - SLOW_S - 1
     (line,) = said(caplog, started=began, ticket=SimpleNamespace(arrived=began + 0.25, began=0.0))
     assert 'serving="0.000ms"' in line
 
 
-def test_without_flow_control_only_the_whole(caplog):
+def test_without_flow_control_only_the_total(caplog):
     (line,) = said(caplog)
     assert "latency=" in line and "queue=" not in line
 
 
-def test_nothing_of_quick_and_long_running_ones(caplog):
+def test_quick_and_long_running_requests_have_no_line(caplog):
     assert said(caplog, started=monotonic()) == [] and said(caplog, long_running=True) == []
 
 
-def test_a_line_has_an_end(caplog):
-    """A URI of 250 kB, and a name that was impersonated, were written whole."""
+def test_the_length_of_a_line_is_bounded(caplog):
+    """A URI of 250 kB, and an impersonated name, were written completely."""
     (line,) = said(caplog, query="labelSelector=" + "a," * 100_000, user=UserInfo("u" * 100_000))
     assert len(line) < 10_000 and 'URI="/api/v1/pods?labelSelector=a,a,' in line and "... (200027 characters)" in line
     assert "u... (100000 characters)" in line
 
 
-def test_of_thousands_at_once_a_hundred_are_written(caplog, monkeypatch):
+def test_of_thousands_at_once_a_hundred_are_logged(caplog, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
     filter_ = slow_requests()

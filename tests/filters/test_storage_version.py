@@ -1,4 +1,4 @@
-"""Writes wait until this server has told what it stores them in."""
+"""Writes wait until this server has reported the version in which it stores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CORE = "/api/v1/namespaces"
 
 
 class Told:
-    """Nothing is told of what has an error here."""
+    """Resources with an error here have not been reported."""
 
     def __init__(self, **errors: str) -> None:
         self.errors = errors
@@ -34,7 +34,7 @@ ALL = Told(pods="<nil>", leases="<nil>", namespaces="<nil>", storageversions="<n
         ("POST", f"{CORE}/a/configmaps"), ("DELETE", f"{CORE}/a/secrets"),
     ],
 )  # fmt: skip
-def test_what_passes(method, path):
+def test_requests_that_pass(method, path):
     assert storage_version(ALL).before(request(method, path)) is None
 
 
@@ -48,7 +48,7 @@ def test_what_passes(method, path):
          "ingresses.networking.k8s.io, last seen error: etcdserver: request timed out"),
     ],
 )  # fmt: skip
-def test_what_waits(method, path, named):
+def test_requests_that_wait(method, path, named):
     with pytest.raises(ApiError) as e:
         storage_version(ALL).before(request(method, path))
     assert (e.value.code, e.value.reason) == (503, "ServiceUnavailable")

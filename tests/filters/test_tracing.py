@@ -6,7 +6,7 @@ from kas.filters.tracing import tracing
 from tests.filters.requests import request
 
 
-def test_traceparent_that_is_none_is_dropped():
+def test_an_invalid_traceparent_is_dropped():
     good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     req = request(traceparent=good)
     tracing().before(req)

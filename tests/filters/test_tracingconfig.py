@@ -1,4 +1,4 @@
-"""The file of ``--tracing-config-file``: what of it is refused, in which words."""
+"""The file of ``--tracing-config-file``: what is refused, with which messages."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("said", "text"), WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_files_that_cannot_be_used(tmp_path, said, text):
+def test_unusable_files(tmp_path, said, text):
     with pytest.raises(ConfigurationError) as e:
         load(configuration(tmp_path, **said))
     assert str(e.value) == text
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4317", "dns://google.com:4317", "unix://path/to/socket", "unix:///run/otel.sock", "unix-abstract:///x"])
-def test_files_that_can_be_used(tmp_path, endpoint):
+def test_usable_files(tmp_path, endpoint):
     for version in ("v1alpha1", "v1beta1", "v1"):
         path = configuration(tmp_path, apiVersion=f"apiserver.config.k8s.io/{version}", endpoint=endpoint)
         assert load(path) == TracingSettings(endpoint, 0)
@@ -50,7 +50,7 @@ def test_files_that_can_be_used(tmp_path, endpoint):
     ("", ""), ("endpoint: x:1", "x:1"), ("kind: TracingConfiguration\nendpoint: x:1", "x:1"),
     ("apiVersion: apiserver.config.k8s.io/v1beta1\nendpoint: x:1", "x:1"),
 ])  # fmt: skip
-def test_a_kind_that_is_not_said_is_the_one_that_is_looked_for(tmp_path, text, endpoint):
+def test_a_missing_kind_is_the_expected_one(tmp_path, text, endpoint):
     file = tmp_path / "tracing.yaml"
     file.write_text(text)
     assert load(str(file)) == TracingSettings(endpoint, 0)

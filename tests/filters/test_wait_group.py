@@ -1,4 +1,4 @@
-"""Who is being served."""
+"""The requests in progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kas.filters.wait_group import WaitGroup, wait_group
 from tests.filters.requests import request
 
 
-def test_wait_group_knows_who_is_being_served():
+def test_the_wait_group_knows_requests_in_progress():
     group = WaitGroup()
     f = wait_group(group)
     req, watch = request(), request(query="watch=1")

@@ -1,4 +1,4 @@
-"""Filters, authenticators and authorizers that wait, over the whole chain and a real listener."""
+"""Filters, authenticators and authorizers that wait, in the whole chain behind a real listener."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POST = ("POST", "/api/v1/namespaces/a/configmaps", f"Content-Length: {len(BODY)}
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_rest_runs_once_the_wait_is_over(part, tmp_path):
+def test_the_rest_of_the_chain_runs_after_the_wait(part, tmp_path):
     async def go():
         h = Harness(part)
         async with listening(h.chain, tmp_path) as connect:
@@ -36,7 +36,7 @@ def test_the_rest_runs_once_the_wait_is_over(part, tmp_path):
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/a/configmaps/b", "/api/v1/pods?watch=true"])
 @pytest.mark.parametrize("part", PARTS)
-def test_a_wait_that_takes_too_long_is_504_and_gives_back(part, path, tmp_path):
+def test_a_too_long_wait_is_504_and_releases_everything(part, path, tmp_path):
     """Also of a long-running request: only its endpoint is exempt."""
 
     async def go():
@@ -53,7 +53,7 @@ def test_a_wait_that_takes_too_long_is_504_and_gives_back(part, path, tmp_path):
 
 @pytest.mark.parametrize("request_head", [head(), head(*POST) + BODY, head("GET", "/api/v1/pods?watch=true")], ids=["get", "post", "watch"])
 @pytest.mark.parametrize("part", PARTS)
-def test_a_client_that_leaves_ends_the_wait(part, request_head, tmp_path):
+def test_a_disconnect_ends_the_wait(part, request_head, tmp_path):
     async def go():
         h = Harness(part)
         async with listening(h.chain, tmp_path) as connect:
@@ -71,7 +71,7 @@ def test_a_client_that_leaves_ends_the_wait(part, request_head, tmp_path):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_fails_while_it_is_awaited_gives_back(part, tmp_path):
+def test_an_error_during_the_wait_releases_everything(part, tmp_path):
     async def go():
         h = Harness(part)
         h.gate.set()
@@ -91,8 +91,8 @@ def test_what_fails_while_it_is_awaited_gives_back(part, tmp_path):
     asyncio.run(go())
 
 
-def test_what_need_not_wait_is_answered_without_a_task():
-    """``begin`` gives nothing back to run."""
+def test_without_waiting_there_is_no_task():
+    """``begin`` returns nothing to run."""
     from kas.edge.asgi import TAKEN, App
 
     sent = []

@@ -18,7 +18,7 @@ def test_warnings_are_quoted_deduplicated_and_bounded():
     for i in range(100):
         req.warn(f"{i}" + "x" * 500)
     f.after(req, resp)
-    # Eight are told as they are; with the ninth all are cut, and more come until 4096 characters are told.
+    # Up to eight are sent completely; from the ninth on all are truncated, up to 4096 characters in total.
     assert header(resp, b"warning") == [b'299 - "%d%s"' % (i, b"x" * (256 - len(str(i)))) for i in range(16)]
     req, resp = request(), Response(200, [])
     for text in ("a\tb", "caf\u00e9", "x" * 5000):

@@ -1,4 +1,4 @@
-"""Levels of one or several workers on one board, and requests at their door."""
+"""Levels of one or several workers with shared seats, and requests to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kas.store.shared import Shared
 
 
 class Future:
-    """Of somebody who waits."""
+    """The future of a waiting request."""
 
     def __init__(self) -> None:
         self.result: bool | None = None
@@ -29,7 +29,7 @@ class Future:
 
 
 class Worker:
-    """A level as one worker has it."""
+    """A level as one worker sees it."""
 
     def __init__(self, board: Board, seats: int, queuing: tuple[int, int, int] | None, woken: Callable[[int], None], cost: int = 1) -> None:
         self.board, self.woken, self.cost = board, woken, (cost, 0, 0.0)
@@ -60,7 +60,7 @@ class Worker:
         return "refused"
 
     def ask(self, user: str, path: str = "/api/v1/namespaces/a/pods") -> tuple[Request, str | None]:
-        """A request, and what became of it: None when it runs."""
+        """A request, and its result: None while it runs."""
         req = Request("GET", path, "", [])
         req.params, req.info, req.user = Query(""), parse("GET", path), UserInfo(user)
         return req, self.gate.begin(req)

@@ -1,4 +1,4 @@
-"""Which FlowSchema a request belongs to."""
+"""Which FlowSchema a request matches."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def test_precedence_and_then_the_name_decide():
     assert [s.name for s in sorted(map(Schema, objects.values()), key=lambda s: s.order)] == ["z", "a", "b", "c"]
 
 
-def test_flows_are_told_apart_by_user_or_namespace():
+def test_flows_are_distinguished_by_user_or_namespace():
     req = request("u")
     assert [Schema(schema(by=by)).distinguisher(req) for by in ("ByUser", "ByNamespace", "")] == ["u", "a", ""]
 
 
-def test_a_hand_is_of_different_queues_and_every_queue_is_dealt():
+def test_a_hand_has_different_queues_and_every_queue_is_dealt():
     rng = random.Random(1)
     hands = [deal(rng.getrandbits(64), 64, 6) for _ in range(2000)]
     assert all(len(set(h)) == 6 and 0 <= min(h) <= max(h) < 64 for h in hands)
@@ -117,8 +117,8 @@ def test_a_hand_is_of_different_queues_and_every_queue_is_dealt():
     assert flow_hash("s", "u") != flow_hash("s", "v") != flow_hash("t", "v")
 
 
-def test_a_flow_has_the_queues_that_it_has_upstream():
-    """The dumps name them: the first eight bytes of the SHA-256 of schema, NUL, distinguisher, dealt from the low end."""
+def test_a_flow_has_upstreams_queues():
+    """The dumps show them: the first eight bytes of the SHA-256 of schema, NUL, distinguisher, dealt from the low end."""
     value = int.from_bytes(hashlib.sha256(b"service-accounts\x00system:serviceaccount:a:b").digest()[:8], "little")
     assert flow_hash("service-accounts", "system:serviceaccount:a:b") == value
     first = value % 128
@@ -126,8 +126,8 @@ def test_a_flow_has_the_queues_that_it_has_upstream():
     assert deal(value, 128, 2) == (first, second + (second >= first))
 
 
-def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path):
-    """Thousands of others are not looked at again."""
+def test_updating_one_schema_equals_reading_all(tmp_path):
+    """Thousands of others are not examined again."""
     rng, made = random.Random(7), FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     made.configure()
     stored: dict[str, dict] = {}
@@ -139,15 +139,15 @@ def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path)
             stored[name] = schema(name, rng.randrange(1, 4), "", subjects=[])
             stored[name]["spec"]["priorityLevelConfiguration"]["name"] = rng.choice(["exempt", "catch-all", "none", "own"])
         made.changed("flowschemas", {name: stored.get(name)}, False)
-        if rng.random() < 0.3:  # a level comes, or goes
+        if rng.random() < 0.3:  # a level is created, or deleted
             made.changed("prioritylevelconfigurations", {"own": rng.choice([None, LEVEL])}, False)
         if rng.random() < 0.5:
             continue  # several at once
         kept = dict(made.stats)
         made.configure()
         there = {(s.name, s.level) for s in made._schemas}
-        assert {*made.stats} == {*kept} & there  # what was counted of those that are left
-        for one in made._schemas:  # a request belongs to each
+        assert {*made.stats} == {*kept} & there  # the counts of the remaining ones
+        for one in made._schemas:  # a request matches each
             made._stats_of(one)
         found = [(s.name, s.level, s.order) for s in made._schemas], dict(made.stats)
         assert {*made.stats} == there and all(made.stats[key] is kept[key] for key in {*kept} & there)
@@ -156,8 +156,8 @@ def test_one_schema_that_changes_leaves_what_reading_all_of_them_would(tmp_path)
         assert ([(s.name, s.level, s.order) for s in made._schemas], made.stats) == found
 
 
-def test_a_level_that_changes_reads_no_schema_again(tmp_path, monkeypatch):
-    """Nor one that comes, but for those that name it; and whoever is shown the levels walks schemas once."""
+def test_a_changed_level_reads_no_schema_again(tmp_path, monkeypatch):
+    """Nor does a new one, except for those that name it; and a dump of the levels iterates over schemas once."""
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     made.changed("flowschemas", {f"s{i}": schema(f"s{i}", subjects=[user("u")]) for i in range(20)}, True)
     waits = schema("waits", subjects=[user("u")])
@@ -172,7 +172,7 @@ def test_a_level_that_changes_reads_no_schema_again(tmp_path, monkeypatch):
             super().__init__(obj)
 
     monkeypatch.setattr(controller, "Schema", Read)
-    monkeypatch.setattr(controller, "Schemas", None)  # all of them made anew
+    monkeypatch.setattr(controller, "Schemas", None)  # all of them created again
     assert ("waits", "own") not in made.stats
     other = {**LEVEL, "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 7}}}
     for level, there in ((LEVEL, True), (other, True), (None, False)):
@@ -185,8 +185,8 @@ def test_a_level_that_changes_reads_no_schema_again(tmp_path, monkeypatch):
     assert read == []
 
 
-def test_a_level_that_comes_and_goes_moves_none_of_the_thousands_that_name_it(tmp_path, monkeypatch):
-    """Each of 1,500 was taken out and put in again before the next request was looked at; it still belongs to the level that is there."""
+def test_creating_and_deleting_a_level_moves_none_of_its_schemas(tmp_path, monkeypatch):
+    """Each of 1,500 was removed and inserted again before the next request was classified."""
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     stored = {f"s{i}": schema(f"s{i}", 1, subjects=[user("u")], **ALL) for i in range(300)}
     for obj in stored.values():
@@ -202,7 +202,7 @@ def test_a_level_that_comes_and_goes_moves_none_of_the_thousands_that_name_it(tm
     assert moved == [] and len(made.stats) == 2
 
 
-def test_levels_that_are_named_no_more_leave_nothing(tmp_path):
+def test_levels_no_longer_named_leave_nothing(tmp_path):
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     made.configure()
 
@@ -220,8 +220,8 @@ def test_levels_that_are_named_no_more_leave_nothing(tmp_path):
     assert kept() == before
 
 
-def test_many_schemas_that_come_or_go_at_once_are_put_in_order_once(tmp_path, monkeypatch):
-    """One by one 10,000 that were deleted held the loop for 90 ms."""
+def test_many_changed_schemas_are_sorted_once(tmp_path, monkeypatch):
+    """Deleting 10,000 one by one held the loop for 90 ms."""
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     made.configure()
     monkeypatch.setattr(made, "_configure_schema", None)  # one of them
@@ -235,7 +235,7 @@ def test_many_schemas_that_come_or_go_at_once_are_put_in_order_once(tmp_path, mo
 
 
 @pytest.mark.parametrize("few", [FEW, 1, 0])
-def test_the_first_of_many_is_found_by_whom_they_speak_of(few, monkeypatch):
+def test_the_first_match_of_many_is_found_by_subject(few, monkeypatch):
     monkeypatch.setattr(classification, "FEW", few)
     rng = random.Random(3)
     accounts = [account("a", "b"), account("a", "*"), account("a", "b:c")]
@@ -260,7 +260,7 @@ def test_the_first_of_many_is_found_by_whom_they_speak_of(few, monkeypatch):
             assert made.first(req) is next((s for s in ordered if s.matches(req)), None)
 
 
-def test_schemas_that_speak_of_others_are_not_looked_at(monkeypatch):
+def test_schemas_for_other_subjects_are_not_examined(monkeypatch):
     made = Schemas([*(Schema(schema(f"s{i}", 1, subjects=[user("nobody"), group("none")], **ALL)) for i in range(5000)),
                     Schema(schema("mine", 2, subjects=[group("g"), group("h")], **ALL))])  # fmt: skip
     asked = []
@@ -270,8 +270,8 @@ def test_schemas_that_speak_of_others_are_not_looked_at(monkeypatch):
     assert made.first(request("u")) is None and len(asked) == 1
 
 
-def test_a_schema_of_many_subjects_is_put_among_others_in_one_step():
-    """Each of its subjects was: 300 schemas of 1,400 users each held the loop for 400 ms at the first request, one that changed for 20."""
+def test_a_schema_of_many_subjects_is_inserted_in_one_step():
+    """Inserting each of its subjects held the loop for 400 ms at the first request, with 300 schemas of 1,400 users each."""
     large = [Schema(schema(f"s{i}", i, subjects=[user(f"u{i}-{j}") for j in range(FEW + 1)], **ALL)) for i in range(20)]
     few = Schema(schema("few", 15, subjects=[user(f"u17-{j}") for j in range(FEW)], **ALL))
     made = Schemas(large)
@@ -284,8 +284,8 @@ def test_a_schema_of_many_subjects_is_put_among_others_in_one_step():
     assert not made._by_subject and made.first(request("u17-3")) is None
 
 
-def test_what_a_schema_means_is_read_once_as_it_comes(tmp_path, monkeypatch):
-    """And not when the next request does. A status that is written makes no other schema of it; the objects themselves are not kept."""
+def test_a_schema_is_compiled_when_it_arrives(tmp_path, monkeypatch):
+    """And not at the next request. A status write does not compile it again; the objects themselves are not kept."""
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     placed = list[str]()
     real = Schemas.add
@@ -300,7 +300,7 @@ def test_what_a_schema_means_is_read_once_as_it_comes(tmp_path, monkeypatch):
         obj["spec"]["priorityLevelConfiguration"]["name"] = "catch-all"
     made.changed("flowschemas", stored, True)
     made.configure()
-    monkeypatch.setattr(controller, "Schemas", None)  # all of them made anew
+    monkeypatch.setattr(controller, "Schemas", None)  # all of them created again
     made.changed("flowschemas", {"s7": {**stored["s7"], "status": {"conditions": [{"type": "Dangling"}]}}}, False)
     made.configure()
     assert placed == []
@@ -310,8 +310,8 @@ def test_what_a_schema_means_is_read_once_as_it_comes(tmp_path, monkeypatch):
     assert placed == ["more"]
 
 
-def test_what_changes_no_flow_forgets_none(tmp_path):
-    """The server writes the status of each schema and level that is made, and thousands may be."""
+def test_changes_without_effect_on_flows_keep_the_cache(tmp_path):
+    """The server writes the status of each new schema and level, and there may be thousands."""
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     made.changed("flowschemas", {"s": schema("s", 1, subjects=[user("u")], **ALL)}, False)
     made.configure()
@@ -323,8 +323,9 @@ def test_what_changes_no_flow_forgets_none(tmp_path):
     assert made.gate.epoch is not epoch
 
 
-def test_a_level_of_many_that_changes_costs_what_it_is(tmp_path, monkeypatch):
-    """Each changes what all others have, so those are put right once an eighth of them has changed, and at the next adjustment."""
+def test_a_changed_level_of_many_costs_only_its_own_part(tmp_path, monkeypatch):
+    """Each change affects the others' seats, so these are recomputed once an eighth of the levels has changed, and at the next adjustment.
+    """
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     calls, real = [0], limits.nominal
 
@@ -347,7 +348,7 @@ def test_a_level_of_many_that_changes_costs_what_it_is(tmp_path, monkeypatch):
 
     for i in range(50):
         change(f"l{i}", 1)
-        assert right()  # few are always right
+        assert right()  # a few are always correct
     costs = []
     for most in (100, 200, 400):
         calls[0] = 0
@@ -355,7 +356,7 @@ def test_a_level_of_many_that_changes_costs_what_it_is(tmp_path, monkeypatch):
             change(f"l{i}", 1)
             assert 0 < made.nominal[f"l{i}"].nominal == made.levels[f"l{i}"].limit < 12
         costs.append(calls[0] / most)
-    assert max(costs) < 20  # each costs the same, however many there are: all of them were a hundred and more
+    assert max(costs) < 20  # each costs the same, however many there are: it used to be proportional
     change("l110", 1000)
     assert made.nominal["l110"].nominal == made.levels["l110"].limit > 200 and not right()
     made.adjust()
@@ -367,8 +368,8 @@ def test_a_level_of_many_that_changes_costs_what_it_is(tmp_path, monkeypatch):
     assert right()
 
 
-def test_many_levels_are_adjusted_and_told_of_while_others_have_their_turns(tmp_path, monkeypatch):
-    """10,000 held the loop for 200 ms every ten seconds, and for 160 each second. Some may go meanwhile."""
+def test_adjusting_many_levels_yields_the_loop(tmp_path, monkeypatch):
+    """10,000 held the loop for 200 ms every ten seconds, and for 160 each second. Some may be deleted meanwhile."""
     registry = Registry()
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), registry)
     names = [f"l{i}" for i in range(200)]
@@ -401,8 +402,8 @@ def test_many_levels_are_adjusted_and_told_of_while_others_have_their_turns(tmp_
     assert told("nominal_limit_seats") == made.levels.keys() > told("target_seats") >= set(names) - {"l150", "l199"}
 
 
-def test_of_queues_that_are_not_used_no_more_is_told_than_a_page_holds(tmp_path, monkeypatch):
-    """A level may have ten million of them: their table took all memory. And thousands of levels are told of in turns."""
+def test_dumps_of_unused_queues_are_bounded(tmp_path, monkeypatch):
+    """A level may have ten million queues: their table took all memory. Thousands of levels are dumped over several iterations."""
     monkeypatch.setattr(dumps, "MOST_QUEUES", 30, raising=False)
     made = FlowControl(Shared.private(), tmp_path, 600, Work(lambda *_: None, {}, 1, True), Registry())
     for name, queues in (("a", 20), ("b", 1000), ("c", 5)):

@@ -20,7 +20,7 @@ def test_as_many_run_as_there_are_seats_and_the_rest_waits():
     assert [outcome for _, outcome in asked] == [None, None, None, "waits", "waits"]
     assert w.level.totals()[:4] == (3, 3, 2, 2)
     w.end(asked[0][0])
-    # Two of its queues have somebody waiting: one of them runs now.
+    # Two of its queues have waiting requests: one of these runs now.
     assert sum(req.ticket.future.result is True for req, _ in asked[3:]) == 1
     assert w.level.totals()[:4] == (3, 3, 1, 1)
 
@@ -41,7 +41,7 @@ def test_a_full_queue_refuses():
     assert w.stats.queue_lengths()[-1] == 1 + 2 and len(w.stats.queue_lengths()) == len(LENGTH_BUCKETS) + 2
 
 
-def test_who_leaves_its_queue_is_forgotten():
+def test_a_request_that_leaves_its_queue_is_forgotten():
     (w,) = workers(1, 1, QUEUES)
     running, _ = w.ask("u")
     waiting, _ = w.ask("u")
@@ -54,7 +54,7 @@ def test_who_leaves_its_queue_is_forgotten():
     assert (w.gate.reading, w.gate.queued_reads) == (0, 0)
 
 
-def test_a_flood_does_not_keep_others_waiting():
+def test_a_flood_does_not_delay_others():
     """Of fifty requests of one user and then one of another, the other's is served in the first round."""
     (w,) = workers(1, 1, QUEUES)
     running, _ = w.ask("flood")
@@ -69,7 +69,7 @@ def test_a_flood_does_not_keep_others_waiting():
     assert served <= 7  # each of the flood's six queues once
 
 
-def test_flows_share_seats_evenly_while_all_want_more():
+def test_flows_share_seats_evenly_under_load():
     (w,) = workers(1, 4, (128, 6, 50))
     users = [f"user-{i}" for i in range(4)]
     waiting = {u: [w.ask(u)[0] for _ in range(200 if u == "user-0" else 60)] for u in users}
@@ -79,11 +79,11 @@ def test_flows_share_seats_evenly_while_all_want_more():
         for r in [r for r in every if r.ticket is not None and r.ticket.state == 2]:
             served[r.user.name] += 1
             w.end(r)
-    # A fair part is thirty; which queues flows share is chance.
+    # A fair share is thirty; which queues flows share is random.
     assert min(served.values()) >= 10 and served["user-0"] <= 45, served
 
 
-def test_what_is_wider_than_the_level_runs_alone():
+def test_a_request_wider_than_the_level_runs_alone():
     (w,) = workers(1, 3, QUEUES, cost=10)
     first, outcome = w.ask("u")
     assert outcome is None and w.level.totals()[0] == 10
@@ -105,8 +105,8 @@ def test_seats_of_a_write_are_held_until_its_watchers_are_served():
     assert w.level.idle and w.level.dump() == []
 
 
-def test_what_is_over_at_once_needs_no_seat_of_the_next():
-    """As long as nobody waits, and nobody has to for it: a seat is held while a request runs."""
+def test_a_request_that_ends_at_once_takes_no_seat():
+    """As long as no request waits, and none has to because of it: a seat is held while a request runs."""
     (w,) = workers(1, 1, QUEUES)
     for _ in range(60):
         req, outcome = w.ask("u")
@@ -115,7 +115,7 @@ def test_what_is_over_at_once_needs_no_seat_of_the_next():
     assert w.level.idle and w.level.dump() == []
 
 
-def test_several_users_ask():
+def test_whether_several_users_send_requests():
     (w,) = workers(1, 9, QUEUES)
     for _ in range(3):
         w.end(w.ask("a")[0])
@@ -130,18 +130,18 @@ def several(count: int, seats: int) -> list[Worker]:
     return workers(count, seats, QUEUES)
 
 
-def test_seats_are_those_of_all_workers():
+def test_seats_belong_to_all_workers_together():
     one, two = several(2, 3)
     asked = [w.ask("u") for w in (one, two, one, two)]
     assert [outcome for _, outcome in asked] == [None, None, None, "waits"]
     assert one.level.totals() == two.level.totals() and one.level.totals()[:3] == (3, 3, 1)
     one.end(asked[0][0])
-    assert one.all_woken == [1]  # who waits elsewhere is told
+    assert one.all_woken == [1]  # a request waiting in another worker is notified
     two.level.dispatch()
     assert asked[3][0].ticket.future.result is True
 
 
-def test_a_worker_that_has_its_part_leaves_seats_to_one_that_waits():
+def test_a_worker_with_its_share_leaves_seats_to_a_waiting_one():
     one, two = several(2, 4)
     running = [one.ask("flood")[0] for _ in range(4)]
     more = [one.ask("flood")[0] for _ in range(20)]
@@ -157,8 +157,8 @@ def test_a_worker_that_has_its_part_leaves_seats_to_one_that_waits():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_happens_the_limit_holds_and_everybody_is_served(seed):
-    """Requests of four users come and end at random in three workers; nobody waits for good."""
+def test_the_limit_holds_and_all_are_served_in_random_histories(seed):
+    """Requests of four users start and end at random in three workers; none waits for ever."""
     rng = random.Random(seed)
     all_workers = several(3, 5)
     live: list[tuple[Worker, Request]] = []
@@ -192,7 +192,7 @@ def test_whatever_happens_the_limit_holds_and_everybody_is_served(seed):
     assert ended == come and all_workers[0].level.totals() == (0, 0, 0, 0, 0)
 
 
-def test_the_share_of_a_worker_that_died_is_taken_back():
+def test_the_share_of_a_dead_worker_is_taken_back():
     one, two = several(2, 2)
     for _ in range(2):
         assert two.ask("u")[1] is None
@@ -203,7 +203,7 @@ def test_the_share_of_a_worker_that_died_is_taken_back():
     assert waiting.ticket.future.result is True
 
 
-def test_rows_of_the_board_are_used_again():
+def test_rows_of_the_shared_table_are_reused():
     (w,) = workers(1, 1, None)
     board = w.board
     rows = [board.claim(1000 + i) for i in range(127)]
@@ -213,6 +213,6 @@ def test_rows_of_the_board_are_used_again():
     assert board.claim(5) >= 0
 
 
-def test_a_board_that_is_too_small_is_refused():
+def test_a_shared_table_that_is_too_small_is_refused():
     with pytest.raises(ValueError, match="too small"):
         Board(memoryview(bytearray(8)), [memoryview(bytearray(1 << 14))], 0)

@@ -1,4 +1,4 @@
-"""How many seats levels have, and when a client may come again."""
+"""The seats of levels, and the Retry-After of refused requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def level(shares: int | None, lendable: int | None = None, borrowing: int | None
     return {"type": kind, "limited": {**part, "limitResponse": {"type": "Queue", "queuing": queuing} if hand else {"type": "Reject"}}}
 
 
-def test_shares_are_of_the_servers_seats():
+def test_shares_are_fractions_of_the_servers_seats():
     assert [limits.shares(spec) for spec in (level(30), level(None), level(None, kind="Exempt"), {})] == [30, 30, 0, 30]
     assert limits.nominal(level(30, 33), 100, 600) == Nominal(180, 121, 780, 27)
     assert limits.nominal(level(70, 0, 50), 100, 600) == Nominal(420, 420, 630, 63)
@@ -31,20 +31,20 @@ def test_shares_are_of_the_servers_seats():
     assert limits.initial(Nominal(100, 10, 700, 6)) == 55
 
 
-def test_demand_is_forgotten_slowly_and_learned_at_once():
+def test_demand_falls_slowly_and_rises_at_once():
     d = Demand().next(10, 2, 20)
     assert d.smoothed == 12
     later = d.next(0, 0, 0)
     assert later.smoothed == pytest.approx(12 * 0.977) and later.highest == 0
 
 
-def test_seats_go_where_they_are_wanted_within_the_bounds():
+def test_seats_are_lent_within_the_bounds():
     levels = {"busy": Nominal(100, 50, 700, 10), "idle": Nominal(100, 50, 700, 10), "proud": Nominal(100, 100, 100, 10)}
     demands = {"busy": Demand(300, 0, 300, 300.0), "idle": Demand(), "proud": Demand()}
     seats, targets, fraction = borrowed(levels, set(), demands)
     assert seats == {"busy": 150, "idle": 50, "proud": 100} and targets["busy"] == 300 and fraction > 0
     seats, _, _ = borrowed(levels, {"proud"}, {**demands, "proud": Demand(0, 0, 260)})
-    assert seats == {"busy": 50, "idle": 50, "proud": 260}  # what is exempt takes what it needs; others keep what they do not lend
+    assert seats == {"busy": 50, "idle": 50, "proud": 260}  # exempt levels take what they need; others keep what they do not lend
 
 
 def test_an_allocation_adds_up_and_is_fair():
@@ -60,7 +60,7 @@ def test_an_allocation_adds_up_and_is_fair():
     assert allocate(1, [(5, 10, 5)])[0] == [5] and allocate(100, [(5, 10, 5)])[0] == [10]
 
 
-def test_who_is_dropped_much_comes_again_later():
+def test_many_refusals_increase_retry_after():
     seconds = iter([*(s for s in range(100, 200) for _ in range(50)), *range(300, 900, 20)])
     d = Dropped(lambda: next(seconds) + 0.5)
     for _ in range(5000):
@@ -71,5 +71,5 @@ def test_who_is_dropped_much_comes_again_later():
     assert d.retry_after_s < 10
 
 
-def test_what_was_dropped_is_counted_by_a_clock_that_is_never_set():
+def test_refusals_are_counted_by_a_monotonic_clock():
     assert Dropped().clock is monotonic

@@ -1,4 +1,4 @@
-"""Flow control of a running server: what it says, when it counts, what it costs whom."""
+"""Flow control of a running server: its answers, when changes apply, and its cost for other requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESOURCES = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces
 
 
 class Server:
-    """Requests through the whole chain; nobody is allowed everything, so that somebody is subject to flow control."""
+    """Sends requests through the whole chain; no user is in system:masters, so that flow control applies."""
 
     def __init__(self, world: World) -> None:
         self.world, self.control = world, world.server.flow_control
@@ -55,7 +55,7 @@ class Server:
         assert made.status == 201, made.body
 
     async def put_where(self, path: str = PODS) -> str:
-        """The FlowSchema an answer names."""
+        """Returns the FlowSchema that an answer names."""
         resp = await self.ask("GET", path)
         uid = dict(resp.headers)[b"x-kubernetes-pf-flowschema-uid"].decode()
         items = json.loads((await self.ask("GET", f"{GROUP}/flowschemas", admin=True)).body)["items"]
@@ -79,7 +79,7 @@ def served(work: Callable[[Server], Awaitable[None]], tmp_path: Path, **flags: A
     asyncio.run(go())
 
 
-def test_a_schema_counts_from_the_next_request_on(tmp_path):
+def test_a_schema_applies_from_the_next_request_on(tmp_path):
     async def work(s: Server) -> None:
         assert await s.put_where() == "global-default"
         await s.make("one")
@@ -97,8 +97,8 @@ def test_a_schema_counts_from_the_next_request_on(tmp_path):
     served(work, tmp_path)
 
 
-def test_who_has_waited_its_time_is_sent_away(tmp_path):
-    """A quarter of what the request may take, which is over at once here."""
+def test_a_request_that_waits_too_long_is_refused(tmp_path):
+    """A quarter of its deadline, which has passed at once here."""
     async def work(s: Server) -> None:
         loop, waits = asyncio.get_running_loop(), list[float]()
         call_later = loop.call_later
@@ -124,7 +124,7 @@ def test_who_has_waited_its_time_is_sent_away(tmp_path):
     served(work, tmp_path)
 
 
-def test_who_goes_away_waits_no_more(tmp_path):
+def test_a_disconnected_client_waits_no_longer(tmp_path):
     async def work(s: Server) -> None:
         await s.make("one", queuing={"queues": 1, "handSize": 1, "queueLengthLimit": 9})
         running = s.begin("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
@@ -142,8 +142,8 @@ def test_who_goes_away_waits_no_more(tmp_path):
     served(work, tmp_path)
 
 
-def test_who_goes_away_in_the_turn_in_which_its_time_is_over(tmp_path):
-    """It was taken for one that runs, and gave back seats that it never had."""
+def test_a_disconnect_in_the_iteration_of_the_timeout(tmp_path):
+    """It was taken for a running request, and returned seats that it never had."""
 
     async def work(s: Server) -> None:
         await s.make("one", queuing={"queues": 1, "handSize": 1, "queueLengthLimit": 9})
@@ -184,7 +184,7 @@ def test_a_watch_holds_its_seat_until_it_has_begun(tmp_path):
     served(work, tmp_path)
 
 
-def test_a_watch_nobody_takes_gives_its_seat_back(tmp_path):
+def test_a_watch_that_is_not_read_returns_its_seat(tmp_path):
     async def work(s: Server) -> None:
         await s.make("one")
         answer = await s.ask("GET", f"{CONFIG_MAPS}?watch=true")
@@ -195,8 +195,8 @@ def test_a_watch_nobody_takes_gives_its_seat_back(tmp_path):
     served(work, tmp_path)
 
 
-def test_a_large_answer_holds_its_seat_until_it_has_left(tmp_path):
-    """What a flood has for the HTTP server to encrypt is as many as its seats then."""
+def test_a_large_answer_holds_its_seat_until_it_is_sent(tmp_path):
+    """So a flood has no more answers to encrypt than it has seats."""
 
     async def work(s: Server) -> None:
         await s.make("one")
@@ -223,17 +223,17 @@ BUCKETS = {
 
 
 @pytest.mark.parametrize("name", BUCKETS)
-def test_what_is_sampled_has_upstreams_buckets(name):
+def test_sampled_histograms_have_upstreams_buckets(name):
     registry = Registry()
     FlowMetrics(registry, None)
-    registry.collectors.clear()  # nothing was counted by anybody
+    registry.collectors.clear()  # nothing was counted yet
     metric = registry.metrics[f"apiserver_flowcontrol_{name}"]
     metric.observe(("x",) * len(metric.labels), 0.5)
     lines = [line for line in registry.expose().decode().splitlines() if line.startswith(f"{metric.name}_bucket")]
     assert " ".join(line.partition('le="')[2].partition('"')[0] for line in lines) == BUCKETS[name]
 
 
-def test_dumps_show_what_runs_and_what_waits(tmp_path):
+def test_dumps_show_running_and_waiting_requests(tmp_path):
     async def work(s: Server) -> None:
         async def dump(page: str) -> list[list[str]]:
             resp = await s.ask("GET", f"/debug/api_priority_and_fairness/dump_{page}", admin=True)
@@ -252,13 +252,13 @@ def test_dumps_show_what_runs_and_what_waits(tmp_path):
         assert rows[1][10:] == ["system:anonymous", "get", f"{PODS}/x", "default", "x", "v1", "pods", ""]
         assert (await running).status == 201 and (await waiting).status == 404
         await asyncio.sleep(0)
-        assert [row[1:5] for row in await dump("queues")] == [["0", "0", "0", "0"]]  # also of what has no requests
+        assert [row[1:5] for row in await dump("queues")] == [["0", "0", "0", "0"]]  # also levels without requests
         assert (await dump("priority_levels"))[0][2] == "true"
 
     served(work, tmp_path)
 
 
-def test_what_is_exempt_is_never_refused(tmp_path):
+def test_exempt_requests_are_never_refused(tmp_path):
     async def work(s: Server) -> None:
         writes = [s.begin("POST", CONFIG_MAPS, {"metadata": {"name": f"a{i}"}}, admin=True) for i in range(40)]
         assert {(await w).status for w in writes} == {201}
@@ -267,7 +267,7 @@ def test_what_is_exempt_is_never_refused(tmp_path):
     served(work, tmp_path)
 
 
-def test_what_is_remembered_of_requests_is_bounded(tmp_path):
+def test_the_cache_of_classified_requests_is_bounded(tmp_path):
     async def work(s: Server) -> None:
         assert s.control is not None
         room = s.control._flows_budget
@@ -281,7 +281,7 @@ def test_what_is_remembered_of_requests_is_bounded(tmp_path):
     served(work, tmp_path)
 
 
-def test_requests_of_one_user_and_schema_share_a_flow_until_a_resource_goes(tmp_path):
+def test_requests_of_one_user_and_schema_share_a_flow_object_until_a_resource_is_removed(tmp_path):
     """What is remembered of each verb, resource and namespace is a word of memory, so to say. It goes with any definition: left between
     what that one took, it would keep the memory from being given back."""
     async def work(s: Server) -> None:

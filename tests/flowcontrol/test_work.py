@@ -1,4 +1,4 @@
-"""How many seats requests take."""
+"""The number of seats that requests take."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_lists_by_count(query, objects, seats):
     assert estimate(PODS + query, objects=objects, by_size=False) == (seats, 0, 0.0)
 
 
-def test_no_more_than_a_share_of_the_level():
+def test_at_most_a_share_of_the_level():
     for most in (4, 1):
         assert all(estimate(PODS + query, most=most) == (most, 0, 0.0) for query in ("", "?limit=x", "?limit=4000", "?watch=1"))
 
@@ -59,16 +59,16 @@ def test_no_more_than_a_share_of_the_level():
     ({("", "pods", "b", ""): 1000, ("", "nodes", "a", ""): 1000}, 1, (1, 0, 0.0)),
     ({("", "pods", "a", "x"): 20, ("", "pods", "a", "y"): 500}, 1, (1, 2, 0.005)),
 ])  # fmt: skip
-def test_writes_by_who_has_to_be_told(watched, count, expected):
+def test_writes_by_the_number_of_watchers(watched, count, expected):
     assert estimate(PODS + "/x", method="PUT", watched=watched, count=count) == pytest.approx(expected)
 
 
-def test_a_token_is_nobodys_news():
+def test_a_token_request_notifies_no_watcher():
     watched = {("", "serviceaccounts", "", ""): 1000}
     assert estimate("/api/v1/namespaces/a/serviceaccounts/x/token", method="POST", watched=watched) == (1, 0, 0.0)
 
 
-def test_what_is_served_no_more_is_forgotten():
+def test_removed_resources_are_forgotten():
     work = Work(lambda g, r: Stored(1, 1), {}, 1, True)
     for name in ("widgets", "gadgets"):
         work._count("example.com", name)

@@ -26,8 +26,8 @@ import pytest
 from kas.config import features
 from kas.observe import caches
 from tests.growth import generated, tables, verbs
-from tests.growth.beside import FAMILIES
 from tests.growth.counting import CONFIRMED_S, ONLY, Spent, confirmed, repeated
+from tests.growth.further_families import FAMILIES
 from tests.growth.held import OWN
 from tests.growth.serving import InProcess, Sent
 from tests.growth.verbs import Ask, Prepared

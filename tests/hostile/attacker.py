@@ -1,4 +1,4 @@
-"""What rows are made of: requests of one user beside each other, raw bytes on HTTP/1 and frames on HTTP/2."""
+"""What rows are made of: concurrent requests of one user, raw bytes on HTTP/1 and frames on HTTP/2."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ import requests
 from kas.testing.server import KasServer
 from tests.hostile.hostile_wire import dial
 
-http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers than Python's client takes
+http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers than Python's client accepts
 
 MIB = 1 << 20
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-# ":method", ":scheme", ":path: /version" and ":authority: x", as HPACK writes them without its table.
+# ":method", ":scheme", ":path: /version" and ":authority: x", in HPACK without its dynamic table
 GET_VERSION = b"\x82\x87\x04\x08/version\x01\x01x"
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
 END_STREAM, END_HEADERS = 1, 4
 MOMENT_S = 0.2
-LAST = b"\x9dlast\xe3\x01\x7f"  # what a ping says behind all else
+LAST = b"\x9dlast\xe3\x01\x7f"  # payload of the ping that is sent last
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame of HTTP/2 (RFC 9113, 4.1)."""
+    """Returns an HTTP/2 frame (RFC 9113, 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
 def string(text: bytes) -> bytes:
-    """A text as HPACK writes it, plain."""
+    """Returns a text in HPACK without Huffman coding."""
     out, n = bytearray(), len(text)
     if n < 127:
         return bytes((n,)) + text
@@ -52,18 +52,18 @@ def string(text: bytes) -> bytes:
 
 
 def authorized(stream: int, path: str, token: str) -> bytes:
-    """A whole request with a credential."""
+    """Returns a complete request with a credential."""
     credential = string(b"authorization") + string(b"Bearer " + token.encode())
     return frame(HEADERS, END_STREAM | END_HEADERS, stream, b"\x82\x87\x04" + string(path.encode()) + b"\x01\x01x\x40" + credential)
 
 
 def get(stream: int) -> bytes:
-    """A whole request for /version."""
+    """Returns a complete request for /version."""
     return frame(HEADERS, END_STREAM | END_HEADERS, stream, GET_VERSION)
 
 
 def definition(plural: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A custom resource definition of ``<plural>.rows.example.com`` whose spec has that schema."""
+    """Returns a CustomResourceDefinition of ``<plural>.rows.example.com`` whose spec has the given schema."""
     whole = {"type": "object", "properties": {"spec": schema}}
     return {
         "metadata": {"name": f"{plural}.rows.example.com"},
@@ -76,7 +76,8 @@ def definition(plural: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Attacker:
-    """Who attacks ``server`` with ``token``; ``room`` is a namespace where everything is allowed. ``codes`` are the answers, 0 for none."""
+    """Attacks ``server`` with ``token``; ``room`` is a namespace where everything is allowed. ``codes`` has the statuses of the answers, 0
+    for none."""
 
     server: KasServer
     token: str
@@ -95,7 +96,7 @@ class Attacker:
         return f"/api/v1/namespaces/{self.room}/pods"
 
     def ask(self, method: str, path: str, body: Any = None, ctype: str = JSON, **headers: str) -> int:
-        """One request, on a connection of its own; its status is kept."""
+        """Sends one request on a connection of its own, and records its status."""
         with requests.Session() as session:
             return self._asked(session, method, path, body, ctype, **headers)
 
@@ -110,7 +111,7 @@ class Attacker:
             end = b""
             for piece in answer.iter_content(MIB):
                 end = piece
-            # etcd takes 1.5 MiB where LMDB takes 3, and upstream hands on its words.
+            # etcd accepts 1.5 MiB where LMDB accepts 3, and upstream passes on its message.
             code = 413 if answer.status_code == 500 and b'"etcdserver: request is too large"' in end else answer.status_code
         except requests.RequestException:
             code = 0
@@ -118,7 +119,8 @@ class Attacker:
         return code
 
     def made(self, path: str, body: Any) -> Any:
-        """What was created, as the server shows it. Its name is the server's, from ``generateName``: an attack may be tried again."""
+        """Creates an object; returns it as the server shows it. ``generateName`` makes the name unique, because an attack may be repeated.
+        """
         with requests.Session() as session:
             session.trust_env = False
             sent = {"Authorization": f"Bearer {self.token}"}
@@ -127,7 +129,7 @@ class Attacker:
         return answer.json()
 
     def many(self, asks: Iterable[tuple[Any, ...]], at_once: int = 4) -> None:
-        """Requests, so many at once, each after another on one of as many connections: to make them would be most of the work."""
+        """Sends many requests over a fixed number of connections: opening a connection for each would be most of the work."""
         free = SimpleQueue[requests.Session]()
         with contextlib.ExitStack() as stack, ThreadPoolExecutor(at_once) as pool:
             for _ in range(at_once):
@@ -143,12 +145,13 @@ class Attacker:
             list(pool.map(ask, asks))
 
     def post(self, path: str, body: Any, ctype: str = JSON, times: int = 4, **headers: str) -> None:
-        """The same request some times, all at once."""
+        """Sends the same request several times, all at once."""
         with ThreadPoolExecutor(times) as pool:
             list(pool.map(lambda _: self.ask("POST", path, body, ctype, **headers), range(times)))
 
     def define(self, plural: str, schema: dict[str, Any]) -> str:
-        """Makes a definition and waits until it is served; the path of its objects, "" when it was refused. Taken away afterwards."""
+        """Creates a definition and waits until it is served; returns the path of its objects, or "" if it was refused. It is deleted
+        afterwards."""
         made = self.ask("POST", CRDS, definition(plural, schema))
         if made not in (201, 409):
             return ""
@@ -159,12 +162,12 @@ class Attacker:
         return path
 
     def custom(self, plural: str, spec: Any) -> dict[str, Any]:
-        """An object of a definition."""
+        """Returns an object of a definition."""
         return {"apiVersion": "rows.example.com/v1", "kind": plural.capitalize(), "metadata": {"generateName": "x"}, "spec": spec}
 
     @contextlib.contextmanager
     def wire(self, alpn: str = "http/1.1", timeout: float = 10.0) -> Iterator[ssl.SSLSocket]:
-        """A connection; whatever the server does to it is all right."""
+        """Opens a connection. Whatever the server does to it is accepted."""
         with contextlib.suppress(OSError), dial(self.server, alpn) as s:
             s.settimeout(timeout)
             if alpn == "h2":
@@ -172,8 +175,8 @@ class Attacker:
             yield s
 
     def frames(self, pieces: Iterable[bytes], listen: float = 1.0) -> None:
-        """Frames on a connection of HTTP/2, sent without reading; then what comes back is read for a while, which is a moment once a ping
-        behind them all is answered: it has all been looked at by then."""
+        """Sends HTTP/2 frames without reading, then reads answers for a while. The wait is short if a final ping is answered: then all
+        frames have been processed."""
         with self.wire("h2") as s:
             for piece in pieces:
                 s.sendall(piece)
@@ -185,11 +188,11 @@ class Attacker:
                     s.settimeout(min(listen, MOMENT_S))
 
     def head(self, method: str, path: str, *lines: str) -> bytes:
-        """The head of a request in HTTP/1.1."""
+        """Returns the head of an HTTP/1.1 request."""
         return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.token}", *lines, "", "")).encode()
 
     def raw(self, connections: int, *pieces: bytes, listen: float = 1.0) -> None:
-        """The same bytes on several connections at once; nobody reads before all was sent."""
+        """Sends the same bytes on several connections at once; reads only after everything was sent."""
         with contextlib.ExitStack() as stack:
             wires = [stack.enter_context(self.wire(timeout=2.0)) for _ in range(connections)]
             for s in wires:
@@ -202,7 +205,7 @@ class Attacker:
                     s.recv(65536)
 
     def plain(self, connections: int, first: bytes) -> list[socket.socket]:
-        """Connections that begin as TLS and go no further."""
+        """Opens connections that begin as TLS and go no further."""
         made = []
         for _ in range(connections):
             s = socket.create_connection(("127.0.0.1", self.server.port), 60)
@@ -212,7 +215,7 @@ class Attacker:
         return made
 
     def clean(self) -> None:
-        """Takes back what rows have made."""
+        """Deletes what rows have created."""
         for one in reversed(self.cleaned):
             one()
         self.cleaned.clear()

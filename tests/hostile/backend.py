@@ -1,4 +1,4 @@
-"""A kubelet or pod that answers as an attacker would; what it was sent is in ``seen``."""
+"""A kubelet or pod that answers as an attacker would; ``seen`` has the requests that it received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n%s\r\nok"
 
 
 class Backend:
-    """Listens on an address that is proxied to, in TLS as kubelets do; ``answer`` is what the next requests get. A context manager."""
+    """Listens with TLS, as kubelets do, on an address to which requests are proxied; ``answer`` is the answer to the next requests. A
+    context manager."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self.seen: list[bytes] = []

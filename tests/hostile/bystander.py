@@ -1,4 +1,4 @@
-"""A client that GETs one ConfigMap all the while, and what the server says of its loop meanwhile."""
+"""A client that repeatedly GETs one ConfigMap, and measures how long the server's event loops are blocked meanwhile."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from kas.testing.server import KasServer
 
 COLLECTION = "/api/v1/namespaces/kube-system/configmaps"
 PATH = f"{COLLECTION}/bystander"
-# Quiet is the last second in which nobody attacked the server, in windows: the first bystander serves all of them, a later one the last
-# anew when that is so old, or when it was not served as in them.
+# "Quiet" is measured in windows: the last second in which nothing attacked the server. The first bystander of a server measures all
+# windows, a later one only the last
+# one, again if it is old or if the server was slower than in it.
 WINDOW_S, WINDOWS, OLD_S = 0.25, 4, 5.0
-# p99 may be three times the quiet one, and as long as so many quiet GETs take, because what is validated beside the loop shares the
-# interpreter's lock with it: each turn of the other side is a millisecond, or one call into compiled code (docs/threat-model.md).
+# The p99 may be three times the quiet p99, or as long as this many quiet GETs, because validation off the event loop shares the
+# interpreter's lock with it: each time the lock is taken, it is kept for a millisecond or for one call into compiled code
+# (docs/threat-model.md).
 P99_RATIO, P99_GETS = 3.0, 150
-# Nothing may hold the loop for longer than it takes the worker, of its own time, to answer so many quiet GETs.
+# Nothing may block the loop for longer than the processor time in which the worker answers this many quiet GETs.
 HELD_GETS = 1500
-AT_MOST = 5  # times that an attack is tried
-# After so many GETs beside an attack it waits after each for as long as that one took: it is there to see what an attack does, and not to
-# have half of the machine. What stands still now and then is met by more of its GETs so.
+AT_MOST = 5  # how often an attack is tried
+# After this many GETs during an attack, it pauses after each for as long as that one took. It measures the attack, and should
+# not use half of the machine. Longer delays are met by more GETs in this way.
 AT_ONCE = 300
 T = TypeVar("T")
 _BUCKET = re.compile(r'^apiserver_event_loop_held_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.M)
@@ -47,7 +49,7 @@ while data := c.recv(64):
 
 
 class Echo:
-    """A process that answers at once: how long that takes is what the machine, and this process, add to every answer."""
+    """A process that answers at once: its delay is what the machine, and this process, add to every answer."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen([sys.executable, "-c", _ECHO], stdout=subprocess.PIPE)
@@ -56,14 +58,14 @@ class Echo:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self) -> float:
-        """Seconds until the answer is there."""
+        """Returns the seconds until the answer."""
         start = time.monotonic()
         self._socket.sendall(b"x")
         self._socket.recv(64)
         return time.monotonic() - start
 
     def close(self) -> None:
-        """Ends the process."""
+        """Stops the process."""
         self._socket.close()
         assert self._process.stdout is not None
         self._process.stdout.close()
@@ -71,29 +73,29 @@ class Echo:
 
 
 class Queued:
-    """How long this thread and a server's loops were ready to run and did not, because the machine's processors ran others: what no
-    server can help. So does a thread that holds the interpreter's lock, for which they wait then: the one that was kept longest counts.
-    Nothing where the system does not tell (Linux's ``schedstat``)."""
+    """Measures how long this thread and a server's loops were ready to run but did not, because the machine's processors ran other
+    programs, which no server can prevent. A thread that holds the interpreter's lock makes them wait, too: the one that waited longest
+    counts. Zero where the system has no ``schedstat`` (Linux)."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._looked_after = {os.getpid(): threading.get_native_id(), **{pid: pid for pid in pids}}
         self._files: dict[tuple[int, int], int] = {}
 
     def look(self) -> dict[tuple[int, int], int]:
-        """Nanoseconds of each thread of these processes so far."""
+        """Returns the nanoseconds of each thread of these processes so far."""
         found = {}
         for pid in self._looked_after:
             with contextlib.suppress(OSError):
                 for tid in map(int, os.listdir(f"/proc/{pid}/task")):
-                    with contextlib.suppress(OSError, IndexError):  # one that has just ended
+                    with contextlib.suppress(OSError, IndexError):  # a thread that has just ended
                         if (file := self._files.get((pid, tid), -1)) < 0:
                             file = self._files[pid, tid] = os.open(f"/proc/{pid}/task/{tid}/schedstat", os.O_RDONLY)
                         found[pid, tid] = int(os.pread(file, 100, 0).split()[1])
         return found
 
     def since(self, before: dict[tuple[int, int], int]) -> float:
-        """Seconds since then: of this process, and of the server's that was kept longest."""
-        kept = {pid: [0, 0] for pid in self._looked_after}  # the thread that is looked after, and the longest of the others
+        """Returns the seconds since then: of this process, and of the server's thread that waited longest."""
+        kept = {pid: [0, 0] for pid in self._looked_after}  # the measured thread, and the longest of the others
         for (pid, tid), now in self.look().items():
             other = tid != self._looked_after[pid]
             kept[pid][other] = max(kept[pid][other], now - before.get((pid, tid), now))
@@ -101,38 +103,39 @@ class Queued:
         return own + max(servers, default=0.0)
 
     def close(self) -> None:
-        """Gives the files back."""
+        """Closes the files."""
         for file in self._files.values():
             os.close(file)
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
-    """Seconds of processor time that these processes have used, by the clocks of their own (``clock_getcpuclockid``): the kernel's ticks of
-    10 ms, in which ``/proc`` tells it, may all fall on others where a process gets a millisecond now and then."""
+    """Returns the processor time in seconds that these processes have used, by their own clocks (``clock_getcpuclockid``). ``/proc``
+    counts in ticks of 10 ms, which may miss a process that runs for a millisecond now and then."""
     return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
 
 
 class Times(NamedTuple):
-    """What requests took, the disturbed ones without the time in which the processors ran others, and what the echo took beside each."""
+    """Durations of requests (the disturbed ones without the time in which other programs had the processors), and of the echo beside each.
+    """
 
     gets: list[float]
     echoes: list[float]
 
 
 class Quiet(NamedTuple):
-    """A window: what requests took, how many seconds of processor time the workers did for them, and when it ended."""
+    """A window: the durations of requests, the workers' processor time for them in seconds, and when it ended."""
 
     times: Times
     worker_s: float
     ended: float
 
 
-_quiet: dict[int, deque[Quiet]] = {}  # by the server's process
+_quiet: dict[int, deque[Quiet]] = {}  # of the server's process
 
 
 class Bystander:
-    """``beside(attack)`` asserts that this client was served during an attack as it is when all is quiet. Or a context manager, outside of
-    which it is quiet, and after which ``why`` says what others did to it."""
+    """``beside(attack)`` asserts that this client was served during an attack as it is without one. Or used as a context manager around an
+    attack, after which ``why`` says how the attack affected it."""
 
     def __init__(self, server: KasServer, echo: Echo) -> None:
         self._server, self._echo = server, echo
@@ -143,7 +146,7 @@ class Bystander:
         self.disturbed = Times([], [])
 
     def look_at_quiet(self, old_s: float = 0.0) -> None:
-        """What it is like when nobody attacks, of which the newest window is at most so old."""
+        """Measures the quiet state, unless the newest window is recent."""
         windows = self._windows
         if not windows or time.monotonic() - windows[-1].ended > old_s:
             for _ in range(1 if windows else WINDOWS):
@@ -157,18 +160,18 @@ class Bystander:
         self._held = self._holds()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        self._began.wait(60)  # an attack may be over before a thread has begun
+        self._began.wait(60)  # an attack may end before a thread has started
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         if kind is None:
-            self._now = self._holds()  # what is cleaned up after an attack is not its doing
+            self._now = self._holds()  # cleaning up after an attack does not count
 
     def beside(self, attack: Callable[[], T]) -> T:
-        """What ``attack()`` gave. Tried again when this client was not served meanwhile, as somebody else may have had the machine: what an
-        attack does by itself it does again. Asserts that one of them left it its answers."""
+        """Returns the result of ``attack()``. If this client was slow, the attack is repeated, because another program may have slowed it
+        down; an attack that is effective is so every time. Asserts that one attempt was harmless."""
         for tries in range(AT_MOST):
             if tries:
                 self.look_at_quiet()
@@ -204,8 +207,8 @@ class Bystander:
         return ssl.create_default_context(cafile=self._server.ca)
 
     def _serve_for(self, seconds: float) -> Times:
-        """What each request took, until ``seconds`` have passed or, for 0, until it is told to stop. What others had of the processors is
-        taken off then: the quiet ones are what the disturbed ones are held against, and stay as they were."""
+        """Sends requests until ``seconds`` have passed or, for 0, until it is stopped; returns their durations. Time in which other
+        programs had the processors is subtracted from disturbed requests only: the quiet ones are what they are compared with."""
         connection, took = self._connect(), Times([], [])
         queued, began = Queued(self._server.worker_pids()), time.monotonic()
         while not took.gets or (not self._stop.is_set() if not seconds else time.monotonic() - began < seconds):
@@ -235,7 +238,7 @@ class Bystander:
         return body
 
     def _holds(self) -> dict[float, float]:
-        """How often the loop was held for at most so long, of the worker's own time."""
+        """Returns how often the loop was blocked, by duration in the worker's own time."""
         connection = self._connect()
         try:
             return {float(le): float(n) for le, n in _BUCKET.findall(self._get(connection, "/metrics").decode())}
@@ -243,8 +246,8 @@ class Bystander:
             connection.close()
 
     def why(self) -> str:
-        """What others did to it: "" when the disturbed one was served like the quiet one, up to what the machine added to every answer
-        meanwhile. Errors are asserted. After the context."""
+        """Returns how the attack affected this client: "" if the disturbed requests were as fast as the quiet ones, up to the delay that
+        the machine added to every answer. Asserts that there were no errors. To be called after the context."""
         assert not self.errors, self.errors[:3]
         assert self.disturbed.gets, "no request was answered"
         noise = max(1.0, _p99(self.disturbed.echoes) / _p99(self.quiet.echoes))
@@ -260,7 +263,7 @@ class Bystander:
         return "p99 {}, allowed {}; quiet {}".format(*shown) + f", the machine slower by {noise:.1f}"
 
     def check(self) -> None:
-        """Asserts that there is no ``why``."""
+        """Asserts that ``why`` is empty."""
         why = self.why()
         assert not why, why
 

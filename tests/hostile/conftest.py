@@ -1,4 +1,4 @@
-"""A server with users of few rights, looked at after every attack: the same processes, no panic, memory within bounds."""
+"""A server with users of few rights. After every attack it must have the same processes, no panic, and memory within bounds."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kas.testing.server import KasServer
 from tests.hostile.bystander import Bystander, Echo, processor_seconds
 from tests.hostile.hostile_wire import dial
 
-# mallory has no rights but those every user has, and what a test gives her.
+# mallory has only the rights of every user, and what a test grants.
 USERS = 'm-token,mallory,u1,"devs"\ni-token,imp,u2\na-token,alice,u3\n'
-MAX_GROWTH = 300 << 20  # above what any row may leave
+MAX_GROWTH = 300 << 20  # MiB above what any row may leave
 READY_S = 60
-FIRST_S = 60  # what has to come comes, however busy the machine is
-RELEASED_S = 60  # until memory must have come back
-FLAGS = os.environ.get("KAS_HOSTILE_FLAGS", "").split()  # more of the server's: several workers, a TLS front
+FIRST_S = 60  # a timeout for what must happen, on any machine
+RELEASED_S = 60  # seconds until memory must have been released
+FLAGS = os.environ.get("KAS_HOSTILE_FLAGS", "").split()  # further flags of the server: several workers, a TLS front
 
 
 class Caller:
-    """Requests as one user: ``call(method, path, body)`` gives (status, body decoded)."""
+    """Sends requests as one user: ``call(method, path, body)`` returns (status, decoded body)."""
 
     def __init__(self, server: KasServer, token: str | None) -> None:
         self.server, self.session = server, requests.Session()
@@ -75,8 +75,8 @@ def nobody(target: KasServer) -> Caller:
 
 
 class Bounded:
-    """``with bounded(n)``: what is done within takes the server's workers no more processor time than ``n`` small requests would, which are
-    sent before and after it. Seconds would tell of the machine, too."""
+    """``with bounded(n)``: the block takes the server's workers no more processor time than ``n`` small requests, which are measured
+    before and after it. A limit in seconds would depend on the machine."""
 
     REQUESTS = 50
 
@@ -91,7 +91,7 @@ class Bounded:
         return processor_seconds(self._server.worker_pids())
 
     def _one(self) -> float:
-        """What one of them takes."""
+        """Returns the processor time of one small request."""
         before = self._used()
         for _ in range(self.REQUESTS):
             self._ask("GET", "/api/v1/namespaces/default")
@@ -109,19 +109,19 @@ class Bounded:
 
 @pytest.fixture
 def bounded(target: KasServer, admin: Caller) -> Bounded:
-    """What a test may cost the server."""
+    """Bounds what a test may cost the server."""
     return Bounded(target, admin)
 
 
 @pytest.fixture
 def as_user(target: KasServer) -> Callable[[str | None], Caller]:
-    """``as_user(token)``: requests with any bearer token."""
+    """``as_user(token)`` sends requests with any bearer token."""
     return lambda token: Caller(target, token)
 
 
 @pytest.fixture
 def room(admin: Caller, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own."""
+    """A namespace for this test."""
     import hashlib
 
     name = "h" + hashlib.sha1(request.node.nodeid.encode()).hexdigest()[:10]
@@ -132,7 +132,7 @@ def room(admin: Caller, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def grant(admin: Caller) -> Iterator[Callable[..., None]]:
-    """``grant(user, rules, namespace)``: a role and its binding for the time of the test; cluster-wide without a namespace."""
+    """``grant(user, rules, namespace)`` creates a role and its binding for the duration of the test; cluster-wide without a namespace."""
     made: list[str] = []
 
     def give(user: str, rules: list[dict], namespace: str = "") -> None:
@@ -160,14 +160,14 @@ def echo() -> Iterator[Echo]:
 
 @pytest.fixture
 def bystander(target: KasServer, echo: Echo) -> Iterator[Bystander]:
-    """Somebody else's client, which in the end was served beside an attack as it was before."""
+    """Another client, which must be served during an attack as before."""
     one = Bystander(target, echo)
     yield one
     one.check()
 
 
 def resident(server: KasServer) -> dict[int, int]:
-    """Resident bytes of every process of the server."""
+    """Returns the resident bytes of every process of the server."""
     found = {}
     for pid in filter(None, [server.pid, server.front_pid(), *server.worker_pids()]):
         match = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
@@ -176,8 +176,8 @@ def resident(server: KasServer) -> dict[int, int]:
 
 
 def comes_back(server: KasServer, before: int, mb: int) -> None:
-    """Asserts that within a minute the server has no more resident than ``before`` and so many MiB in each worker, and in the TLS front
-    where there is one."""
+    """Asserts that within a minute the server's resident memory is not above ``before`` plus this many MiB per worker, and for the TLS
+    front if there is one."""
     until = time.monotonic() + RELEASED_S
     while (grown := sum((found := resident(server)).values()) - before >> 20) > (most := mb * (len(found) - 1)):
         assert time.monotonic() < until, f"{grown} MiB more than before, {most} allowed"
@@ -200,15 +200,15 @@ def unharmed(target: KasServer) -> Iterator[None]:
     assert "panic" not in target.output[said:], target.output[said:][-3000:]
     until = time.monotonic() + READY_S
     while (ready := Caller(target, target.token)("GET", "/readyz", timeout=10))[0] != 200:
-        # An etcd on a busy machine may take longer than the 2 s of the check; nothing else may fail.
+        # An etcd on a busy machine may exceed the 2 s of its check; nothing else may fail.
         assert set(re.findall(r"^\[-\](\S+)", ready[1], re.M)) <= {"etcd", "etcd-readiness"} and time.monotonic() < until, ready
         time.sleep(0.2)
 
 
 @pytest.fixture
 def wire(target: KasServer) -> Callable[..., bytes]:
-    """``wire(*pieces, wait=5)``: sends raw bytes over TLS; what comes back until the server closes or, after the first of it, ``wait``
-    seconds pass without anything. ``first`` is how long that may take: short where none may come at all."""
+    """``wire(*pieces, wait=5)`` sends raw bytes over TLS and returns what arrives until the server closes or, after the first bytes,
+    nothing arrives for ``wait`` seconds. ``first`` limits the wait for the first bytes; it is short where none may come."""
 
     def talk(*pieces: bytes, wait: float = 2.0, alpn: str = "http/1.1", first: float = FIRST_S) -> bytes:
         with dial(target, alpn) as s:

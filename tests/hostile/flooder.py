@@ -1,5 +1,5 @@
-"""A kubelet or API server, as a process of its own, that answers without end: ``python flooder.py HOST CERTIFICATE KEY`` prints its port.
-The last part of a request's path says with what."""
+"""A kubelet or API server, as a separate process, that answers without end: ``python flooder.py HOST CERTIFICATE KEY`` prints its port.
+The last segment of a request's path chooses the kind of data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _bomb() -> bytes:
 
 
 BOMB = _bomb()
-# By name: what comes first, and what then comes again and again. Names that begin with "ws" are WebSockets, such with "spdy" SPDY.
+# By name: what is sent first, and what is then repeated. Names that begin with "ws" are WebSockets, those with "spdy" SPDY.
 FLOODS = {
     "endless": (OK + b"\r\n", b"x" * MIB),
     "chunks": (OK + CHUNKED + b"\r\n", b"1\r\nx\r\n" * 20_000),
@@ -45,7 +45,7 @@ FLOODS = {
 
 
 class Flooder(socketserver.ThreadingTCPServer):
-    """Listens in TLS."""
+    """Listens with TLS."""
 
     daemon_threads = True
     request_queue_size = 512
@@ -76,7 +76,7 @@ class _Flood(socketserver.BaseRequestHandler):
                 s.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
                 s.sendall(b"Sec-WebSocket-Accept: " + accept + b"\r\n")
                 s.sendall((b"Sec-WebSocket-Protocol: " + chosen[1] + b"\r\n" if chosen else b"") + b"\r\n")
-            if name not in FLOODS:  # who asks whether it is there, and what it serves
+            if name not in FLOODS:  # requests for its health, and for discovery
                 s.sendall(OK + b"Content-Length: 2\r\n\r\n{}")
                 return
             first, again = FLOODS[name]

@@ -1,6 +1,7 @@
-"""Sends so many requests of HTTP/2 at once on each of so many connections, with large credentials that nobody knows, and waits for the
-answers, so many times: ``python heads.py PORT CA CONNECTIONS STREAMS BYTES TIMES [another] [none] [h1]``, with another credential for each,
-with none (another field is as large), or one after the other of HTTP/1.1. Prints how many answers came.
+"""Sends concurrent HTTP/2 requests with large unknown credentials on several connections, waits for the answers, and repeats.
+
+``python heads.py PORT CA CONNECTIONS STREAMS BYTES TIMES [another] [none] [h1]``. The options mean: another credential for each request;
+none, but another field as large; HTTP/1.1, one request after the other. Prints how many answers came.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import threading
 
 HEADERS, SETTINGS, PING, WINDOW, END_STREAM, END_HEADERS, ACK = 1, 4, 6, 8, 1, 4, 1
-AUTHORIZATION, OTHER = b"\x0f\x08", b"\0\x03x-a"  # names as HPACK writes them
+AUTHORIZATION, OTHER = b"\x0f\x08", b"\0\x03x-a"  # header names in HPACK
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -22,14 +23,14 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def request(stream: int, name: bytes, credential: bytes) -> bytes:
-    """GET /version. The credential has between 254 and 16,000 bytes."""
+    """Returns GET /version. The credential has between 254 and 16,000 bytes."""
     more = len(credential) - 127
     length = bytes((127, more & 127 | 128, more >> 7)) if more < 1 << 14 else b""
     return frame(HEADERS, END_STREAM | END_HEADERS, stream, b"\x82\x87\x04\x08/version\x01\x01x" + name + length + credential)
 
 
 def one_by_one(port: int, context: ssl.SSLContext, size: int, times: int, field: str, came: list[int], ready: threading.Barrier) -> None:
-    """One connection of HTTP/1.1 that does not wait for answers before it asks again; in one thread, as OpenSSL wants it."""
+    """Sends on one HTTP/1.1 connection without waiting for answers; in one thread, as OpenSSL requires."""
     asked = f"GET /version HTTP/1.1\r\nHost: x\r\n{field}".encode().ljust(size, b"a") + b"\r\n\r\n"
     with context.wrap_socket(socket.create_connection(("127.0.0.1", port), 60), server_hostname="127.0.0.1") as s:
         ready.wait()
@@ -55,7 +56,7 @@ def one_by_one(port: int, context: ssl.SSLContext, size: int, times: int, field:
 def talk(
     port: int, context: ssl.SSLContext, streams: int, size: int, times: int, more: list[str], came: list[int], ready: threading.Barrier
 ) -> None:
-    """One connection; the number of its answers is put into ``came``."""
+    """Runs one connection; puts the number of its answers into ``came``."""
     if "h1" in more:
         one_by_one(port, context, size, streams * times, "X-A: " if "none" in more else "Authorization: Bearer ", came, ready)
         return
@@ -79,7 +80,7 @@ def talk(
                 while len(rest) >= 9 and len(rest) >= 9 + (length := int.from_bytes(rest[:3], "big")):
                     if rest[3] in (0, HEADERS) and rest[4] & END_STREAM:
                         left -= 1
-                    elif rest[3] == PING and not rest[4] & ACK:  # who does not answer is taken for gone after a while
+                    elif rest[3] == PING and not rest[4] & ACK:  # the server closes connections that do not answer its pings
                         s.sendall(frame(PING, ACK, 0, rest[9:17]))
                     rest = rest[9 + length :]
             came.append(streams)

@@ -1,4 +1,4 @@
-"""Raw TLS connections to a server, and what comes back over them."""
+"""Raw TLS connections to a server, and what arrives over them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def dial(server: KasServer, alpn: str = "http/1.1") -> ssl.SSLSocket:
 
 
 def statuses(answer: bytes) -> list[int]:
-    """The status codes of the answers in a stream of them."""
+    """Returns the status codes of the answers in a byte stream."""
     return [int(x) for x in re.findall(rb"HTTP/1\.[01] (\d{3})", answer)]

@@ -1,4 +1,4 @@
-"""The table of attacks. A module ``rows_*`` adds some, a few lines each: what is sent, and the statuses it may be answered with."""
+"""The table of attacks. Each module ``rows_*`` adds some in a few lines: what is sent, and the statuses that are accepted as answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.hostile.attacker import JSON, Attacker
 
 
 class Row(NamedTuple):
-    """An attack; its answers are among ``codes``, 0 being none, and it leaves at most ``mb`` of memory behind in each worker."""
+    """An attack. Its answers must be among ``codes``, where 0 is none, and it may leave at most ``mb`` MiB in each worker."""
 
     attack: Callable[[Attacker], None]
     codes: set[int]
@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
 
 ROWS: dict[str, Row] = {}
-MB = 96  # that an attack may leave behind, if it does not say so
+MB = 96  # MiB that an attack may leave, unless it says otherwise
 
 
 def row(name: str, *codes: int, mb: int = MB) -> Callable[[Callable[[Attacker], None]], Callable[[Attacker], None]]:
@@ -32,7 +32,7 @@ def row(name: str, *codes: int, mb: int = MB) -> Callable[[Callable[[Attacker], 
 
 
 def posts(name: str, *codes: int, make: Callable[[], Any], to: str = "maps", ctype: str = JSON, query: str = "?dryRun=All") -> None:
-    """An attack that is one body, four times at once."""
+    """An attack that sends one body four times at once."""
 
     def attack(a: Attacker) -> None:
         a.post((a.maps if to == "maps" else a.pods if to == "pods" else to) + query, make(), ctype)

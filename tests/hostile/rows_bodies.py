@@ -1,4 +1,4 @@
-"""Rows of bodies in every form, and of who sends them."""
+"""Rows of bodies in every format, and of credentials."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ posts(
 )  # fmt: skip
 
 
-# -- what is validated, allocated for or answered, not only read
+# -- bodies that are expensive to validate, allocate for or answer
 
 def service(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"generateName": "x"}, "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}, **spec}}
@@ -70,7 +70,7 @@ def _(a: Attacker) -> None:
 # -- protobuf
 
 def field(number: int, data: bytes) -> bytes:
-    """A field of bytes."""
+    """Returns a field of bytes."""
     out, n = bytes([number << 3 | 2]), len(data)
     while n > 127:
         out, n = out + bytes([n & 127 | 128]), n >> 7
@@ -91,7 +91,7 @@ OWNERS = field(1, field(2, b"x") + field(13, b"") * 900_000)
 posts("protobuf: owners", 400, 413, 422, make=lambda: envelope("ConfigMap", OWNERS), ctype=PROTOBUF)
 
 
-# -- who it is
+# -- credentials
 
 @row("credentials: never the same token", 401)
 def _(a: Attacker) -> None:

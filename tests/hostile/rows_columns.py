@@ -1,4 +1,4 @@
-"""Rows of Tables of custom resources: columns whose paths multiply, and many of them."""
+"""Rows of Tables of custom resources: many columns, and columns whose paths multiply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 def columns(name: str, *paths: str, spec: Callable[[], Any]) -> None:
-    """An attack that is Tables of some objects, by themselves, listed and watched."""
+    """An attack that requests Tables of some objects: each alone, listed and watched."""
 
     @row(f"columns: {name}", 200, 201)
     def _(a: Attacker) -> None:

@@ -1,4 +1,4 @@
-"""Rows of bodies that are small enough to be worked on in the loop, and come by the hundred at once."""
+"""Rows of bodies that are small enough for the event loop, a hundred at once."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def at_once(a: Attacker, path: str, body: Any, ctype: str, *lines: str) -> None:
-    """The same request on each of many connections, the last byte of each once all others are there. One that breaks off, or takes longer
-    than any request may, is answered with 0: all are told of."""
+    """Sends the same request on many connections; the last byte of each is sent when all others have arrived. Returns their statuses, 0
+    for one that breaks off or takes longer than any request may."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = a.head("POST", path, f"Content-Type: {ctype}", f"Content-Length: {len(data)}", *lines) + data
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(a.wire(timeout=ANSWERED_S)) for _ in range(CONNECTIONS)]
         for piece in (sent[:-1], sent[-1:]):
             for s in wires:
-                with contextlib.suppress(OSError):  # who takes no more may have answered
+                with contextlib.suppress(OSError):  # a server that reads no more may have answered
                     s.sendall(piece)
         a.codes += [_status(s) for s in wires]
 
 
 def _status(s: socket.socket) -> int:
-    """That of the answer, once all of it is there; 0 for one that never is."""
+    """Returns the status once the answer is complete; 0 if it never is."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         answer = http.client.HTTPResponse(s)
         answer.begin()

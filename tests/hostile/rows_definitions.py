@@ -1,4 +1,4 @@
-"""Rows of definitions, their objects, policies, webhooks and other API servers."""
+"""Rows of definitions, their objects, policies, webhooks and aggregated API servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def defines(name: str, *codes: int, make: Callable[[], dict[str, Any]]) -> None:
-    """An attack that is a definition, twice at once and kept by nobody."""
+    """An attack that creates a definition, twice at once, and deletes it."""
     posts(f"definition: {name}", *codes, make=lambda: definition("made", make()), to=CRDS)
 
 
@@ -51,7 +51,7 @@ defines("an enum of 100,000", 201, 422, make=lambda: texts(1, enum=[f"v{i}" for 
 
 
 def objects(name: str, *codes: int, schema: Callable[[], dict[str, Any]], spec: Callable[[], Any], mb: int = 96) -> None:
-    """An attack that is objects of a definition."""
+    """An attack that creates objects of a definition."""
 
     @row(f"custom objects: {name}", *codes, mb=mb)
     def _(a: Attacker) -> None:
@@ -134,9 +134,9 @@ def _(a: Attacker) -> None:
     a.many((("PATCH", f"{path}/x?fieldManager=m{i}&force=true", body, APPLY) for i in range(3)), 3)
 
 
-# -- what stands between: policies, webhooks, other API servers
+# -- policies, webhooks and aggregated API servers
 
-# Six at once take ten seconds of a processor: where others want it, too, the time of a request may be over.
+# Six at once take ten seconds of a processor: on a busy machine a request may time out.
 @row("policies: expressions at their limit", 201, 200, 422, 504)
 def _(a: Attacker) -> None:
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -207,7 +207,7 @@ def _(a: Attacker) -> None:
 
 
 def listener(a: Attacker) -> int:
-    """A port that takes connections and says nothing."""
+    """A port that accepts connections and never answers."""
     s = socket.create_server(("127.0.0.1", 0), backlog=256)
     a.cleaned.append(s.close)
     port: int = s.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Rows of kubelets, pods and services that answer without end, and of clients who take that, or do not."""
+"""Rows of kubelets, pods and services that answer without end, and of clients that read this, or do not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: 
 
 
 def flooding(a: Attacker, host: str) -> int:
-    """The port of who floods."""
+    """The port of the flooder."""
     pki = a.server.data_dir / "pki"
     command = [sys.executable, str(Path(flooder.__file__)), host, str(pki / "apiserver.crt"), str(pki / "apiserver.key")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -37,7 +37,7 @@ def flooding(a: Attacker, host: str) -> int:
 
 
 def flooded(a: Attacker) -> None:
-    """A node of the room's name, with a pod ``p`` on it, whose kubelet floods."""
+    """A node named as the room, with a pod ``p`` on it, whose kubelet floods."""
     host = need.global_address()
     port = flooding(a, host)
     a.ask("POST", "/api/v1/nodes", {"metadata": {"name": a.room}})
@@ -50,7 +50,7 @@ def flooded(a: Attacker) -> None:
 
 
 def taken(a: Attacker, head: bytes, connections: int, taking: bool) -> None:
-    """The request on so many connections of another process, whose answers are read as fast as they come, or not at all."""
+    """Sends the request on many connections of another process, which reads the answers as fast as they arrive, or not at all."""
     script = str(Path(flooder.__file__).with_name("taker.py"))
     command = [sys.executable, script, str(a.server.port), str(a.server.ca), str(connections), str(FLOODED_S), "take" if taking else ""]
     subprocess.run(command, input=head, check=True, timeout=120)
@@ -73,7 +73,7 @@ for _name in FLOODS:
 
 
 def aggregated(a: Attacker) -> str:
-    """Where an API server is found that floods."""
+    """Registers an aggregated API server that floods."""
     group = f"{a.room}.flood.example.com"
     services, name = "/apis/apiregistration.k8s.io/v1/apiservices", f"v1.{group}"
     port = flooding(a, "127.0.0.1")
@@ -103,7 +103,8 @@ for _name in ("chunks", "heads", "informational", "ws-small", "ws-pieces", "spdy
 
 
 def sent_heads(server: KasServer, *more: str) -> None:
-    """6,000 heads of 12 kB at once, from another process; all are answered, but by a front, which cuts off who is nobody."""
+    """Sends 6,000 heads of 12 kB at once, from another process. All are answered, except by a front, which closes connections of unknown
+    clients."""
     script = str(Path(flooder.__file__).with_name("heads.py"))
     command = [sys.executable, script, str(server.port), str(server.ca), "60", "100", "12000", "1", *more]
     ended = subprocess.run(command, check=True, timeout=240, capture_output=True, text=True)
@@ -116,7 +117,7 @@ def _heads(name: str, *more: str) -> None:
         sent_heads(a.server, *more)
 
 
-# Those with one credential that nobody knows are held against another server: test_control.py.
+# Heads with one unknown credential are compared with another server: test_control.py.
 _heads("each of another nobody knows", "another")
 _heads("of nobody", "none")
 _heads("of nobody, of HTTP/1.1", "h1", "none")

@@ -1,4 +1,4 @@
-"""Rows of frames that make the server end streams itself, of heads that cost more than they weigh, and of streams that never end."""
+"""Rows of frames that make the server end streams, of heads that cost more than they weigh, and of streams that never end."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ UNTAKEN_S = 2.0
 
 
 def fill(a: Attacker) -> None:
-    """Something that takes a while to list."""
+    """Creates something that takes a while to list."""
     a.many((("POST", a.maps, {"metadata": {"generateName": "f"}, "data": {"a": "x" * 2000}}) for _ in range(200)), 8)
 
 
 def connections(a: Attacker, pieces: Callable[[], Iterator[bytes]], times: int = CONNECTIONS) -> None:
-    """The same on one connection after the other: one that offends too often is ended."""
+    """Runs the same on several connections in turn, because the server closes one that misbehaves too often."""
     for _ in range(times):
         a.frames(pieces(), listen=0.2)
 
 
-# -- what makes the server reset a stream whose request it has begun ("MadeYouReset", CVE-2025-8671)
+# -- frames that make the server reset a stream whose request has begun ("MadeYouReset", CVE-2025-8671)
 
 WRONG: dict[str, Callable[[int], bytes]] = {
     "a window that grows by nothing": lambda n: frame(WINDOW, 0, n, bytes(4)),
@@ -64,7 +64,7 @@ for _name, _wrong in WRONG.items():
 
 
 def head(a: Attacker, method: bytes, path: str, *fields: tuple[bytes, bytes]) -> bytes:
-    """A head as HPACK writes it without its table."""
+    """Returns a head in HPACK without its dynamic table."""
     said = ((b"authorization", b"Bearer " + a.token.encode()), *fields)
     return method + b"\x87\x04" + string(path.encode()) + b"\x01\x01x" + b"".join(b"\0" + string(k) + string(v) for k, v in said)
 
@@ -96,11 +96,11 @@ def _(a: Attacker) -> None:
 
 CRUMB = b"\x0f\x11\x01a"  # "cookie: a", its name from the static table, in four bytes
 EMPTY_VALUE, EMPTY_NAME = b"\0\x01a\0", b"\0\0\x01a"
-ZEROS = b"\0" * 3000  # Huffman's shortest codes: each five bits of nothing are a "0"
+ZEROS = b"\0" * 3000  # Huffman's shortest code: five zero bits are a "0"
 
 
 def heads(name: str, more: Callable[[], bytes], streams: int = 200) -> None:
-    """An attack of heads that have more fields each, in frames of 16 KiB at most, on eight connections."""
+    """An attack of heads with many fields each, in frames of at most 16 KiB, on eight connections."""
 
     def pieces() -> Iterator[bytes]:
         for n in range(1, 2 * streams, 2):
@@ -141,7 +141,7 @@ def _(a: Attacker) -> None:
 # -- streams that never end
 
 def stalled(a: Attacker, each: Callable[[int], bytes], first: bytes, many: int = 60, streams: int = 200) -> None:
-    """Streams of many connections that are left open for a while; nobody reads."""
+    """Leaves streams of many connections open for a while, without reading."""
     with contextlib.ExitStack() as stack:
         for _ in range(many):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Rows of what is large in other places than a body's walk: selectors, lists and watches of large objects, bindings, requests, quotas."""
+"""Rows of large data outside of bodies: selectors, lists and watches of large objects, bindings, requests, quotas."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _(a: Attacker) -> None:
 
 
 def let_mallory_watch(a: Attacker) -> None:
-    """Somebody with a credential of his own: turns are given by credential."""
+    """A user with a credential of his own, because clients take turns by credential."""
     base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{a.room}"
     a.ask("POST", f"{base}/rolebindings", {
         "metadata": {"name": "reader"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
@@ -60,7 +60,7 @@ def let_mallory_watch(a: Attacker) -> None:
 
 @contextlib.contextmanager
 def watching(a: Attacker, connections: int, query: str) -> Iterator[None]:
-    """A hundred watches on each connection, which are not read; ``query`` may tell them apart by ``%d``."""
+    """Opens a hundred watches on each connection, and does not read them; ``%d`` in ``query`` makes them differ."""
     with contextlib.ExitStack() as stack:
         for c in range(connections):
             s = stack.enter_context(a.wire("h2"))
@@ -72,7 +72,7 @@ def watching(a: Attacker, connections: int, query: str) -> Iterator[None]:
 
 
 def watches(a: Attacker, connections: int, query: str) -> None:
-    """``watching`` that long."""
+    """Runs ``watching`` for this long."""
     with watching(a, connections, query):
         a.many((("GET", f"{a.maps}/none", None, JSON) for _ in range(10)), 2)
 

@@ -1,4 +1,4 @@
-"""Rows of what the server does by itself for objects: evictions, claims, namespaces, owners."""
+"""Rows of work that the server does by itself for objects: evictions, claims, namespaces, owners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPEC = {"containers": [{"name": "c", "image": "i"}]}
 
 
 def let_pods_be(a: Attacker) -> None:
-    """Pods want the account that a controller would make."""
+    """Creates the service account that pods need and a controller would create."""
     a.ask("POST", f"/api/v1/namespaces/{a.room}/serviceaccounts", {"metadata": {"name": "default"}})
 
 

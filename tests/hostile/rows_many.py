@@ -1,4 +1,4 @@
-"""Rows of what is small, and there by the hundred at once: namespaces and definitions that go, leases, FlowSchemas."""
+"""Rows of small objects by the hundred: namespaces and definitions that are deleted, leases, FlowSchemas."""
 
 from __future__ import annotations
 

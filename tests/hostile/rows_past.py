@@ -1,4 +1,4 @@
-"""Rows of those who ask for the past, for little of much, or for much at once; and of connections that go on without asking."""
+"""Rows of requests for old revisions, for few of many objects, or for many at once; and of idle connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 def fill(a: Attacker, n: int, size: int = 10, **metadata: object) -> None:
-    """``n`` config maps in the room."""
+    """Creates ``n`` config maps in the room."""
     labels = [{"a": f"v{i % 7}", "b": f"w{i}"} for i in range(n)]
     a.many((("POST", a.maps, {"metadata": {"name": f"p{i}", "labels": labels[i], **metadata}, "data": {"x": "y" * size}})
             for i in range(n)), 8)  # fmt: skip
@@ -81,7 +81,7 @@ def _(a: Attacker) -> None:
 
 
 def a_page(a: Attacker, query: str) -> str:
-    """The token that ends it."""
+    """Returns the continue token at the end of a page."""
     with a.wire() as s:
         s.sendall(a.head("GET", f"{a.maps}?{query}", "Connection: close"))
         got = b""

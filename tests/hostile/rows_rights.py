@@ -14,7 +14,7 @@ AS_MALLORY = "Bearer m-token"
 
 
 def bind(a: Attacker, name: str, role: str, where: str = "") -> None:
-    """Gives mallory a role of the room, or with ``where`` "cluster" a cluster role."""
+    """Gives mallory a role in the room or, with ``where`` "cluster", a cluster role."""
     base, kind = (f"{RBAC}/clusterrolebindings", "ClusterRole") if where else (f"{RBAC}/namespaces/{a.room}/rolebindings", "Role")
     a.ask("POST", base, {"metadata": {"name": name}, "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role}, "subjects": [MALLORY]})
     a.cleaned.append(lambda: a.ask("DELETE", f"{base}/{name}"))

@@ -1,5 +1,5 @@
-"""Rows of what is there by the thousand: watches, definitions and versions, webhooks, policies, selectors' terms, quotas, schemas, users;
-and of SPDY and CONNECT."""
+"""Rows of objects by the thousand: watches, definitions and versions, webhooks, policies, terms of selectors, quotas, schemas, users; and
+of SPDY and CONNECT."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ LEFT_S = 2.0
 
 @contextlib.contextmanager
 def watching(a: Attacker, path: str, watches: int) -> Iterator[None]:
-    """So many watches, whose connections are read by nobody."""
+    """Opens this many watches, and does not read their connections."""
     with contextlib.ExitStack() as stack:
         for _ in range(watches // STREAMS):
-            with contextlib.suppress(OSError, RuntimeError):  # a wire that was refused yields nothing
+            with contextlib.suppress(OSError, RuntimeError):  # a connection that was refused yields nothing
                 s = stack.enter_context(a.wire("h2"))
                 s.sendall(b"".join(authorized(1 + 2 * i, f"{path}?watch=true", a.token) for i in range(STREAMS)))
         yield
 
 
 def labelled(a: Attacker, i: int) -> dict[str, object]:
-    """Metadata of what is deleted with the room."""
+    """Metadata of objects that are deleted with the room."""
     return {"name": f"{a.room}-{i}", "labels": {"room": a.room}}
 
 
 def collected(a: Attacker, *collections: str) -> None:
-    """What has the room's label is deleted in the end."""
+    """Deletes at the end everything with the room's label."""
     for path in collections:
         a.cleaned.append(lambda path=path: a.ask("DELETE", f"{path}?labelSelector=room%3D{a.room}"))
 
 
-# Arenas of the interpreter's allocator stay: 50 to 68 MiB after each of ten times, in a worker that did nothing else.
+# Arenas of the interpreter's allocator remain: 50 to 68 MiB after each of ten repetitions, in a worker that did nothing else.
 @row("watches: 10,000 of one collection, and writes to it", 200, 201, 404, mb=128)
 def _(a: Attacker) -> None:
     with watching(a, a.maps, 10_000):
@@ -58,7 +58,7 @@ def _(a: Attacker) -> None:
     a.many((("DELETE", f"{CRDS}/{p}.rows.example.com") for p in plurals), 16)
 
 
-# Each of 2,000 versions looked at all others, 2.7 s of the loop; the documents of OpenAPI for 9,000 took all the time a request has.
+# Each of 2,000 versions was compared with all others, 2.7 s of the loop; the OpenAPI documents of 9,000 took longer than a request may.
 @row("definitions: one of 4,000 versions, half of them deprecated, and its documents", 200, 201, 404)
 def _(a: Attacker) -> None:
     made = definition("versions", {"type": "object", "properties": {"a": {"type": "string"}}})
@@ -75,7 +75,7 @@ def _(a: Attacker) -> None:
     a.many((("GET", at) for at in ("/openapi/v3", "/openapi/v2")), 2)
 
 
-# 200 to 300 ms of the loop when one of them was written, and 10 for each when the first map was.
+# 200 to 300 ms of the loop when one of them was written, and 10 for each when the first config map was.
 @row("selectors: 30,000 terms in each of four webhooks and policies", 200, 201, mb=192)
 def _(a: Attacker) -> None:
     terms = [{"key": f"k{i}.x", "operator": "DoesNotExist"} for i in range(30_000)]
@@ -97,7 +97,7 @@ def _(a: Attacker) -> None:
 
 
 def _hooked(a: Attacker, kind: str, hooks: int, times: int, ca: bytes = b"") -> None:
-    """So many webhooks about every map of the room, and so many maps. Without a ``ca`` the system's authorities are read for each."""
+    """Creates webhooks for all config maps of the room, and config maps. Without a ``ca``, the system's CAs are read for each webhook."""
     match = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     here = {"matchLabels": {"kubernetes.io/metadata.name": a.room}}
     asked = {"url": "https://127.0.0.1:1/", "caBundle": base64.b64encode(ca).decode()}
@@ -111,7 +111,7 @@ def _hooked(a: Attacker, kind: str, hooks: int, times: int, ca: bytes = b"") -> 
 
 @row("webhooks: 1,000 that validate every map, and nobody is there", 200, 201, 500, 504)
 def _(a: Attacker) -> None:
-    # With an authority of their own: 200 clients are kept, and to read the system's for each of 1,000 takes all the time a write has. The
+    # With a CA of their own: 200 clients are cached, and reading the system's CAs for each of 1,000 exceeds the time of a write. The
     # 400 below read them.
     _hooked(a, "validatingwebhookconfigurations", 1000, 8, Path(a.server.ca).read_bytes())
 
@@ -168,13 +168,13 @@ def _(a: Attacker) -> None:
     a.many((("GET", f"/debug/api_priority_and_fairness/dump_{page}") for page in ("priority_levels", "queues", "requests") * 4), 4)
 
 
-# While they are there 130 to 210 MiB; what of that the allocators keep was 95 to 160 in eight rounds, and did not grow.
+# While they exist, 130 to 210 MiB; the allocators kept 95 to 160 of these in eight repetitions, without growth.
 @row("users: 200, each of whom takes no list of 4 MB", 201)
 def _(a: Attacker) -> None:
     a.many((("POST", a.maps, {"metadata": {"name": f"l{i}"}, "data": {"a": "x" * MIB}}) for i in range(4)), 4)
     with contextlib.ExitStack() as stack:
         for i in range(200):
-            with contextlib.suppress(OSError, RuntimeError):  # a wire that was refused yields nothing
+            with contextlib.suppress(OSError, RuntimeError):  # a connection that was refused yields nothing
                 s = stack.enter_context(a.wire())
                 s.sendall(a.head("GET", a.maps, f"Impersonate-User: u{i}", "Impersonate-Group: system:masters"))
         time.sleep(LEFT_S)
@@ -191,7 +191,7 @@ def _(a: Attacker) -> None:
 
 
 def _relayed(a: Attacker, sent: bytes, connections: int = 40) -> None:
-    """What is sent behind requests for SPDY, to a pod whose kubelet goes on sending."""
+    """What follows requests for SPDY, to a pod whose kubelet keeps sending."""
     flooded(a)
     untaken(a, connections, a.head("POST", f"{a.pods}/p/exec?command=x&stdout=1", *SPDY) + sent)
 

@@ -1,4 +1,4 @@
-"""Rows of connections that become something else, or ask to: WebSockets, CONNECT, other protocols; and of whole answers nobody takes."""
+"""Rows of connections that upgrade, or ask to: WebSockets, CONNECT, other protocols; and of answers that no client reads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TEXT, BINARY, PING, CONTINUED = 0x81, 0x82, 0x89, 0x00
 
 
 def message(kind: int, size: int, declared: int | None = None) -> bytes:
-    """A masked frame of a WebSocket (RFC 6455, 5.2), which may say that it is longer than it is."""
+    """Returns a masked WebSocket frame (RFC 6455, 5.2), which may claim to be longer than it is."""
     return bytes((kind, 0xFF)) + (size if declared is None else declared).to_bytes(8, "big") + MASK + b"x" * size
 
 
 def untaken(a: Attacker, connections: int, head: bytes) -> None:
-    """Requests whose answers nobody takes for a while."""
+    """Sends requests whose answers are not read for a while."""
     with contextlib.ExitStack() as stack:
         for _ in range(connections):
             with contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ def untaken(a: Attacker, connections: int, head: bytes) -> None:
 
 
 def fill(a: Attacker) -> None:
-    """10 MB."""
+    """Creates 10 MB of objects."""
     a.many(("POST", a.maps, {"metadata": {"name": f"l{i}"}, "data": {"a": "x" * MIB}}) for i in range(10))
 
 

@@ -31,13 +31,13 @@ from tests.hostile.rows import row
 
 
 def frames(name: str, pieces: Callable[[], Any]) -> None:
-    """An attack that is frames on a connection."""
+    """An attack that sends frames on a connection."""
     row(f"HTTP/2: {name}")(lambda a: a.frames(pieces()))
 
 
 # -- frames
 
-HUGE = b"\x40\x01a\x7f\x81\x1e" + b"b" * 4000  # "a: bbb...", put into the table of headers
+HUGE = b"\x40\x01a\x7f\x81\x1e" + b"b" * 4000  # "a: bbb...", put into the dynamic table
 frames("rapid reset", lambda: (get(n) + frame(RST, 0, n, bytes(4)) for n in range(1, 10_001, 2)))
 frames("settings", lambda: (frame(SETTINGS, 0, 0, b"\0\4\0\1\0\0") * 100 for _ in range(200)))
 frames("pings", lambda: (frame(PING, 0, 0, b"12345678") * 100 for _ in range(200)))

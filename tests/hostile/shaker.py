@@ -1,7 +1,9 @@
-"""Connections of nobody, one after the other as fast as they can be made, as a process of its own:
-``python shaker.py PORT CA SECONDS THREADS opened|words|handshakes|prefaces|gets|pings|settings``. They are closed at once: without a word,
-after the first words of a handshake, after all of it, after the beginning of HTTP/2, or after a request nobody waits for; the last two send
-pings or settings behind that, as fast as they can, as long as they may, and read what comes back."""
+"""Unauthenticated connections, opened one after the other as fast as possible by a separate process.
+
+``python shaker.py PORT CA SECONDS THREADS opened|words|handshakes|prefaces|gets|pings|settings``. They are closed at once: without a byte,
+after the first bytes of a handshake, after all of it, after the HTTP/2 preface, or after a request whose answer is not awaited. The last
+two then send pings or settings as fast as they can until the server closes, and read the answers.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ import sys
 import threading
 import time
 
-# A record that promises a message of 508 bytes and has its first four.
+# A record that announces a message of 508 bytes and contains its first four.
 WORDS = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 GET = b"\x00\x00\x0f\x01\x05\x00\x00\x00\x01\x82\x87\x04\x08/version\x01\x01x"
-RESET = b"\x01\0\0\0\0\0\0\0"  # struct linger: what is left of the connection is thrown away
+RESET = b"\x01\0\0\0\0\0\0\0"  # struct linger: unsent data of the connection is discarded
 FRAMES = {"pings": b"\0\0\x08\x06" + bytes(13), "settings": b"\0\0\x06\x04" + bytes(5) + b"\0\4\0\1\0\0"}
 BLOCK_BYTES = 64 << 10
 SAYS = {"opened": b"", "words": WORDS, "handshakes": b"", "prefaces": PREFACE, **dict.fromkeys(("gets", *FRAMES), PREFACE + GET)}
 
 
 def shake(port: int, context: ssl.SSLContext, until: float, how: str) -> None:
-    """Whatever the server does to them is all right."""
+    """Opens connections. Whatever the server does to them is accepted."""
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 10) as plain:
             if how in ("opened", "words"):
@@ -46,7 +48,7 @@ def flood(s: ssl.SSLSocket, frame: bytes, until: float) -> None:
 
 
 def take(s: ssl.SSLSocket) -> None:
-    """All that comes."""
+    """Reads everything that arrives."""
     with contextlib.suppress(OSError):
         while s.recv(BLOCK_BYTES):
             pass

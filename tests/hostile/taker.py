@@ -1,5 +1,7 @@
-"""Clients, as a process of their own, that send one request each and read what is answered as fast as it comes, or not at all:
-``python taker.py PORT CA CONNECTIONS SECONDS take|"" < HEAD``."""
+"""Clients, as a separate process, that send one request each and read the answers as fast as they arrive, or not at all.
+
+``python taker.py PORT CA CONNECTIONS SECONDS take|"" < HEAD``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import time
 
 
 def take(context: ssl.SSLContext, port: int, head: bytes, until: float, taking: bool) -> None:
-    """One client. Whatever the server does to it is all right."""
+    """Runs one client. Whatever the server does to it is accepted."""
     with (
         contextlib.suppress(OSError),
         socket.create_connection(("127.0.0.1", port), 10) as plain,

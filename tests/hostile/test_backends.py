@@ -1,4 +1,4 @@
-"""Proxying to a backend that is not to be trusted: nothing of the caller's identity leaves, nothing is followed."""
+"""Proxying to an untrusted backend: the caller's credentials are not sent, and redirects are not followed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.hostile.hostile_wire import dial, statuses
 
 @pytest.fixture
 def backend(target, admin, room):
-    """A node of the room's name whose kubelet is ours, reached through ``url``."""
+    """A node named as the room whose kubelet is the test's, reached through ``url``."""
     pki = target.data_dir / "pki"
     with Backend(str(pki / "apiserver.crt"), str(pki / "apiserver.key")) as b:
         assert admin("POST", "/api/v1/nodes", {"metadata": {"name": room}})[0] in (201, 409)
@@ -21,7 +21,7 @@ def backend(target, admin, room):
         admin("DELETE", f"/api/v1/nodes/{room}")
 
 
-def test_credentials_stay_here(target, admin, backend):
+def test_credentials_are_not_sent_to_backends(target, admin, backend):
     headers = {
         "X-Remote-User": "admin",
         "X-Remote-Group": "system:masters",
@@ -32,7 +32,7 @@ def test_credentials_stay_here(target, admin, backend):
     status, body = admin("GET", f"{backend.url}/x", **{k: v for k, v in headers.items() if k != "Impersonate-User"})
     if status != 200:
         pytest.fail(f"{status} {body}")
-    # Impersonating somebody with the right to proxy does not leak either.
+    # Nor are they when impersonating a user with the right to proxy.
     status, _ = admin("GET", f"{backend.url}/y", **{"Impersonate-User": "system:admin", "Impersonate-Group": "system:masters"})
     assert status == 200
     for seen in backend.seen:
@@ -42,7 +42,7 @@ def test_credentials_stay_here(target, admin, backend):
             assert word not in lower, (word, seen)
 
 
-def test_a_token_in_the_subprotocols_stays_here(target, backend):
+def test_a_token_in_the_subprotocols_is_not_sent_to_backends(target, backend):
     import base64
 
     secret = base64.urlsafe_b64encode(target.token.encode()).decode().rstrip("=")
@@ -66,7 +66,7 @@ def test_a_token_in_the_subprotocols_stays_here(target, backend):
         "/../../../../api/v1/secrets",
     ],
 )
-def test_redirects_are_handed_on_and_not_followed(admin, backend, place):
+def test_redirects_are_passed_on_and_not_followed(admin, backend, place):
     backend.answer = MOVED % place.encode()
     r = admin.raw("GET", f"{backend.url}/x")
     assert r.status_code == 302
@@ -98,12 +98,12 @@ def test_a_backend_cannot_speak_for_the_server(admin, backend):
     ],
     ids=range(10),
 )
-def test_answers_that_are_none(admin, backend, answer):
+def test_invalid_answers_of_backends(admin, backend, answer):
     backend.answer = answer
     try:
         r = admin.raw("GET", f"{backend.url}/x", timeout=20)
     except OSError:
-        return  # cut off: the head had left already
+        return  # truncated: the head had already been sent
     assert r.status_code in (200, 500, 502, 503, 999), r.text[:300]
 
 
@@ -117,8 +117,8 @@ def test_only_known_nodes_pods_and_services_are_proxied_to(admin, room, name):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::1", "224.0.0.1", "fe80::1"])
-def test_pods_do_not_point_the_proxy_at_the_servers_own_host(admin, room, address):
-    """A pod's address is what its writer says: loopback and link-local ones are not proxied to."""
+def test_pods_cannot_make_the_proxy_reach_the_servers_own_host(admin, room, address):
+    """A pod's address is what its writer says: loopback and link-local addresses are not proxied to."""
     admin("POST", f"/api/v1/namespaces/{room}/serviceaccounts", {"metadata": {"name": "default"}})
     spec = {"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 80}]}]}
     assert admin("POST", f"/api/v1/namespaces/{room}/pods", {"metadata": {"name": "p"}, "spec": spec})[0] == 201

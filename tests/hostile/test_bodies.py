@@ -1,4 +1,4 @@
-"""Bodies made to cost more than they weigh: answered quickly with a 4xx (or stored, where that is harmless)."""
+"""Bodies that cost more than they weigh: answered quickly with a 4xx, or stored where that is harmless."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_many_equal_or_colliding_keys(admin, room):
     assert len(str(answer.headers)) < 100_000
 
 
-def test_protobuf_that_lies(admin, room):
+def test_invalid_protobuf(admin, room):
     url = f"/api/v1/namespaces/{room}/configmaps"
     ctype = "application/vnd.kubernetes.protobuf"
     for body in (
@@ -90,15 +90,15 @@ def test_protobuf_that_lies(admin, room):
         b"k8s\0\x0a\xff\xff\xff\xff\x0f",  # a field longer than the message
         b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\xff\xff\xff\x7f" + b"x" * 100,
         b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x04\x0a\xff\xff\xff",
-        b"k8s\0" + b"\x0b" * 100_000,  # groups in groups
+        b"k8s\0" + b"\x0b" * 100_000,  # nested groups
         b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0a" + b"\x80" * 11,  # a varint without an end
         b"\x0a\x02v1",
     ):
         refused(admin("POST", url, body, ctype), 400, 415, 422)
 
 
-def test_protobuf_nested_without_end(admin):
-    """JSONSchemaProps hold JSONSchemaProps: nesting is bounded before the stack is."""
+def test_deeply_nested_protobuf(admin):
+    """JSONSchemaProps nest: their depth is bounded before the stack is."""
 
     def field(number: int, data: bytes) -> bytes:
         out, n = bytes([number << 3 & 0x7F | 2]) if number < 16 else bytes([(number << 3 & 0x7F) | 2 | 0x80, number >> 4]), len(data)
@@ -124,11 +124,11 @@ def test_bodies_beyond_the_limit(admin, room, size, method):
     try:
         answer = admin(method, url, b"x" * size)
     except OSError:
-        return  # cut off in the middle of sending is an answer, too
+        return  # a connection closed during the transfer is accepted, too
     assert answer[0] == 413, str(answer)[:300]
 
 
-def test_compressed_bodies_are_not_inflated(admin, room):
+def test_compressed_bodies_are_not_decompressed(admin, room):
     body = gzip.compress(b" " * (200 * MIB))
     status, _ = admin("POST", f"/api/v1/namespaces/{room}/configmaps", body, Content_Encoding="gzip")
     assert status in (400, 415)
@@ -141,7 +141,7 @@ def patched(admin, room, body, ctype="application/json-patch+json", query=""):
 
 
 def test_patches_that_double(admin, room, bounded):
-    """35 copies of a copy: 2^35 times the start, unless the bound on what copies add stops it."""
+    """35 copies of copies would multiply the document by 2^35; what copies may add is bounded."""
     ops = [{"op": "add", "path": "/data/a", "value": "x" * 1000}]
     ops += [{"op": "copy", "from": "/data", "path": f"/data/k{i}"} for i in range(35)]
     with bounded(4_000):
@@ -209,7 +209,7 @@ def test_broken_merge_and_apply_patches(admin, room, ctype, body, bounded):
             assert status >= 400
 
 
-def test_an_object_does_not_grow_without_end(admin, room):
+def test_growth_of_an_object_by_patches_is_bounded(admin, room):
     url = f"/api/v1/namespaces/{room}/configmaps"
     assert admin("POST", url, {"metadata": {"name": "big"}})[0] == 201
     piece = "x" * (900 << 10)
@@ -241,6 +241,6 @@ def test_queries(admin, room, query, bounded):
         assert status < 500, str(body)[:300]
 
 
-def test_selectors_written_as_regular_expressions_are_text(admin, room):
+def test_selectors_are_not_regular_expressions(admin, room):
     status, _ = admin("GET", f"/api/v1/namespaces/{room}/pods?labelSelector=" + "(a%2B)%2B" * 1000)
     assert status == 400

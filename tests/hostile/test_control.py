@@ -1,6 +1,7 @@
-"""Heads by the thousand of nobody known, held against the same sent to another server meanwhile: what is left is not the machine's.
+"""Thousands of heads of unknown clients, compared with the same flood sent to another server: the difference is not caused by the machine.
 
-What a row of such heads is held to (test_rows.py), a bystander and memory that comes back, these are held to as well."""
+The limits of rows (test_rows.py) for the bystander and for released memory apply here, too.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from tests.hostile.rows_floods import sent_heads
 
 pytestmark = pytest.mark.long
 
-AT_MOST = 5  # times that it is tried: what a flood does by itself it does again
+AT_MOST = 5  # attempts: an attack that is effective is so every time
 
 
 @pytest.fixture
 def other(kas_server: Callable[..., KasServer]) -> Iterator[tuple[KasServer, Bystander]]:
-    """Another server, with a bystander of its own: both have as much to do for theirs, and give as little to strangers beside them."""
+    """Another server with a bystander of its own: both servers serve their own equally, and unknown clients beside them equally little."""
     server = kas_server("--unsafe-no-fsync", *FLAGS)
-    echo = Echo()  # each of two threads has one of its own
+    echo = Echo()  # each of two threads has its own
     yield server, Bystander(server, echo)
     echo.close()
 
@@ -34,7 +35,7 @@ def _p99(times: list[float]) -> float:
 
 
 @pytest.mark.parametrize("more", [(), ("h1",)], ids=["HTTP/2", "HTTP/1.1"])
-def test_heads_of_strangers(
+def test_heads_of_unknown_clients(
     target: KasServer, other: tuple[KasServer, Bystander], bystander: Bystander, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     control, others = other

@@ -1,4 +1,5 @@
-"""A tenant that may write CustomResourceDefinitions and nothing else: neither objects, nor others' groups, nor others' requests."""
+"""A tenant that may write CustomResourceDefinitions and nothing else: it cannot write objects, change others' groups, or affect others'
+requests."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ RULES = [{"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcede
 
 @pytest.fixture
 def tenant(mallory, admin, grant):
-    """mallory, who may write definitions; all of them are gone afterwards."""
+    """mallory, who may write definitions; all of them are deleted afterwards."""
     grant("mallory", RULES)
     yield mallory
     names = [d["metadata"]["name"] for d in admin("GET", DEFINITIONS)[1]["items"]]
@@ -37,7 +38,7 @@ def established(admin, name: str) -> bool:
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def test_who_defines_may_not_use(tenant, admin, room):
+def test_a_right_to_definitions_is_no_right_to_their_objects(tenant, admin, room):
     crd = definition(f"{room}.example.com")
     assert tenant("POST", DEFINITIONS, crd)[0] == 201
     waited(lambda: established(admin, crd["metadata"]["name"]), "it is established")
@@ -48,14 +49,14 @@ def test_who_defines_may_not_use(tenant, admin, room):
         assert tenant(method, where, body)[0] == 403
     assert tenant("GET", path + "?watch=1")[0] == 403
     assert tenant("PUT", f"{path}/a/status", obj)[0] == 403
-    # Deleting a definition takes its objects with it: that is what the right means, and all it reaches.
+    # Deleting a definition deletes its objects: that is what the right means, and it reaches no further.
     assert tenant("DELETE", f"{DEFINITIONS}/{crd['metadata']['name']}")[0] == 200
     waited(lambda: admin("GET", f"{path}/a")[0] == 404, "its objects go")
     assert admin("GET", f"/api/v1/namespaces/{room}")[0] == 200
 
 
-def test_definitions_do_not_cover_what_is_there(tenant, admin, room):
-    """Neither a built-in resource, nor a group of Kubernetes', nor what another definition serves."""
+def test_definitions_cannot_replace_existing_resources(tenant, admin, room):
+    """Neither a built-in resource, nor a group of Kubernetes, nor what another definition serves."""
     service = "/apis/apiregistration.k8s.io/v1/apiservices/v1.storage.k8s.io"
     before, services = admin("GET", "/apis/storage.k8s.io/v1")[1], admin("GET", service)[1]
     status, body = tenant("POST", DEFINITIONS, definition("apps", plural="deployments", kind="Deployment"))
@@ -79,9 +80,9 @@ def test_definitions_do_not_cover_what_is_there(tenant, admin, room):
     assert now["spec"] == services["spec"] and now["metadata"]["uid"] == services["metadata"]["uid"]
 
 
-def test_a_conversion_that_never_answers_is_its_definitions_alone(tenant, admin, as_user, target, room, bystander):
-    """The tenant's webhook hangs at every conversion: reads of that version fail in their time, others do not wait."""
-    with socket.create_server(("127.0.0.1", 0)) as hanging:  # connections are taken by the kernel, and never looked at
+def test_a_hanging_conversion_affects_its_definition_only(tenant, admin, as_user, target, room, bystander):
+    """The tenant's webhook hangs at every conversion: reads of that version fail at their deadline, others do not wait."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # connections are accepted by the kernel, and never read
         port = hanging.getsockname()[1]
         crd = definition(f"{room}.example.com", version("v1"), version("v2", storage=False))
         client = {"url": f"https://127.0.0.1:{port}/convert"}

@@ -1,4 +1,4 @@
-"""A tenant that floods, and one that does not: the other's answers come in ratio to what they took alone."""
+"""A tenant that floods, and one that does not: the other's answers take a bounded multiple of what they took alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from kas.testing.server import KasServer
 from tests.hostile.bystander import Bystander, Echo
 
-SEATS = ("--max-requests-inflight=40", "--max-mutating-requests-inflight=20")  # five of them are for people
+SEATS = ("--max-requests-inflight=40", "--max-mutating-requests-inflight=20")  # five of them are for regular users
 TIMES = 10
 WORKERS = 2
 

@@ -1,4 +1,4 @@
-"""Pretending to be somebody: headers, tokens, origins, upgrades."""
+"""Attempts to pass as another user: headers, tokens, origins, upgrades."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def who(caller, **headers: str):
         "X-Kubernetes-User",
     ],
 )
-def test_headers_make_nobody_somebody(target, mallory, nobody, wire, header):
+def test_identity_headers_are_ignored(target, mallory, nobody, wire, header):
     for value in ("system:admin", ADMINS, "127.0.0.1", "for=127.0.0.1"):
         lines = f"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}: {value}\r\n"
         assert statuses(wire(f"{lines}Authorization: Bearer m-token\r\n\r\n".encode())) == [403]
@@ -78,8 +78,8 @@ def test_impersonation_without_a_user(admin):
         assert admin("GET", "/version", **headers)[0] == 400
 
 
-def test_impersonation_reaches_no_further_than_granted(as_user, grant, wire, admin):
-    """imp may be alice, and nobody else, nor in a group, also not by repeating a header."""
+def test_impersonation_reaches_only_what_is_granted(as_user, grant, wire, admin):
+    """imp may impersonate alice, but no other user and no group, also not by repeating a header."""
     grant("imp", [{"apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"], "verbs": ["impersonate"]}])
     imp = as_user("i-token")
     assert who(imp, **{"Impersonate-User": "alice"})[0] == "alice"
@@ -136,7 +136,7 @@ CLOSED = [
 
 
 @pytest.mark.parametrize("path", CLOSED)
-def test_nobody_sees_only_public_paths(target, wire, path):
+def test_anonymous_users_see_only_public_paths(target, wire, path):
     for method in ("GET", "POST", "DELETE", "OPTIONS"):
         answer = wire(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
         if path.startswith("/swagger-ui") and method == "GET":
@@ -171,7 +171,7 @@ def test_public_paths_are_public(nobody, path):
     ],
 )
 def test_wrong_credentials(target, wire, credential):
-    """A credential that fails is 401, one that is none is nobody: 403."""
+    """A credential that fails is answered with 401; a request without a valid form of one is anonymous: 403."""
     head = "GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
     assert statuses(wire(head.encode() + credential.encode("latin-1") + b"\r\n\r\n"))[0] in (400, 401, 403)
 
@@ -181,7 +181,7 @@ def test_wrong_credentials(target, wire, credential):
 
 @pytest.fixture
 def account(admin, room):
-    """(token, its claims, namespace, name) of a fresh service account."""
+    """Returns (token, its claims, namespace, name) of a new service account."""
     assert admin("POST", f"/api/v1/namespaces/{room}/serviceaccounts", {"metadata": {"name": "robot"}})[0] == 201
     token = request_token(admin, room)
     return token, claims_of(token), room
@@ -203,7 +203,7 @@ def b64(data: bytes) -> str:
 
 
 def signed(target, claims: dict, **header) -> str:
-    """A token that the server's own key signed: only its claims are wrong."""
+    """Returns a token that the server's own key signed; only its claims are wrong."""
     import jwt
 
     key = (target.data_dir / "pki" / "sa.key").read_bytes()
@@ -220,7 +220,7 @@ def test_a_good_token_works(as_user, account, target):
     token, claims, room = account
     assert who(as_user(token))[0] == f"system:serviceaccount:{room}:robot"
     assert who(as_user(signed(target, claims)))[0] == f"system:serviceaccount:{room}:robot"
-    # Upstream's rule: one that names no audience is for the API server.
+    # Upstream's rule: a token without an audience is for the API server.
     assert who(as_user(signed(target, {**claims, "aud": []})))[0] == f"system:serviceaccount:{room}:robot"
 
 
@@ -253,7 +253,7 @@ def test_tokens_with_other_claims(target, as_user, account, admin):
         assert found == 401, (change, found)
 
 
-def test_tokens_nobody_signed(target, as_user, account):
+def test_forged_tokens(target, as_user, account):
     token, claims, _ = account
     head, body, signature = token.split(".")
     public = json.loads(base64.urlsafe_b64decode(head + "=="))
@@ -267,7 +267,7 @@ def test_tokens_nobody_signed(target, as_user, account):
         f"{head}.{body}.{signature}.x",
         f"{head}.{body}.{signature[:-10]}AAAAAAAAAA",
     ]
-    # The public key as the secret of an HMAC: the oldest confusion of all.
+    # The public key as the secret of an HMAC: the classic confusion of algorithms.
     import hashlib
     import hmac
 
@@ -277,7 +277,7 @@ def test_tokens_nobody_signed(target, as_user, account):
     pem = private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     said = f"{b64(json.dumps({**public, 'alg': 'HS256'}).encode())}.{body}"
     tokens.append(f"{said}.{b64(hmac.new(pem, said.encode(), hashlib.sha256).digest())}")
-    # A key the token brings along itself.
+    # A key that the token itself contains.
     import jwt
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -295,7 +295,7 @@ def test_tokens_nobody_signed(target, as_user, account):
         assert who(as_user(t)) == 401, t[:200]
 
 
-def test_tokens_of_what_is_gone(target, as_user, account, admin):
+def test_tokens_of_deleted_objects(target, as_user, account, admin):
     token, _, room = account
     pod = {"metadata": {"name": "p"}, "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "x"}]}}
     status, made = admin("POST", f"/api/v1/namespaces/{room}/pods", pod)
@@ -341,7 +341,7 @@ def test_foreign_origins(target, wire, origin):
         assert b"access-control-allow" not in answer
 
 
-def test_an_allowed_origin_is_named_and_never_a_star(target, nobody, mallory):
+def test_an_allowed_origin_is_echoed_and_never_a_star(target, nobody, mallory):
     r = nobody.raw("OPTIONS", "/api/v1/secrets", **{"Origin": "https://good.example", "Access-Control-Request-Method": "GET"})
     assert (r.status_code, r.headers["access-control-allow-origin"]) == (204, "https://good.example")
     r = mallory.raw("GET", "/api/v1/secrets", Origin="https://good.example")
@@ -368,7 +368,7 @@ def test_upgrades_need_rights(target, wire, path, upgrade):
 
 
 def test_a_refused_upgrade_opens_no_tunnel(target, admin):
-    """What follows a refusal on the connection is a request like any other, with a user of its own."""
+    """What follows a refusal on the connection is an ordinary request with its own user."""
     head = "GET /api/v1/nodes/n/proxy/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"  # noqa: E501
     with dial(target) as s:
         got = b""
@@ -383,7 +383,7 @@ def test_a_refused_upgrade_opens_no_tunnel(target, admin):
         assert not got or statuses(got) == [403], got
 
 
-# --- reads that point elsewhere
+# --- reads at other revisions or places
 
 
 @pytest.mark.parametrize(
@@ -404,9 +404,9 @@ def test_impossible_revisions(admin, room, version, bounded):
     def ask(query):
         return admin("GET", f"/api/v1/namespaces/{room}/configmaps?{query}resourceVersion={quote(version)}")
 
-    with bounded(4_000), ThreadPoolExecutor(len(queries)) as pool:  # each waits for what will not come
+    with bounded(4_000), ThreadPoolExecutor(len(queries)) as pool:  # each waits for a revision that will not come
         for query, (status, body) in zip(queries, pool.map(ask, queries), strict=True):
-            # A watch hands on the storage's complaint as it is, which is no API error.
+            # A watch passes on the storage error as it is, which is not an API error.
             complained = status == 500 and query.startswith("watch") and body["message"].startswith("resourceVersion: Invalid value: ")
             assert status < 500 or status == 504 or complained, (query, body)
 
@@ -415,8 +415,8 @@ def token_to(**parts) -> str:
     return b64(json.dumps({"v": "meta.k8s.io/v1", "rv": 1, "start": "x\0", **parts}).encode())
 
 
-def test_continue_tokens_point_nowhere_else(mallory, admin, room, grant):
-    """A token is made by clients as easily as by the server: it never leads out of the list it is used on."""
+def test_continue_tokens_stay_within_their_list(mallory, admin, room, grant):
+    """A client can make a token as easily as the server: it never leads outside the list with which it is used."""
     other = room + "-z"
     admin("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
     admin("POST", f"/api/v1/namespaces/{other}/configmaps", {"metadata": {"name": "x"}, "data": {"k": "hidden"}})

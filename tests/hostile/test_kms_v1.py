@@ -1,4 +1,4 @@
-"""A plug-in of version 1 that does not answer for a while: who writes and reads what it seals waits, and nobody else does."""
+"""A KMS v1 plug-in that does not answer for a while: requests for what it encrypts wait, and no others do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITERS, REMEMBERED, GETS = 8, 3, 30
 
 
 class Sealed:
-    """A server whose secrets are sealed by a plug-in, of which it remembers few keys."""
+    """A server whose secrets are encrypted by a plug-in, and which caches few keys."""
 
     def __init__(self, directory: Path) -> None:
         self.plugin = PluginV1(directory / "kms.sock").start()
@@ -32,7 +32,7 @@ class Sealed:
         self.server = KasServer(directory, *flags)
 
     def ask(self, *args) -> int:
-        """The status of an administrator's request."""
+        """Returns the status of an administrator's request."""
         return Caller(self.server, self.server.token)(*args, timeout=120)[0]
 
 
@@ -47,7 +47,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
 
 
 def asked(sealed: Sealed, method: str, requests: list[tuple]) -> list[int]:
-    """What requests are answered, of which a first one reaches the plug-in while it answers nobody, and others are served."""
+    """Returns the statuses of requests that need the plug-in while it does not answer, and checks that others are served."""
     before = sealed.plugin.asked.get(method, 0)
     other = Caller(sealed.server, sealed.server.token)
     sealed.plugin.hold()
@@ -67,11 +67,11 @@ def asked(sealed: Sealed, method: str, requests: list[tuple]) -> list[int]:
         sealed.plugin.release()
 
 
-def test_only_who_needs_the_plugin_waits_for_it(sealed: Sealed, echo: Echo) -> None:
+def test_only_requests_that_need_the_plugin_wait(sealed: Sealed, echo: Echo) -> None:
     turns = itertools.count()
 
     def new() -> list[tuple]:
-        """Writes of secrets that there were not: an attack may be tried again, and who has read one knows it."""
+        """Writes secrets with new names: an attack may be repeated, and keys of secrets that were read are cached."""
         turn = next(turns)
         return [("POST", SECRETS, {"metadata": {"name": f"s{turn}-{i}"}, "stringData": {"a": "b"}}) for i in range(WRITERS)]
 

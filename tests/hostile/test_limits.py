@@ -1,4 +1,4 @@
-"""What one client sends holds neither the loop nor the memory that others need. What it took before stands at each test."""
+"""One client cannot take the event loop or the memory that others need. Each test says what its attack used to cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITES = [{"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["cr
 
 
 def ended(connections: list[ssl.SSLSocket]) -> list[int]:
-    """The status each connection was answered with before the server closed it (0: none); waits for all of them."""
+    """Returns the status that each connection was answered with before the server closed it (0: none); waits for all."""
     answers, open_ones, deadline = dict.fromkeys(connections, b""), set(connections), time.monotonic() + 90
     while open_ones:
         assert time.monotonic() < deadline, f"{len(open_ones)} connections were left open"
@@ -44,8 +44,8 @@ def ended(connections: list[ssl.SSLSocket]) -> list[int]:
 
 
 @pytest.mark.parametrize("who", ["nobody", "mallory"])
-def test_two_hundred_bodies_that_stall(target: KasServer, bystander: Bystander, grant: Callable[..., None], room: str, who: str):
-    """808 MB, by anybody, and none was closed."""
+def test_two_hundred_stalled_bodies(target: KasServer, bystander: Bystander, grant: Callable[..., None], room: str, who: str):
+    """They used to take 808 MB, from anonymous clients, and were never closed."""
     grant("mallory", WRITES, room)
     token = "Authorization: Bearer m-token\r\n" if who == "mallory" else ""
     head = f"POST /api/v1/namespaces/{room}/configmaps HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\nContent-Length: {3 * MB}\r\n\r\n"  # noqa: E501
@@ -72,21 +72,21 @@ def test_two_hundred_bodies_that_stall(target: KasServer, bystander: Bystander, 
         assert set(codes) <= {408, 429, 0} and {408, 429} <= set(codes)
 
 
-def test_three_hundred_streams_that_stall(target: KasServer, bystander: Bystander, grant: Callable[..., None], room: str):
-    """One connection of HTTP/2 with as many such bodies as it may have at once, and all it may send of them: as much."""
+def test_three_hundred_stalled_streams(target: KasServer, bystander: Bystander, grant: Callable[..., None], room: str):
+    """One HTTP/2 connection with as many such bodies as it may have at once used to take as much."""
     grant("mallory", WRITES, room)
     codes = set(bystander.beside(lambda: stalled_streams(target, room)).values())
     assert codes <= {408, 429, 0} and 408 in codes
 
 
 def stalled_streams(target: KasServer, room: str) -> dict[int, int]:
-    """What streams are answered that send all but the end of what they have said."""
+    """Returns the statuses of streams that send all but the end of their announced bodies."""
     with dial(target, "h2") as s:
         s.settimeout(60)
         c = h2.connection.H2Connection(h2.config.H2Configuration())
         c.initiate_connection()
         s.sendall(c.data_to_send())
-        while c.remote_settings.max_concurrent_streams > 1000:  # until the server's have come
+        while c.remote_settings.max_concurrent_streams > 1000:  # until the server's settings have arrived
             c.receive_data(s.recv(65536))
         assert c.remote_settings.max_concurrent_streams == 100
         streams = []
@@ -104,7 +104,7 @@ def stalled_streams(target: KasServer, room: str) -> dict[int, int]:
         while len(codes) < len(streams):
             assert time.monotonic() < deadline, f"{len(streams) - len(codes)} streams were left open"
             for stream in streams:
-                # As much as there is room for, but for the end.
+                # As much as the windows allow, except for the end.
                 room_left = min(c.local_flow_control_window(stream), 2_900_000 - sent[stream], c.max_outbound_frame_size)
                 if stream not in codes and room_left > 0:
                     c.send_data(stream, b"x" * room_left)
@@ -120,7 +120,7 @@ def stalled_streams(target: KasServer, room: str) -> dict[int, int]:
 
 
 LISTS: dict[str, tuple[str, str, Callable[[], Any], set[int]]] = {
-    # Everybody waited for 10 s.
+    # Everyone waited for 10 s.
     "yaml of a review": ("application/yaml", "", lambda: b"- a\n" * (3 * MB // 4), {400}),
     "json of a review": ("application/json", "", lambda: b"[" + b"1," * (3 * MB // 2 - 2) + b"1]", {400}),
     "keys": (
@@ -143,7 +143,7 @@ LISTS: dict[str, tuple[str, str, Callable[[], Any], set[int]]] = {
 
 
 @pytest.mark.parametrize("name", list(LISTS))
-def test_large_bodies_are_validated_beside_the_loop(as_user, bystander: Bystander, grant, room: str, name: str):
+def test_large_bodies_are_validated_off_the_event_loop(as_user, bystander: Bystander, grant, room: str, name: str):
     ctype, resource, make, expected = LISTS[name]
     grant("mallory", WRITES, room)
     body = make()
@@ -158,8 +158,8 @@ def test_large_bodies_are_validated_beside_the_loop(as_user, bystander: Bystande
         assert bystander.beside(lambda: set(pool.map(send, range(4)))) <= expected
 
 
-def test_who_leaves_is_not_worked_for(target: KasServer, bystander: Bystander, mallory):
-    """Large requests of clients that are gone by the time it is their turn."""
+def test_requests_of_disconnected_clients_are_dropped(target: KasServer, bystander: Bystander, mallory):
+    """Large requests of clients that have disconnected before it is their turn."""
     body = b"- a\n" * (3 * MB // 4)
     head = (
         "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer m-token\r\n"
@@ -176,7 +176,7 @@ def test_who_leaves_is_not_worked_for(target: KasServer, bystander: Bystander, m
     bystander.beside(leave)
 
 
-def test_expect_is_answered_once_the_head_was_accepted(target: KasServer, wire):
+def test_expect_continue_is_answered_once_the_head_is_accepted(target: KasServer, wire):
     for token, codes in (("no-such-token", [401]), (target.token, [100, 201])):
         with dial(target) as s:
             s.settimeout(30)
@@ -198,8 +198,8 @@ def test_expect_is_answered_once_the_head_was_accepted(target: KasServer, wire):
             assert statuses(got) == codes
 
 
-def test_sockets_that_never_ask(target: KasServer, bystander: Bystander):
-    """Handshakes that nothing follows: others connect as before."""
+def test_connections_without_a_request(target: KasServer, bystander: Bystander):
+    """Handshakes without a request: others connect as before."""
     idle = [socket.create_connection(("127.0.0.1", target.port), 10) for _ in range(300)]
     done = [dial(target) for _ in range(50)]
 

@@ -1,4 +1,4 @@
-"""Getting more than one was given: through RBAC itself, the garbage collector, or an object that changes between looks."""
+"""Attempts to gain rights: through RBAC itself, the garbage collector, or an object that changes between checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON_PATCH, MERGE, STRATEGIC = "application/json-patch+json", "application/merge
 
 @pytest.fixture(params=["Role", "ClusterRole"])
 def roles(request, mallory, admin, room, grant):
-    """(kind, URL of roles): mallory may write roles and bindings there, and holds nothing but reading config maps."""
+    """(kind, URL of roles): mallory may write roles and bindings there, and may herself only read config maps."""
     namespaced = request.param == "Role"
     grant("mallory", EDIT_RBAC, room if namespaced else "")
     return request.param, f"{RBAC}/{f'namespaces/{room}/' if namespaced else ''}{request.param.lower()}s"
@@ -29,7 +29,7 @@ def role(name: str, kind: str, rules: list[dict], **more) -> dict:
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "rules": rules, **more}
 
 
-def test_no_role_grants_what_its_writer_does_not_hold(mallory, admin, roles, room):
+def test_a_role_cannot_grant_what_its_writer_lacks(mallory, admin, roles, room):
     kind, url = roles
     name = f"r-{room}"
     for dry in ("", "?dryRun=All"):
@@ -63,7 +63,7 @@ def test_no_role_grants_what_its_writer_does_not_hold(mallory, admin, roles, roo
         {"apiGroups": [""], "resources": ["*/scale"], "verbs": ["get"]},
     ],
 )
-def test_nearly_held_is_not_held(mallory, room, grant, rule):
+def test_similar_rights_are_not_equal(mallory, room, grant, rule):
     grant("mallory", EDIT_RBAC, room)
     assert mallory("POST", f"{RBAC}/namespaces/{room}/roles", role("near", "Role", [rule]))[0] == 403
 
@@ -75,7 +75,7 @@ def binding(name: str, kind: str, role_kind: str, role_name: str) -> dict:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
 
 
-def test_no_binding_gives_a_role_its_writer_does_not_hold(mallory, admin, roles, room):
+def test_a_binding_cannot_grant_what_its_writer_lacks(mallory, admin, roles, room):
     kind, url = roles
     bindings, kind_b = url[:-1] + "bindings", kind + "Binding"
     for dry in ("", "?dryRun=All"):
@@ -84,14 +84,14 @@ def test_no_binding_gives_a_role_its_writer_does_not_hold(mallory, admin, roles,
     apply = binding(f"b-{room}", kind_b, "ClusterRole", "cluster-admin")
     assert mallory("PATCH", f"{bindings}/b-{room}?fieldManager=m", apply, APPLY)[0] == 403
     assert mallory("POST", bindings, binding(f"b-{room}", kind_b, "ClusterRole", "no-such-role"))[0] == 404
-    # Somebody else's binding is not to be widened to oneself.
+    # mallory must not add herself to another user's binding.
     theirs = {**apply, "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}]}
     assert admin("POST", bindings, theirs)[0] == 201
     add = [{"op": "add", "path": "/subjects/-", "value": apply["subjects"][0]}]
     assert mallory("PATCH", f"{bindings}/b-{room}", add, JSON_PATCH)[0] == 403
     assert mallory("PUT", f"{bindings}/b-{room}", apply)[0] == 403
     assert admin("DELETE", f"{bindings}/b-{room}")[0] == 200
-    # A role that is widened later: what the binding refers to cannot be swapped.
+    # If the role gets more rules later, the binding's reference still cannot be changed.
     assert admin("POST", url, role(f"held-{room}", kind, HELD))[0] == 201
     assert mallory("POST", bindings, binding(f"c-{room}", kind_b, kind, f"held-{room}"))[0] == 201
     swap = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}}
@@ -101,14 +101,14 @@ def test_no_binding_gives_a_role_its_writer_does_not_hold(mallory, admin, roles,
         admin("DELETE", path)
 
 
-def test_aggregation_takes_full_authority(mallory, admin, grant, room):
+def test_aggregation_requires_full_authority(mallory, admin, grant, room):
     grant("mallory", EDIT_RBAC)
     rule = {"clusterRoleSelectors": [{"matchLabels": {"x": room}}]}
     url = f"{RBAC}/clusterroles"
     assert mallory("POST", url, role(f"agg-{room}", "ClusterRole", [], aggregationRule=rule))[0] == 403
     assert mallory("POST", url, role(f"agg-{room}", "ClusterRole", HELD))[0] == 201
     assert mallory("PATCH", f"{url}/agg-{room}", {"aggregationRule": rule}, MERGE)[0] == 403
-    # A label that makes a role part of admin or edit takes what the role holds, and no more than the writer does.
+    # A label that adds a role to admin or edit grants the role's rights, and no more than the writer has.
     labelled = role(f"lab-{room}", "ClusterRole", ALL)
     labelled["metadata"]["labels"] = {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}
     assert mallory("POST", url, labelled)[0] == 403
@@ -116,7 +116,7 @@ def test_aggregation_takes_full_authority(mallory, admin, grant, room):
         admin("DELETE", f"{url}/{name}")
 
 
-def test_no_policy_shows_what_its_writer_may_not_read(mallory, admin, grant, room):
+def test_a_policy_cannot_show_what_its_writer_may_not_read(mallory, admin, grant, room):
     api, spec = "/apis/admissionregistration.k8s.io/v1", {"matchConstraints": {"resourceRules": [
         {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     ]}}  # fmt: skip
@@ -145,7 +145,7 @@ def test_no_policy_shows_what_its_writer_may_not_read(mallory, admin, grant, roo
             admin("DELETE", path)
 
 
-# --- the object decided on is the object stored
+# --- the object that is checked is the object that is stored
 
 
 def config_map(name: str | None = "x", namespace: str | None = None, **more) -> dict:
@@ -178,7 +178,7 @@ def test_a_body_cannot_name_another_object_than_the_path(mallory, admin, room, g
     assert admin("GET", f"{url}/other")[0] == 404
 
 
-def test_the_server_chooses_what_identifies(admin, room):
+def test_the_server_sets_identifying_fields(admin, room):
     wish = {
         "uid": "11111111-1111-1111-1111-111111111111",
         "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -200,7 +200,7 @@ def pod(name: str, **spec) -> dict:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
 
 
-def test_what_admission_sees_is_what_is_stored(admin, room):
+def test_admission_sees_what_is_stored(admin, room):
     """A namespace that enforces "baseline" stores no privileged pod, however it is written."""
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     assert admin("PATCH", f"/api/v1/namespaces/{room}", label, MERGE)[0] == 200
@@ -252,7 +252,7 @@ def test_status_and_subresources_change_nothing_else(mallory, admin, room, grant
     assert mallory("POST", f"/api/v1/namespaces/{room}/bindings", {"metadata": {"name": "p"}, "target": {"name": "n"}})[0] == 403
 
 
-# --- the garbage collector as somebody's hands
+# --- deletion by the garbage collector
 
 
 def owner(obj: dict, **more) -> dict:
@@ -267,8 +267,8 @@ def wait_gone(admin, path: str, seconds: float = 60) -> None:
 
 
 def looked_at(admin, room: str) -> None:
-    """Returns when the collector has looked at what was written before: what names an owner that never was is gone. Twice, because it has
-    several things in hand at once."""
+    """Waits until the collector has processed earlier writes: an object with an owner that never existed is deleted. Twice, because it
+    processes several objects at once."""
     never = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "f7ae4a9e-6a2f-4b0f-8f6e-000000000000"}
     for _ in range(2):
         body = {"metadata": {"generateName": "orphan-", "ownerReferences": [never]}}
@@ -278,7 +278,7 @@ def looked_at(admin, room: str) -> None:
 
 
 def test_owner_references_do_not_reach_other_namespaces(mallory, admin, room, grant):
-    """A child that names an owner of another namespace is lost itself; the owner, and what is its own, stay."""
+    """A child that names an owner of another namespace is deleted itself; the owner and its real dependents stay."""
     other = room + "-b"
     assert admin("POST", "/api/v1/namespaces", {"metadata": {"name": other}})[0] in (201, 409)
     theirs, mine = (f"/api/v1/namespaces/{ns}/configmaps" for ns in (other, room))
@@ -309,7 +309,7 @@ def test_owner_references_do_not_reach_other_namespaces(mallory, admin, room, gr
         assert "deletionTimestamp" not in body["metadata"], name
 
 
-def test_cluster_objects_are_not_owned_by_a_namespaces(mallory, admin, room):
+def test_cluster_scoped_objects_cannot_have_namespaced_owners(mallory, admin, room):
     _, mine = admin("POST", f"/api/v1/namespaces/{room}/configmaps", config_map("lure"))
     body = {"metadata": {"name": f"c-{room}", "ownerReferences": [owner(mine)]}}
     assert admin("POST", f"{RBAC}/clusterroles", body)[0] == 201
@@ -319,7 +319,7 @@ def test_cluster_objects_are_not_owned_by_a_namespaces(mallory, admin, room):
     admin("DELETE", f"{RBAC}/clusterroles/c-{room}")
 
 
-def test_owner_references_that_are_none(admin, room):
+def test_invalid_owner_references(admin, room):
     url = f"/api/v1/namespaces/{room}/configmaps"
     for ref in (
         {},

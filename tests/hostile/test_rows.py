@@ -1,4 +1,4 @@
-"""Each row of the table beside a bystander: nobody else notices, and memory comes back."""
+"""Runs each row of the table beside a bystander: no other client notices, and memory is released."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for _module in MODULES:
 
 @pytest.fixture
 def attacker(target: KasServer, room: str) -> Iterator[Attacker]:
-    """An administrator, so that nothing but bounds of the server stands in the way."""
+    """An administrator, so that only the limits of the server stop the attack."""
     one = Attacker(target, target.token, room)
     yield one
     one.clean()
@@ -41,16 +41,16 @@ def test_row(target: KasServer, admin: Caller, bystander: Bystander, attacker: A
         with bystander:
             row.attack(attacker)
         attacker.clean()
-        late = 504 in set(attacker.codes) - allowed  # a request that did not come to its end before its deadline
+        late = 504 in set(attacker.codes) - allowed  # a request that had not ended at its deadline
         if not bystander.why() and not late:
-            break  # else somebody else may have had the machine: what an attack does by itself it does again
+            break  # otherwise another program may have slowed it down: an attack that is effective is so every time
         if late and left:
             attacker.codes.clear()
-        allowed.add(409)  # what it makes is there already
+        allowed.add(409)  # the objects that it creates exist already
     assert set(attacker.codes) <= allowed, (name, sorted(set(attacker.codes)))
     admin("DELETE", f"/api/v1/namespaces/{room}")
     comes_back(target, before, row.mb)
 
 
-def test_there_are_rows_enough() -> None:
+def test_the_table_has_enough_rows() -> None:
     assert len(ROWS) >= 60

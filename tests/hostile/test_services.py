@@ -1,5 +1,5 @@
-"""What a server asks itself, and what it is shown before it knows anybody: a KMS plug-in, an issuer of tokens and chains of certificates,
-slow, huge or wrong, beside a bystander. One server has them all, and an audit policy of 10,000 rules."""
+"""Services that the server calls, and credentials that it checks before it knows the user: a KMS plug-in, a token issuer and certificate
+chains that are slow, huge or wrong, beside a bystander. One server has them all, and an audit policy of 10,000 rules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TURNS = itertools.count()
 
 
 class Asked:
-    """The server and those it asks; ``by`` is the authority of clients."""
+    """The server and the services that it calls; ``by`` is the CA of clients."""
 
     def __init__(self, directory: Path) -> None:
         self.by = pki.authority("clients")
@@ -62,7 +62,7 @@ class Asked:
         self.admin = Caller(self.server, self.server.token)
 
     def close(self) -> None:
-        """Ends the stubs."""
+        """Stops the stubs."""
         self.issuer.close()
         self.plugin.stop()
 
@@ -80,7 +80,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 @pytest.fixture
 def bystander(asked: Asked, echo: Echo) -> Iterator[Bystander]:
-    """A client of this server, which must be served as before and which memory is looked at for."""
+    """A client of this server, which must be served as before; the server's memory is checked, too."""
     one, before = Bystander(asked.server, echo), sum(resident(asked.server).values())
     yield one
     one.check()
@@ -88,7 +88,7 @@ def bystander(asked: Asked, echo: Echo) -> Iterator[Bystander]:
 
 
 def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:
-    """Statuses of as many secrets that are written and read at once."""
+    """Writes and reads many secrets at once; returns the statuses."""
     turn = next(TURNS)
 
     def one(i: int) -> set[int]:
@@ -100,7 +100,7 @@ def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:
         return set().union(*pool.map(one, range(many)))
 
 
-def test_a_key_plugin_that_does_not_answer(asked: Asked, bystander: Bystander) -> None:
+def test_a_kms_plugin_that_does_not_answer(asked: Asked, bystander: Bystander) -> None:
     def attack() -> None:
         asked.plugin.hold()
         try:
@@ -117,7 +117,7 @@ def test_a_key_plugin_that_does_not_answer(asked: Asked, bystander: Bystander) -
     ("huge", "annotation", b"x" * 300_000), ("large", "annotation", b"x" * 33_000), ("long", "key_id", "k" * 2000),
     ("sick", "healthz", "x" * 200_000), ("wrong", "encrypts_with", "b"),
 ])  # fmt: skip
-def test_a_key_plugin_whose_answers_are_none(asked: Asked, bystander: Bystander, called: str, name: str, value: object) -> None:
+def test_a_kms_plugin_with_invalid_answers(asked: Asked, bystander: Bystander, called: str, name: str, value: object) -> None:
     before = getattr(asked.plugin, name)
 
     def attack() -> None:
@@ -132,28 +132,28 @@ def test_a_key_plugin_whose_answers_are_none(asked: Asked, bystander: Bystander,
 
 
 def known(asked: Asked, i: int) -> int:
-    """The status of a request with a token of a key that the issuer has shown."""
+    """Returns the status of a request whose token was signed by a published key."""
     return Caller(asked.server, asked.issuer.token("e1", sub=f"u{i}"))("GET", "/api", timeout=60)[0]
 
 
 def unknown(asked: Asked, i: int) -> int:
-    """With one of a key that it has not shown, another each time."""
+    """The same with a key that was not published, another each time."""
     token = asked.issuer.token(f"unknown{i}", key=asked.issuer.keys["e1"], sub=f"u{i}")
     return Caller(asked.server, token)("GET", "/api", timeout=60)[0]
 
 
 def tokens(asked: Asked, many: int = TOKENS) -> set[int]:
-    """Statuses of requests with tokens, all different."""
+    """Returns the statuses of requests with tokens, all different."""
     with ThreadPoolExecutor(8) as pool:
         return {code for ask in (unknown, known) for code in pool.map(partial(ask, asked), range(many))}
 
 
 def while_they_are_held(asked: Asked) -> set[int]:
-    """The same while the issuer keeps its keys: nobody waits for them but those whose key is unknown."""
+    """The same while the issuer delays its keys: only requests with an unknown key wait."""
     with ThreadPoolExecutor(TOKENS) as pool:
         before, waiting = asked.issuer.fetches(), []
         try:
-            while asked.issuer.fetches() == before:  # one that comes within a second of the last fetch begins none
+            while asked.issuer.fetches() == before:  # a token that arrives within a second of the last fetch starts none
                 waiting.append(pool.submit(unknown, asked, len(waiting)))
                 time.sleep(0.05)
             waiting += [pool.submit(unknown, asked, len(waiting) + i) for i in range(TOKENS // 2)]
@@ -164,7 +164,7 @@ def while_they_are_held(asked: Asked) -> set[int]:
 
 
 @pytest.mark.parametrize("fault", ["slow", "huge", "vast", "garbage", "error", "loop", "down"])
-def test_an_issuer_whose_keys_do_not_come(asked: Asked, bystander: Bystander, fault: str) -> None:
+def test_an_issuer_whose_keys_do_not_arrive(asked: Asked, bystander: Bystander, fault: str) -> None:
     tokens(asked, 1)
 
     def attack() -> None:
@@ -180,7 +180,7 @@ def test_an_issuer_whose_keys_do_not_come(asked: Asked, bystander: Bystander, fa
 
 
 def test_chains_of_100_certificates(asked: Asked, bystander: Bystander, tmp_path: Path) -> None:
-    """Of which each is issued by the next: before anybody knows whose they are."""
+    """Each certificate is issued by the next, and is checked before the user is known."""
     chain = [asked.by]
     for i in range(CHAIN):
         chain.append(pki.authority(f"a{i}", chain[-1]))

@@ -1,4 +1,4 @@
-"""Connections that ask and take nothing: the kernel keeps little for all of them, and who takes his answers has them."""
+"""Connections that send requests and read nothing: the kernel's buffers for all of them are bounded, and slow readers get their answers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.hostile.hostile_wire import statuses
 pytestmark = pytest.mark.long
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-# Answers of less than 64 KiB, which nothing counts before the kernel has them; as many as it takes of a connection, and more.
+# Answers of less than 64 KiB, which are not counted before the kernel has them; as many as fit into a connection's buffer, and more.
 MAP, MAP_BYTES, TIMES, CONNECTIONS = f"{MAPS}/large", 60_000, 16, 240
 LARGEST_WINDOW = (1 << 31) - 1
-CLOSED = 7  # TCP_CLOSE of <netinet/tcp.h>, the first byte of what TCP_INFO tells
-SLOW_TIMES, SLOW_BYTES, SLOW_S = 100, 1 << 14, 0.2  # answers of who takes them slowly, a read, and what is between two
+CLOSED = 7  # TCP_CLOSE of <netinet/tcp.h>, the first byte of TCP_INFO
+SLOW_TIMES, SLOW_BYTES, SLOW_S = 100, 1 << 14, 0.2  # answers of slow readers, bytes per read, and seconds between two reads
 
 
 def dial(server: KasServer, alpn: str) -> ssl.SSLSocket:
-    """A connection whose own kernel takes little that is not read."""
+    """Opens a connection whose own receive buffer is small."""
     context = ssl.create_default_context(cafile=server.ca)
     context.set_alpn_protocols([alpn])
     s = socket.socket()
@@ -40,12 +40,12 @@ def dial(server: KasServer, alpn: str) -> ssl.SSLSocket:
 
 
 def was_reset(s: socket.socket) -> bool:
-    """What the kernel knows of it, whatever lies there to be read."""
+    """Whether the kernel knows of a reset, whatever data remain to be read."""
     return s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSED
 
 
 def waiting(port: int) -> int:
-    """Bytes that the clients of the port have not taken (``tx_queue``)."""
+    """Returns the bytes that clients of the port have not read (``tx_queue``)."""
     found = 0
     with open("/proc/net/tcp") as f:
         for line in f.readlines()[1:]:
@@ -67,7 +67,7 @@ def ask(s: ssl.SSLSocket, server: KasServer, http2: bool, times: int = TIMES) ->
 
 
 def taken_slowly(s: ssl.SSLSocket, fast: threading.Event) -> bytes:
-    """All that was asked for, until then by the little."""
+    """Reads all answers, slowly."""
     got = b""
     while got.count(b"x" * MAP_BYTES) < SLOW_TIMES and (data := s.recv(SLOW_BYTES)):
         got += data
@@ -78,7 +78,7 @@ def taken_slowly(s: ssl.SSLSocket, fast: threading.Event) -> bytes:
 
 @pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
 @pytest.mark.parametrize("flags", [(), ("--tls-curve-preferences=29",)], ids=["direct", "front"])
-def test_the_kernel_keeps_little_for_who_takes_nothing(kas_server: Callable[..., KasServer], flags: tuple[str, ...], http2: bool) -> None:
+def test_kernel_buffers_of_idle_readers_are_bounded(kas_server: Callable[..., KasServer], flags: tuple[str, ...], http2: bool) -> None:
     server = kas_server("--unsafe-no-fsync", *flags)
     assert bool(server.front_pid()) == bool(flags)
     body = {"metadata": {"name": "large"}, "data": {"a": "x" * MAP_BYTES}}
@@ -92,12 +92,12 @@ def test_the_kernel_keeps_little_for_who_takes_nothing(kas_server: Callable[...,
         for _ in range(CONNECTIONS):
             stuck.append(stack.enter_context(dial(server, "h2" if http2 else "http/1.1")))
             ask(stuck[-1], server, http2)
-        until = time.monotonic() + 50  # before a minute in which nothing is taken; why they were reset is looked at below
+        until = time.monotonic() + 50  # within a minute without a read; the reason for resets is checked below
         while waiting(server.port) > BUDGET or sum(map(was_reset, stuck)) < CONNECTIONS // 4:
             assert time.monotonic() < until, f"{waiting(server.port) >> 20} MiB, {sum(map(was_reset, stuck))} were reset"
             time.sleep(0.2)
         fast.set()
         assert statuses(taken.result(120)) == [200] * SLOW_TIMES
         assert sum(map(was_reset, stuck)) < CONNECTIONS
-    server.stop()  # after which all that it said has been read
+    server.stop()  # all its output has been read then
     assert "were reset whose clients did not take" in server.output

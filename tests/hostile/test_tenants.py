@@ -1,4 +1,5 @@
-"""Two tenants: one with ``edit`` in its own namespace tries to reach the other's, and the cluster's, in every way a client has."""
+"""Two tenants: one with ``edit`` in its own namespace tries to reach the other's, and the cluster's objects, in every way that a client
+has."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ POD = {"spec": {"automountServiceAccountToken": False, "containers": [{"name": "
 
 @pytest.fixture
 def tenants(mallory, admin, room) -> Iterator[tuple[str, str]]:
-    """(mallory's namespace, the other tenant's): mallory has ``edit`` in the first, and there is something of each kind in the second."""
+    """(mallory's namespace, the other tenant's): mallory has ``edit`` in the first, and the second has an object of each kind."""
     theirs = room + "-other"
     assert admin("POST", "/api/v1/namespaces", {"metadata": {"name": theirs}})[0] in (201, 409)
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
@@ -31,13 +32,13 @@ def tenants(mallory, admin, room) -> Iterator[tuple[str, str]]:
                 body["data"] = {"k": "aGlkZGVu"}
             assert admin("POST", f"/api/v1/namespaces/{namespace}/{kind}", body)[0] in (201, 409)
         assert admin("POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "p"}, **POD})[0] in (201, 409)
-    # Otherwise nothing below says anything.
+    # Otherwise the tests below would prove nothing.
     assert mallory("GET", f"/api/v1/namespaces/{room}/secrets/x")[0] == 200
     yield room, theirs
     admin("DELETE", f"/api/v1/namespaces/{theirs}")
 
 
-def test_reads_lists_and_watches_end_at_the_namespace(mallory, tenants):
+def test_reads_lists_and_watches_are_limited_to_the_namespace(mallory, tenants):
     mine, theirs = tenants
     forbidden = [
         f"/api/v1/namespaces/{theirs}/{path}"
@@ -56,7 +57,7 @@ def test_reads_lists_and_watches_end_at_the_namespace(mallory, tenants):
             assert answer.status_code == 403 and "aGlkZGVu" not in answer.text, (path, answer.text)
 
 
-def test_selectors_and_continue_tokens_lead_nowhere_else(mallory, admin, tenants):
+def test_selectors_and_continue_tokens_do_not_reach_other_namespaces(mallory, admin, tenants):
     mine, theirs = tenants
     own = f"/api/v1/namespaces/{mine}/secrets"
     for query in (f"fieldSelector=metadata.namespace%3D{theirs}", f"fieldSelector=metadata.namespace!%3D{mine}"):
@@ -71,7 +72,7 @@ def test_selectors_and_continue_tokens_lead_nowhere_else(mallory, admin, tenants
         assert theirs not in json.dumps([i["metadata"]["namespace"] for i in answer.json().get("items", [])]), answer.text
 
 
-def test_writes_end_at_the_namespace(mallory, admin, tenants):
+def test_writes_are_limited_to_the_namespace(mallory, admin, tenants):
     _, theirs = tenants
     base = f"/api/v1/namespaces/{theirs}"
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
@@ -96,7 +97,7 @@ def test_writes_end_at_the_namespace(mallory, admin, tenants):
     assert admin("GET", f"{base}/configmaps/new")[0] == 404
 
 
-def test_edit_is_no_way_to_more_rights(mallory, tenants):
+def test_edit_does_not_lead_to_more_rights(mallory, tenants):
     mine, _ = tenants
     admin_role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     me = [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}]
@@ -135,14 +136,14 @@ def test_edit_is_no_way_to_more_rights(mallory, tenants):
         {"Impersonate-User": "mallory", "Impersonate-Extra-scopes": "all"},
     ],
 )
-def test_nobody_else_may_be_acted_as(mallory, tenants, headers):
+def test_impersonating_other_users_is_refused(mallory, tenants, headers):
     _, theirs = tenants
     answer = mallory.raw("GET", f"/api/v1/namespaces/{theirs}/secrets/x", **headers)
     assert answer.status_code == 403 and "impersonate" in answer.text
 
 
-def test_service_accounts_of_the_own_namespace_are_as_far_as_edit_reaches(mallory, as_user, tenants):
-    """``edit`` may act as the namespace's own accounts, and make tokens of theirs; none of them reaches further."""
+def test_service_accounts_of_the_namespace_have_no_more_rights_than_edit(mallory, as_user, tenants):
+    """``edit`` may impersonate the namespace's service accounts and create their tokens; none of them has rights elsewhere."""
     mine, theirs = tenants
     account = f"system:serviceaccount:{mine}:default"
     assert mallory.raw("GET", f"/api/v1/namespaces/{theirs}/secrets/x", **{"Impersonate-User": account}).status_code == 403
@@ -152,7 +153,7 @@ def test_service_accounts_of_the_own_namespace_are_as_far_as_edit_reaches(mallor
     assert status in (201, 403)
     if status == 201:
         assert as_user(made["status"]["token"])("GET", f"/api/v1/namespaces/{theirs}/secrets/x")[0] == 403
-    # A pod cannot borrow another namespace's account, nor a Secret be filled with its token.
+    # A pod cannot use another namespace's account, nor can a Secret get its token.
     pod = {"metadata": {"name": "q"}, "spec": {**POD["spec"], "serviceAccountName": "none"}}
     assert mallory("POST", f"/api/v1/namespaces/{mine}/pods", pod)[0] == 403
     secrets = f"/api/v1/namespaces/{mine}/secrets"
@@ -171,7 +172,7 @@ def test_service_accounts_of_the_own_namespace_are_as_far_as_edit_reaches(mallor
     assert not token("t")
 
 
-def test_owners_and_finalizers_reach_nothing_outside(mallory, admin, tenants):
+def test_owners_and_finalizers_do_not_affect_other_namespaces(mallory, admin, tenants):
     mine, theirs = tenants
     victim = admin("GET", f"/api/v1/namespaces/{theirs}/configmaps/x")[1]["metadata"]
     namespace = admin("GET", f"/api/v1/namespaces/{theirs}")[1]["metadata"]
@@ -184,7 +185,7 @@ def test_owners_and_finalizers_reach_nothing_outside(mallory, admin, tenants):
         assert mallory("DELETE", f"{own}/owned-{kind.lower()}?propagationPolicy=Foreground")[0] in (200, 202, 404)
     assert "deletionTimestamp" not in admin("GET", f"/api/v1/namespaces/{theirs}/configmaps/x")[1]["metadata"]
     assert "deletionTimestamp" not in admin("GET", f"/api/v1/namespaces/{theirs}")[1]["metadata"]
-    # What stays for a finalizer is the tenant's own; the other's namespace can still be deleted, and goes.
+    # Only the tenant's own object waits for a finalizer; the other namespace can still be deleted.
     assert admin("DELETE", f"/api/v1/namespaces/{theirs}")[0] == 200
     until = time.monotonic() + LIMIT_S
     while admin("GET", f"/api/v1/namespaces/{theirs}")[0] != 404:
@@ -192,7 +193,7 @@ def test_owners_and_finalizers_reach_nothing_outside(mallory, admin, tenants):
         time.sleep(0.2)
 
 
-def test_reviews_tell_only_about_oneself(mallory, tenants):
+def test_self_reviews_show_only_the_user_itself(mallory, tenants):
     mine, theirs = tenants
     rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -205,8 +206,8 @@ def test_reviews_tell_only_about_oneself(mallory, tenants):
 
 
 @pytest.mark.timeout(180)
-def test_a_tenant_that_floods_leaves_the_other_its_answers(mallory, bystander, tenants):
-    """Refusals are cheap, and what is large is validated beside the loop."""
+def test_a_tenant_that_floods_does_not_delay_the_other(mallory, bystander, tenants):
+    """Refusals are cheap, and large bodies are validated off the event loop."""
     mine, theirs = tenants
 
     def flood() -> None:

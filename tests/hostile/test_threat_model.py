@@ -1,4 +1,4 @@
-"""docs/threat-model.md names the tests that guard each attack class; they are there."""
+"""docs/threat-model.md names the tests that cover each class of attacks; these tests must exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLASSES = 16
 
 
 def guards() -> dict[str, list[tuple[str, str]]]:
-    """Attack class -> (file, test) of each guard; a test without a file is of the one before."""
+    """Attack class -> (file, test) of each test that covers it; a name without a file belongs to the file before it."""
     text = (ROOT / "docs/threat-model.md").read_text()
     section = text.partition("## The sixteen attack classes\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][2:]
@@ -26,7 +26,7 @@ def guards() -> dict[str, list[tuple[str, str]]]:
     return out
 
 
-def test_every_class_has_its_guards_and_they_are_there():
+def test_every_class_names_existing_tests():
     found = guards()
     assert len(found) == CLASSES and all(found.values())
     for file in {file for tests in found.values() for file, _ in tests}:

@@ -1,4 +1,4 @@
-"""What travels below HTTP's meaning: framing, sizes, slowness, spellings of paths."""
+"""Attacks below HTTP's semantics: framing, sizes, slowness, spellings of paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def get(path: str, *headers: str, token: str = "") -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-# The smuggled request would make a namespace, if anything took it for one.
+# The smuggled request would create a namespace.
 INNER = "POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {n}\r\n\r\n{body}"  # noqa: E501
 
 
@@ -57,7 +57,8 @@ def smuggled(target: KasServer, name: str) -> bytes:
     ids=repr,
 )
 def test_ambiguous_framing_smuggles_nothing(target, admin, wire, headers):
-    """At most one meaning: the bytes behind are refused with the connection, or are one body, never a second request."""
+    """It has at most one meaning: the remaining bytes are refused with the connection, or belong to one body, and are never a second
+    request."""
     name = "smuggled"
     head = f"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\n"
     head += "Content-Type: application/json\r\n" + "\r\n".join(headers) + "\r\n\r\n"
@@ -66,14 +67,14 @@ def test_ambiguous_framing_smuggles_nothing(target, admin, wire, headers):
     assert all(c < 500 for c in codes), answer[:500]
     both = any(h == "Transfer-Encoding: chunked" for h in headers) and any(h.startswith("Content-Length") for h in headers)
     if both and 201 in codes:
-        # RFC 9112 6.1: chunks win; then the next request is the sender's own, and the connection should be closed.
+        # RFC 9112 6.1: chunks win; the next request is then the sender's own, and the connection should be closed.
         pytest.fail(f"a request behind two framings was served: {codes}")
     if admin("GET", f"/api/v1/namespaces/{name}")[0] == 200:
         admin("DELETE", f"/api/v1/namespaces/{name}")
         pytest.fail(f"smuggled: {codes}")
 
 
-def test_chunks_that_lie(target, wire):
+def test_invalid_chunks(target, wire):
     head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()  # noqa: E501
     for chunks in (
         b"zz\r\n",
@@ -83,7 +84,7 @@ def test_chunks_that_lie(target, wire):
         b"5\r\nabcdeXX0\r\n\r\n",
         b"0" * 100_000,
     ):
-        codes = statuses(wire(head + chunks, wait=1.0, first=1.0))  # of some more is waited for
+        codes = statuses(wire(head + chunks, wait=1.0, first=1.0))  # more bytes are awaited for some
         assert all(c in (400, 408, 413, 431) for c in codes), (chunks[:20], codes)
 
 
@@ -96,7 +97,7 @@ def test_chunks_that_lie(target, wire):
         b"Content-Length: 90\r\n\r\n",
     ],
 )
-def test_a_body_that_breaks_off_is_not_an_empty_one(target, admin, room, tail):
+def test_a_truncated_body_is_not_an_empty_one(target, admin, room, tail):
     """Its preconditions would be lost: a DELETE with half a body deletes nothing."""
     url = f"/api/v1/namespaces/{room}/configmaps"
     for name in ("one", "two"):
@@ -115,7 +116,7 @@ def test_a_body_that_breaks_off_is_not_an_empty_one(target, admin, room, tail):
 
 
 def test_endless_chunks_are_cut_off(target):
-    """More than the limit without a Content-Length: answered 413, or cut, after little more than the limit."""
+    """More than the limit without a Content-Length is answered with 413, or closed, little after the limit."""
     head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()  # noqa: E501
     chunk, sent = b"10000\r\n" + b" " * 65536 + b"\r\n", 0
     with dial(target) as s:
@@ -143,14 +144,14 @@ def test_endless_chunks_are_cut_off(target):
     ],
     ids=["long", "many", "token", "accept", "parameters", "type", "groups"],
 )
-def test_headers_without_measure(target, wire, headers, bounded):
+def test_excessive_headers(target, wire, headers, bounded):
     with bounded(4_000):
         codes = statuses(wire(get("/api/v1/namespaces", "Connection: close", *headers, token=target.token), wait=2.0))
         assert all(c < 500 for c in codes), codes
 
 
-def test_slow_clients_hold_up_nobody(target, admin, bystander):
-    """Two hundred connections that never finish what they say: others are served as before, readers and writers."""
+def test_slow_clients_do_not_delay_others(target, admin, bystander):
+    """Two hundred connections whose requests or reads never finish: others are served as before."""
     head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nContent-Length: 100\r\n\r\n{{".encode()
 
     def attack() -> None:
@@ -164,8 +165,8 @@ def test_slow_clients_hold_up_nobody(target, admin, bystander):
     bystander.beside(attack)
 
 
-def test_a_reader_that_stops_reading_costs_no_memory(target, admin, room):
-    """Lists of a few MB asked for and never taken; the bound on memory is the fixture's."""
+def test_clients_that_stop_reading_cost_no_memory(target, admin, room):
+    """They request lists of a few MB and never read them; the fixture checks the bound on memory."""
     for i in range(8):
         body = {"metadata": {"name": f"big{i}"}, "data": {"k": "x" * (900 << 10)}}
         assert admin("POST", f"/api/v1/namespaces/{room}/configmaps", body)[0] == 201
@@ -182,7 +183,7 @@ def test_a_reader_that_stops_reading_costs_no_memory(target, admin, room):
 
 @pytest.fixture
 def two_rooms(admin, room, grant):
-    """mallory reads config maps in ``mine``; the word "hidden" stands in ``theirs`` only."""
+    """mallory reads config maps in ``mine``; the word "hidden" occurs in ``theirs`` only."""
     mine, theirs = room, room + "-other"
     assert admin("POST", "/api/v1/namespaces", {"metadata": {"name": theirs}})[0] in (201, 409)
     for ns, text in ((mine, "shown"), (theirs, "hidden")):
@@ -193,7 +194,7 @@ def two_rooms(admin, room, grant):
 
 
 def spellings(mine: str, theirs: str) -> list[str]:
-    """Ways to say ``theirs`` while seeming to say ``mine``, in every position of a path."""
+    """Yields spellings of ``theirs`` that look like ``mine``, in every position of a path."""
     ups = ["..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "..%00", "..;", "%c0%ae%c0%ae", "%ff", "\\..", "%5c.."]
     slashes = ["/", "%2f", "%2F", "//", "%252f", "\\", "%5c", "/./"]
     out = []
@@ -237,13 +238,13 @@ def spellings(mine: str, theirs: str) -> list[str]:
     return list(dict.fromkeys(out))
 
 
-def test_no_spelling_of_a_path_reaches_what_is_forbidden(target, two_rooms, admin):
+def test_no_spelling_of_a_path_reaches_a_forbidden_namespace(target, two_rooms, admin):
     mine, theirs = two_rooms
     paths = spellings(mine, theirs)
     with dial(target) as s:
         s.settimeout(5)
         for path in paths:
-            # One connection for all of them, opened again where an answer ended it.
+            # One connection for all of them, opened again where an answer closed it.
             answer = exchange(s, get(path, token="m-token"))
             if answer is None:
                 s.close()
@@ -256,7 +257,7 @@ def test_no_spelling_of_a_path_reaches_what_is_forbidden(target, two_rooms, admi
 
 
 def exchange(s, request: bytes) -> bytes | None:
-    """One answer with a Content-Length or in chunks; None when the connection was closed."""
+    """Returns one answer with a Content-Length or chunks; None if the connection was closed."""
     got = b""
     try:
         s.sendall(request)
@@ -278,7 +279,7 @@ def exchange(s, request: bytes) -> bytes | None:
 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "a%2F..%2Fb", "%25", "a%00b", "A", "-", "a" * 254, "%ff%fe", "%F0%9F%92%A9"])
-def test_names_that_are_no_names(admin, room, name):
+def test_invalid_names(admin, room, name):
     from urllib.parse import unquote
 
     url = f"/api/v1/namespaces/{room}/configmaps"
@@ -294,7 +295,7 @@ def test_names_that_are_no_names(admin, room, name):
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_dots_are_no_names(target, admin, wire, room, name):
+def test_dots_are_not_valid_names(target, admin, wire, room, name):
     assert admin("POST", f"/api/v1/namespaces/{room}/configmaps", {"metadata": {"name": name}})[0] == 422
     for path in (f"/api/v1/namespaces/{room}/configmaps/{name}", f"/api/v1/namespaces/{name}/configmaps/x", f"/api/v1/namespaces/{name}"):
         for method in (b"GET", b"DELETE"):
@@ -302,8 +303,8 @@ def test_dots_are_no_names(target, admin, wire, room, name):
             assert statuses(answer)[0] in (400, 404), answer[:500]
 
 
-def test_rbac_names_stay_in_their_key(admin, room):
-    """RBAC names are nearly free; none of them may reach another key."""
+def test_rbac_names_cannot_leave_their_key(admin, room):
+    """RBAC names may contain almost any character; none of them may reach another key."""
     base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{room}/roles"
     for name in ("a:b", "system:..:x", "\u00e9", "a b", "a" * 400):
         status, body = admin("POST", base, {"metadata": {"name": name}})
@@ -317,7 +318,7 @@ def test_methods(target, admin, wire, method):
     answer = wire(get("/api/v1/namespaces/default", "Connection: close", token=target.token).replace(b"GET", method.encode(), 1), wait=1.0)
     codes = statuses(answer)
     assert all(c in (200, 400, 403, 404, 405, 414, 431, 501) for c in codes), answer[:300]
-    assert b"Authorization" not in answer  # TRACE would say it back
+    assert b"Authorization" not in answer  # TRACE would echo the request
 
 
 def test_plain_text_to_the_tls_port(target, admin):
@@ -351,7 +352,7 @@ HEAD = literal(b":method", b"GET") + literal(b":scheme", b"https") + literal(b":
 
 
 def attack_h2(target: KasServer, pieces, seconds: float = 3.0) -> int:
-    """Bytes taken until the server ended the connection or the time was up. What it answers is read and forgotten."""
+    """Returns the bytes sent until the server closed the connection or the time was up. Answers are read and dropped."""
     taken = 0
     with dial(target, "h2") as s:
         assert s.selected_alpn_protocol() == "h2"
@@ -371,8 +372,8 @@ def attack_h2(target: KasServer, pieces, seconds: float = 3.0) -> int:
 
 
 def _push(s: ssl.SSLSocket, data: memoryview) -> int:
-    """Reads what has come, then writes what is taken at once; waits a moment when nothing is. One thread: a TLS connection is not to be
-    read and written by two at the same time."""
+    """Reads what has arrived, then writes as much as possible; pauses if nothing can be written. In one thread: two must not read and
+    write one TLS connection at the same time."""
     with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
         while True:
             if not s.recv(65536):
@@ -407,7 +408,7 @@ def settings():
 
 
 def bombs():
-    """A large header put into the table once and named a thousand times in each request."""
+    """Puts a large header into the dynamic table once, and refers to it a thousand times in each request."""
     big = b"\x40" + b"\x03x-b" + b"\x7f" + bytes([(3900 - 127) & 127 | 128, (3900 - 127) >> 7]) + b"b" * 3900
     yield frame(1, 5, 1, HEAD + big)
     for i in range(1, 500):
@@ -415,8 +416,8 @@ def bombs():
 
 
 def longest_wait(target, admin, frames) -> float:
-    """Seconds of the slowest of somebody else's GETs while these frames are sent, for ten seconds at most; without those in which the
-    processors ran others."""
+    """Returns the longest duration of another client's GETs while these frames are sent, for ten seconds at most; without the time in
+    which other programs had the processors."""
     queued, started = Queued(target.worker_pids()), time.monotonic()
     thread = threading.Thread(target=attack_h2, args=(target, frames))
     thread.start()
@@ -433,7 +434,7 @@ def longest_wait(target, admin, frames) -> float:
 @pytest.mark.parametrize("attack", [resets, continuations, pings, settings, bombs])
 def test_http2_floods(target, admin, attack):
     waits = []
-    while not waits or waits[-1] >= 3:  # else somebody else may have had the machine: what an attack does by itself it does again
+    while not waits or waits[-1] >= 3:  # otherwise another program may have slowed it down: an attack that is effective is so every time
         assert len(waits) < AT_MOST, f"others waited, in seconds: {waits}"
         waits.append(longest_wait(target, admin, attack()))
 

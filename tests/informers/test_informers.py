@@ -1,4 +1,4 @@
-"""Reflectors and informers over a real store: one whose hub hears of writes at ``catch_up`` only, as of those of another worker."""
+"""Reflectors and informers over a real store, whose hub learns of writes only at ``catch_up``, as of those of another worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "/registry/things/"
 
 
 class World:
-    """A store, and what a target was told."""
+    """A store, and what a target was notified of."""
 
     def __init__(self, path: Path) -> None:
         self.store = open_store(str(path), sync=False)
@@ -39,7 +39,7 @@ class World:
         self.store.hub.catch_up()
 
     def lose(self) -> None:
-        """The history up to now is gone, unseen by the hub."""
+        """Drops the history up to now without the hub's knowledge."""
         while not self.store.compact(self.store.revision, 1000):
             pass
 
@@ -73,7 +73,7 @@ def names(informer: Informer, namespace: str = "n") -> list[str]:
 # --- the reflector
 
 
-def test_it_lists_and_then_follows(world):
+def test_a_reflector_lists_and_then_follows(world):
     a = world.put("n/a")
     reflector = world.reflector()
     assert world.seen() == [("replace", [("n/a", a)])] and reflector.has_synced and reflector.revision == a
@@ -83,8 +83,8 @@ def test_it_lists_and_then_follows(world):
     assert world.seen() == [("there", "n/b", b), ("gone", "n/a", gone)]
 
 
-def test_what_the_list_showed_is_not_told_again(world):
-    """The list is ahead of the hub by what another worker wrote and the hub has not dispatched."""
+def test_listed_events_are_not_repeated(world):
+    """The list is ahead of the hub by writes of another worker that the hub has not dispatched."""
     world.put("n/a")
     world.drop("n/a")
     again = world.put("n/a")
@@ -98,7 +98,7 @@ def test_what_the_list_showed_is_not_told_again(world):
     assert world.seen() == [("there", "n/b", after)]
 
 
-def test_a_batch_that_the_list_showed_in_part(world):
+def test_a_batch_that_was_partly_listed(world):
     world.put("n/a")
     reflector = world.reflector()
     world.seen()
@@ -109,7 +109,7 @@ def test_a_batch_that_the_list_showed_in_part(world):
     assert world.seen() == [("there", "n/c", two)]
 
 
-def test_after_a_gap_everything_is_replaced(world):
+def test_after_lost_history_everything_is_replaced(world):
     world.put("n/a")
     world.put("n/b")
     world.reflector()
@@ -126,7 +126,7 @@ def test_after_a_gap_everything_is_replaced(world):
     assert world.seen() == [("there", "n/e", more)]
 
 
-def test_one_that_does_not_list_is_told_that_it_may_have_missed_something(world):
+def test_a_reflector_without_a_list_is_notified_of_lost_history(world):
     world.put("n/a")
     world.catch_up()
     reflector = world.reflector(lists=False)
@@ -140,7 +140,7 @@ def test_one_that_does_not_list_is_told_that_it_may_have_missed_something(world)
     assert world.seen() == [("replace", [])]
 
 
-def test_it_starts_once_and_stops(world):
+def test_a_reflector_starts_once_and_stops(world):
     reflector = world.reflector()
     reflector.start()
     assert len(world.seen()) == 1
@@ -153,7 +153,7 @@ def test_it_starts_once_and_stops(world):
     assert len(world.seen()[0][1]) == 1 and reflector.has_synced
 
 
-def test_a_list_that_fails_leaves_nothing_behind(world, monkeypatch):
+def test_a_failed_list_leaves_nothing_behind(world, monkeypatch):
     def broken(*_: object) -> None:
         raise StoreError("no")
 
@@ -167,7 +167,7 @@ def test_a_list_that_fails_leaves_nothing_behind(world, monkeypatch):
     assert world.told == [] and not reflector.has_synced
 
 
-def test_other_resources_are_none_of_its_business(world):
+def test_other_resources_are_ignored(world):
     world.reflector()
     world.seen()
     world.store.commit_now(Op("/registry/thingsmore/n/a", build_record(b'{"metadata":{', b"}}")))
@@ -178,7 +178,7 @@ def test_other_resources_are_none_of_its_business(world):
 # --- the informer
 
 
-def test_objects_are_there_from_the_first_question_on(world):
+def test_objects_are_available_at_the_first_lookup(world):
     world.put("n/b", x=1)
     informer = Informer(world.store, PREFIX, lambda obj: obj.get("x"))
     assert not informer.has_synced
@@ -196,9 +196,9 @@ def test_objects_are_there_from_the_first_question_on(world):
     assert informer.namespace("m") == {} and informer.namespace("n")["b"] == 5
 
 
-def test_all_is_there_before_somebody_asks(world, monkeypatch):
-    """The first write of a worker held its loop while 20,000 namespaces were decoded, three times, or 300 webhooks with 64 conditions each:
-    there may be more of what nobody has counted yet, or it may be large, and come through another worker before this one is asked."""
+def test_everything_is_read_before_the_first_lookup(world, monkeypatch):
+    """The first write of a worker held its loop while 20,000 namespaces were decoded, three times, or 300 webhooks with 64 conditions
+    each: objects that no one has counted may be many or large, and come through another worker before this one is asked."""
     factory = InformerFactory(world.store, lambda group, resource: f"/registry/{resource}/")
     some, others = (factory.lister("", resource, lambda obj: obj.get("x")) for resource in ("things", "y"))
     told = []
@@ -214,7 +214,7 @@ def test_all_is_there_before_somebody_asks(world, monkeypatch):
     assert some.namespace("n") == {"a": 1, "d": 4} and others.namespace("n") == {} and told == [1, 1]
 
 
-def test_what_cannot_be_read_is_left_for_who_asks(world, monkeypatch, caplog):
+def test_unreadable_objects_are_left_to_the_first_lookup(world, monkeypatch, caplog):
     factory = InformerFactory(world.store, lambda group, resource: PREFIX)
     lister = factory.lister("", "x", lambda obj: obj.get("x"))
     told = []
@@ -228,7 +228,7 @@ def test_what_cannot_be_read_is_left_for_who_asks(world, monkeypatch, caplog):
         m.setattr(world.store, "range", sealed)
         factory.fill()
         assert caplog.text.count("no key") == 2 and not lister.has_synced
-        for _ in range(2):  # and it is not taken for shown
+        for _ in range(2):  # and it does not count as shown
             with pytest.raises(TransformError):
                 followed()
     assert lister.namespace("n") == {"a": 1}
@@ -236,8 +236,8 @@ def test_what_cannot_be_read_is_left_for_who_asks(world, monkeypatch, caplog):
     assert told == [1]
 
 
-def test_what_comes_is_put_in_order_when_somebody_looks(world):
-    """And not with every object: 10,000 that came in another order took 10,000 times what they are."""
+def test_objects_are_sorted_at_a_lookup(world):
+    """And not with every event: 10,000 in another order took quadratic time."""
     informer = Informer(world.store, PREFIX, whole)
     assert not informer.namespace("ns")
     for name in ("c", "b", "d", "a"):
@@ -259,7 +259,7 @@ def test_cluster_scoped_objects_have_no_namespace(world):
     assert informer.all()["a"]["metadata"]["name"] == "a"
 
 
-def test_what_was_deleted_during_a_gap_is_gone(world):
+def test_objects_deleted_during_lost_history_are_removed(world):
     informer = Informer(world.store, PREFIX, whole)
     informer.add_indexers({"color": lambda obj: [obj["color"]]})
     world.put("n/a", color="red")
@@ -289,7 +289,7 @@ def test_indexes_follow_their_objects(world):
         informer.by_index("nothing", "x")
 
 
-def test_an_index_may_come_later(world):
+def test_an_index_may_be_added_later(world):
     world.put("n/a", tags=["x"])
     informer = Informer(world.store, PREFIX, whole)
     assert names(informer) == ["a"]
@@ -297,7 +297,7 @@ def test_an_index_may_come_later(world):
     assert set(informer.by_index("tag", "x")) == {("n", "a")}
 
 
-def test_one_informer_for_all_who_ask_alike(world):
+def test_equal_requests_share_one_informer(world):
     def prefix_of(group: str, resource: str) -> str:
         if (group, resource) != ("", "things"):
             raise KeyError(resource)
@@ -314,7 +314,7 @@ def test_one_informer_for_all_who_ask_alike(world):
         factory.lister("", "others", whole)
 
 
-def test_a_target_is_shown_all_there_is_at_once(world):
+def test_a_new_target_gets_all_objects_at_once(world):
     told = []
     world.put("n/a")
     factory = InformerFactory(world.store, lambda group, resource: PREFIX)
@@ -340,7 +340,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
-def test_whatever_happens_it_ends_like_the_store(tmp_path_factory, steps):
+def test_random_events_lead_to_the_stores_state(tmp_path_factory, steps):
     world = World(tmp_path_factory.mktemp("store"))
     try:
         informer = Informer(world.store, PREFIX, lambda obj: obj["x"])

@@ -1,5 +1,5 @@
-"""A stored object whose fields have other types than its kind's, which only a foreign hand can write, is named and left out of what is
-derived from the store; the rest is served."""
+"""A stored object with fields of wrong types, which only another program can write, is reported and left out of derived state; everything
+else is served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def obj(api_version: str, kind: str, name: str, namespace: str = "", **fields) -
     return orjson.dumps({"apiVersion": api_version, "kind": kind, "metadata": meta, **fields})
 
 
-# What is stored, and what the log says of it.
+# The stored object, and the log message about it.
 WRONG = {
     "/registry/clusterroles/cluster-admin": (obj(RBAC, "ClusterRole", "cluster-admin", rules="all"), "ClusterRole.rules"),
     "/registry/clusterrolebindings/wrong": (obj(RBAC, "ClusterRoleBinding", "wrong", roleRef="x"), "ClusterRoleBinding.roleRef"),
@@ -54,8 +54,8 @@ def is_named(server: KasServer, name: str, field: str) -> bool:
     return any("stored with wrong types" in line and name in line and field in line for line in server.output.splitlines())
 
 
-@pytest.mark.lmdb  # what is wrong in etcd is found by who reads it from there
-def test_a_server_starts_over_what_is_stored_wrong_names_it_and_serves_the_rest(tmp_path: Path):
+@pytest.mark.lmdb  # in etcd, the error is found by the reader
+def test_a_server_starts_with_wrongly_typed_objects_and_reports_them(tmp_path: Path):
     with KasServer(tmp_path, "--unsafe-no-fsync", "--controllers=none"):
         pass
     store = opened(tmp_path / "data")
@@ -67,10 +67,10 @@ def test_a_server_starts_over_what_is_stored_wrong_names_it_and_serves_the_rest(
         assert {"default", "kube-system"} <= {ns["metadata"]["name"] for ns in ask(server.url + "/api/v1/namespaces").json()["items"]}
         for key, (_, field) in WRONG.items():
             named = functools.partial(is_named, server, key.rpartition("/")[2], field)
-            until(named)  # some look once it is ready
+            until(named)  # some components read once it is ready
 
 
-def test_an_object_without_a_name_is_named_by_its_key_and_left_out(tmp_path: Path, caplog):
+def test_an_object_without_a_name_is_reported_by_its_key_and_left_out(tmp_path: Path, caplog):
     store = open_store(str(tmp_path), sync=False)
     prefix = "/registry/clusterroles/"
     for name, meta in (("a", {"name": "a"}), ("b", {})):
@@ -83,7 +83,7 @@ def test_an_object_without_a_name_is_named_by_its_key_and_left_out(tmp_path: Pat
 
 
 def test_an_object_without_its_namespace_is_left_out(tmp_path: Path, caplog):
-    """A binding of roles that says none must not count everywhere, nor keep the others from counting."""
+    """A RoleBinding without one must not apply everywhere, nor prevent others from applying."""
     store = open_store(str(tmp_path), sync=False)
     prefix, rbac = "/registry/rolebindings/", RbacIndex()
     for name, namespace in (("a", "ns1"), ("b", "")):
@@ -104,7 +104,7 @@ def test_an_object_without_its_namespace_is_left_out(tmp_path: Path, caplog):
 
 
 class Target:
-    """Expects what its objects should be."""
+    """A target that relies on the types of its objects."""
 
     def __init__(self) -> None:
         self.verbs: dict[str, list[str]] = {}
@@ -117,7 +117,7 @@ class Target:
 
 
 class Source:
-    """Has one list."""
+    """A source with one list."""
 
     def __init__(self, store) -> None:
         self.range = store.range
@@ -126,7 +126,7 @@ class Source:
         return lambda: None
 
 
-def test_a_target_that_fails_over_a_sound_object_fails(tmp_path: Path, caplog):
+def test_a_target_that_fails_with_a_valid_object_fails(tmp_path: Path, caplog):
     store = open_store(str(tmp_path), sync=False)
     prefix, target = "/registry/clusterroles/", Target()
     store.commit_now(Op(f"{prefix}a", custom(obj(RBAC, "ClusterRole", "a", rules=[{"verbs": ["get"]}]), ())))
@@ -134,7 +134,8 @@ def test_a_target_that_fails_over_a_sound_object_fails(tmp_path: Path, caplog):
     Reflector(Source(store), prefix, target).start()
     assert target.verbs == {f"{prefix}a": ["get"]}
     assert [r.getMessage() for r in caplog.records if f"{prefix}b is stored with wrong types" in r.getMessage()]
-    store.commit_now(Op(f"{prefix}c", custom(obj(RBAC, "ClusterRole", "c"), ())))  # may have no rules: the target is wrong, not the object
+    # may have no rules: the error is the target's, not the object's
+    store.commit_now(Op(f"{prefix}c", custom(obj(RBAC, "ClusterRole", "c"), ())))
     with pytest.raises(KeyError):
         Reflector(Source(store), prefix, target).start()
     store.close()

@@ -1,4 +1,4 @@
-"""Objects through the write pipeline, as a client's JSON would go."""
+"""Sends objects through the write pipeline, as a client's JSON would be."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def update(path: str, old: dict[str, Any], change, subresource: str = "") -> tup
 
 
 def refused(call, *args, **kwargs) -> list[tuple[str, str]]:
-    """The (field, message) pairs of a 422."""
+    """Returns the (field, message) pairs of a 422."""
     with pytest.raises(ApiError) as caught:
         call(*args, **kwargs)
     assert caught.value.code == 422, caught.value

@@ -1,4 +1,4 @@
-"""Roles, bindings, disruption budgets, flow control, API services: the kinds that steer the server itself."""
+"""Roles, bindings, disruption budgets, flow control, API services: the kinds that control the server itself."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_a_binding_is_refused(obj, want):
     assert want in BINDINGS.refusals(obj)
 
 
-def test_a_subject_without_a_name_is_told_so_once():
+def test_a_subject_without_a_name_is_reported_once():
     assert BINDINGS.refusals(_binding(name="")) == [("subjects[0].name", REQUIRED)]
 
 
-def test_an_aggregation_selector_that_cannot_be_used_is_told_twice():
+def test_an_unusable_aggregation_selector_is_reported_twice():
     rule = {"clusterRoleSelectors": [{"matchLabels": {"a": "b c"}}]}
     found = CLUSTER_ROLES.messages({"aggregationRule": rule})
     assert [path for path, _ in found] == ["aggregationRule.clusterRoleSelectors[0].matchLabels", "aggregationRule.clusterRoleSelectors[0]"]
@@ -75,7 +75,7 @@ def test_a_cluster_binding_names_the_namespace_of_an_account_and_a_cluster_role(
     assert ("roleRef.kind", UNSUPPORTED) in CLUSTER_BINDINGS.refusals(_binding("Role"))
 
 
-def test_the_role_of_a_binding_is_fixed():
+def test_the_role_of_a_binding_is_immutable():
     old = BINDINGS.create(_binding())
     assert ("roleRef", INVALID) in BINDINGS.refusals(changed(old, "roleRef.name", "other"), old)
 
@@ -103,7 +103,7 @@ SOME_PODS = {"key": "x", "operator": "Exists"}
 @pytest.mark.parametrize(
     ("given", "stored"),
     [
-        (NO_PODS, NO_PODS),  # as policy/v1beta1 said it, and policy/v1 keeps it
+        (NO_PODS, NO_PODS),  # valid in policy/v1beta1, and kept by policy/v1
         ({**NO_PODS, "matchLabels": {}}, NO_PODS),
         ({"matchExpressions": [{"key": RESERVED, "operator": "DoesNotExist"}]}, {}),
         ({**NO_PODS, "matchLabels": {"a": "b"}}, {"matchLabels": {"a": "b"}}),
@@ -186,13 +186,13 @@ def test_a_level_is_refused(obj, want):
     assert want in LEVELS.refusals(obj)
 
 
-def test_a_level_does_not_say_that_its_zero_is_meant():
+def test_the_annotation_for_zero_shares_is_refused():
     key = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
     level = _level() | {"metadata": {"name": "a", "annotations": {key: ""}}}
     assert LEVELS.messages(level) == [("metadata.annotations", f"Forbidden: annotation '{key}' is forbidden")]
 
 
-def test_the_catch_all_level_has_one_shape():
+def test_the_catch_all_level_has_a_fixed_spec():
     assert ("spec", INVALID) in LEVELS.refusals(_level() | {"metadata": {"name": "catch-all"}})
 
 

@@ -61,12 +61,12 @@ def test_a_webhook_is_refused(over, path, reason):
     assert (f"webhooks[0].{path}", reason) in HOOKS.refusals(_hooks(**over))
 
 
-def test_an_empty_path_of_a_service_is_none():
+def test_an_empty_service_path_is_unset():
     config = {"service": {"name": "s", "namespace": "n", "path": ""}}
     assert HOOKS.create(_hooks(clientConfig=config))["webhooks"][0]["clientConfig"]["service"]["path"] == ""
 
 
-def test_webhooks_have_names_of_their_own():
+def test_webhook_names_are_unique():
     assert ("webhooks[1].name", DUPLICATE) in HOOKS.refusals({"webhooks": [_hook(), _hook()]})
 
 
@@ -74,7 +74,7 @@ def _policy(**over) -> dict:
     return {"spec": {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]} | over}
 
 
-def test_a_policy_is_completed_and_counted():
+def test_a_policy_gets_defaults_and_generations():
     stored = POLICIES.create(_policy())
     assert stored["spec"]["failurePolicy"] == "Fail"
     assert stored["spec"]["matchConstraints"]["matchPolicy"] == "Equivalent"
@@ -110,18 +110,18 @@ def test_a_policy_is_refused(over, want):
         ({"messageExpression": " "}, ("messageExpression", 'Invalid value: " ": must be non-empty if specified')),
     ],
 )
-def test_what_is_wrong_with_a_message(over, want):
+def test_invalid_messages(over, want):
     path, text = want
     assert POLICIES.messages(_policy(validations=[{"expression": "true"} | over])) == [(f"spec.validations[0].{path}", text)]
 
 
-def test_control_characters_are_no_space_to_go():
-    """An expression of them alone is given, and does not compile; a message of them is a message."""
+def test_control_characters_are_not_blank():
+    """An expression of control characters alone is present, and does not compile; such a message is a message."""
     assert POLICIES.refusals(_policy(validations=[{"expression": "\x1f"}])) == [("spec.validations[0].expression", INVALID)]
     assert POLICIES.create(_policy(validations=[{"expression": "true", "message": "\x1f"}]))
 
 
-def test_what_is_wrong_with_a_variable():
+def test_invalid_variables():
     found = POLICIES.messages(_policy(variables=[{"name": "while", "expression": "1"}]))
     assert found == [("spec.variables[0].name", 'Invalid value: "while": must be a valid CEL identifier')]
 
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_variable():
     ("ref", "reason"),
     [("spec.validations[0].expression", ""), (" ", REQUIRED), ("spec.validations[", INVALID), ("spec.a]", INVALID), ("spec.a'", "")],
 )
-def test_a_warning_of_the_type_check_refers_to_a_field(ref, reason):
+def test_a_type_checking_warning_refers_to_a_field(ref, reason):
     old = POLICIES.create(_policy())
     new = old | {"status": {"typeChecking": {"expressionWarnings": [{"fieldRef": ref, "warning": "w"}]}}}
     if reason:
@@ -192,7 +192,7 @@ def test_a_binding_is_refused(spec, want):
     assert want in BINDINGS.refusals({"spec": spec})
 
 
-def test_a_mutating_binding_does_not_match_deletions():
+def test_a_mutating_binding_cannot_match_deletions():
     rules = [RULE | {"operations": ["DELETE"]}]
     refused = MUTATING_BINDINGS.refusals({"spec": {"policyName": "p", "matchResources": {"resourceRules": rules}}})
     assert ("spec.matchResources.resourceRules.operations", UNSUPPORTED) in refused
@@ -224,7 +224,7 @@ def test_an_expression_that_does_not_compile_is_refused(spec, path):
     "spec",
     [
         {"variables": [{"name": "v", "expression": "object.spec.replicas"}], "validations": [{"expression": "variables.v > 1"}]},
-        # Of objects, optional values and what libraries make nothing is known any more.
+        # Objects, optional values and results of libraries have no static type any more.
         {"variables": [{"name": "v", "expression": "request"}], "validations": [{"expression": "variables.v.nope == 1"}]},
         {"variables": [{"name": "v", "expression": "[optional.of(1)]"}], "validations": [{"expression": "variables.v[0] + 1 == 2"}]},
         {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "params.data.x == object.kind"}]},
@@ -244,7 +244,7 @@ CONFIGURATIONS = [
 
 
 @pytest.mark.parametrize(("kind", "obj"), CONFIGURATIONS, ids=lambda x: x.resource.kind if isinstance(x, Kind) else "")
-def test_names_of_what_comes_from_files_are_kept_for_it(kind, obj):
+def test_names_reserved_for_manifest_files(kind, obj):
     reserved = 'names ending with ".static.k8s.io" are reserved for static manifest-based configurations and cannot be managed via the API'
     named = obj | {"metadata": {"name": "a.static.k8s.io"}}
     stored = kind.create(named)
@@ -254,5 +254,5 @@ def test_names_of_what_comes_from_files_are_kept_for_it(kind, obj):
     with features.DEFAULT.overridden(ManifestBasedAdmissionControlConfig=True):
         assert kind.messages(named) == [("metadata.name", f'Invalid value: "a.static.k8s.io": {reserved}')]
         kind.create(obj | {"metadata": {"name": "a.static.k8s.io.not"}})
-        kind.update(changed(stored, "metadata.labels", {"a": "b"}), stored)  # what is there may stay
+        kind.update(changed(stored, "metadata.labels", {"a": "b"}), stored)  # existing objects may keep them
         assert kind.warnings == [f"metadata.name: {reserved}"]

@@ -1,4 +1,4 @@
-"""Service IPs and node ports through a running server: what is given out, kept, released, and never given out twice."""
+"""Service IPs and node ports on a running server: allocation, keeping, release, and no address twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 
 
 def call(server: tuple[str, str, str], method: str, path: str, body: object = None, kind: str = "application/json"):
-    """(status, decoded body) of a request to ``server`` = (url, token, ca)."""
+    """Sends a request to ``server`` = (url, token, ca); returns (status, decoded body)."""
     url, token, ca = server
     data = None if body is None else json.dumps(body).encode()
     req = urllib.request.Request(url + path, data, {"Authorization": "Bearer " + token, "Content-Type": kind}, method=method)
@@ -43,7 +43,7 @@ def service(name: str, **spec: object) -> dict:
     return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
 
 
-def test_an_address_is_what_its_strategy_would_make_of_it():
+def test_an_ip_address_object_is_complete():
     store = SimpleNamespace(part=lambda root: None)
     drawn: list[Any] = []
     registry = SimpleNamespace(whole=store, root="/", draft=lambda obj: drawn.append(obj) or build_record(b"{", b"}"))
@@ -105,7 +105,7 @@ def dual(tmp_path_factory):
         yield server
 
 
-def test_an_address_is_an_object_of_its_own_and_goes_with_the_service(single):
+def test_an_ip_address_object_is_deleted_with_the_service(single):
     c = Client(single, "own")
     code, made = c.create(service("a"))
     assert code == 201
@@ -122,7 +122,7 @@ def test_an_address_is_an_object_of_its_own_and_goes_with_the_service(single):
     assert ip not in c.addresses()
 
 
-def test_endpoints_go_with_the_service(single):
+def test_endpoints_are_deleted_with_the_service(single):
     c = Client(single, "endpoints")
     c.create(service("a", clusterIP="None"))
     c.call("POST", f"{NAMESPACED}endpoints/endpoints", {"metadata": {"name": "a"}})
@@ -144,7 +144,7 @@ def test_an_address_outside_of_the_range_is_refused(single, ip, why):
     assert status["details"]["causes"][0]["message"] == f'Invalid value: ["{ip}"]: failed to allocate IP {ip}: {why}'
 
 
-def test_a_taken_address_is_refused(single):
+def test_an_allocated_address_is_refused(single):
     c = Client(single, "taken")
     assert c.create(service("a", clusterIP="10.7.0.3"))[0] == 201
     code, status = c.create(service("b", clusterIP="10.7.0.3"))
@@ -155,7 +155,7 @@ def test_a_taken_address_is_refused(single):
     c.delete("b")
 
 
-def test_a_dry_run_and_an_error_take_nothing(single):
+def test_dry_runs_and_errors_allocate_nothing(single):
     c = Client(single, "dry")
     before = c.addresses()
     code, made = c.create(service("a", type="NodePort"), "?dryRun=All")
@@ -168,7 +168,7 @@ def test_a_dry_run_and_an_error_take_nothing(single):
     )  # fmt: skip
     assert c.create(service("a", type="NodePort", ports=[{"port": 80, "targetPort": "NO SUCH"}]))[0] == 422
     assert c.addresses() == before
-    for i in range(10):  # all ports are still there
+    for i in range(10):  # all ports are still free
         assert c.create(service(f"s{i}", type="NodePort"))[0] == 201
     code, status = c.create(service("more", type="NodePort"))
     assert (code, status["message"]) == (500, "Internal error occurred: failed to allocate a nodePort: range is full")
@@ -197,7 +197,7 @@ def test_node_ports_follow_the_type(single):
     c.delete("a"), c.delete("b")
 
 
-def test_a_replaced_service_keeps_what_it_was_given(single):
+def test_a_replaced_service_keeps_its_allocations(single):
     c = Client(single, "replaced")
     made = c.create(service("a", type="NodePort"))[1]["spec"]
 
@@ -206,17 +206,17 @@ def test_a_replaced_service_keeps_what_it_was_given(single):
 
     code, again = put()
     assert (code, again["spec"]) == (200, made)
-    other = next(ip for ip in ("10.7.0.13", "10.7.0.14") if ip != made["clusterIP"])  # which one it has been given is chance
+    other = next(ip for ip in ("10.7.0.13", "10.7.0.14") if ip != made["clusterIP"])  # which port it got is random
     code, status = put(clusterIP=other)
     message = f'Service "a" is invalid: spec.clusterIPs[0]: Invalid value: ["{other}"]: may not change once set'
     assert (code, status["message"]) == (422, message)
-    # A second port without a name is given the port of the first, by its name.
+    # A second port without a name gets the port of the first, by its name.
     code, status = put(ports=[{"port": 80}, {"port": 81}])
     assert (code, status["message"]) == (500, f"duplicate nodePort: {{TCP {made['ports'][0]['nodePort']}}}")
     c.delete("a")
 
 
-def test_a_range_is_read_when_it_has_changed(monkeypatch):
+def test_a_changed_range_is_read_again(monkeypatch):
     def record(name: str, revision: int, cidr: str) -> Any:
         return SimpleNamespace(key=name, revision=revision, cidr=cidr)
 
@@ -239,8 +239,8 @@ def test_a_range_is_read_when_it_has_changed(monkeypatch):
     assert [str(r.network) for r in made._ranges()] == ["10.2.0.0/24"] and read == ["a", "b", "b"]
 
 
-def test_what_is_no_network_gives_no_range():
-    """Another client of the store had put it there, and every write of a Service failed."""
+def test_an_invalid_network_provides_no_range():
+    """Another client of the store had written it, and every write of a Service failed."""
     stored: list[dict[str, Any]] = [
         {"metadata": {}, "spec": {"cidrs": ["none", "10.0.0.0", "10.0.0.0/33", "10.1.2.3/24"]}}, {"metadata": {}, "spec": {}},
         {"metadata": {}, "spec": {"cidrs": ["fd00::/120"]}},
@@ -248,8 +248,9 @@ def test_what_is_no_network_gives_no_range():
     assert [str(r.network) for r in addresses.ranges(stored)] == ["10.1.2.0/24", "fd00::/120"]
 
 
-def test_many_node_ports_are_chosen_in_one_look_at_those_of_others():
-    """Each walked over all that the operation had chosen before, and once few were free over the whole range: 17 s for 50,000."""
+def test_many_node_ports_are_allocated_in_linear_time():
+    """Each allocation used to walk over all that the operation had made before and, once few were free, over the whole range: 17 s for
+    50,000."""
     looks = []
 
     def all_taken() -> set[int]:
@@ -265,10 +266,10 @@ def test_many_node_ports_are_chosen_in_one_look_at_those_of_others():
     dry = PortChoice((30000, 32767), set().__contains__, set, dry_run=True)
     assert [dry.take_any() for _ in range(3)] == [32769, 32770, 32771]
     dry.take(40000)
-    assert dry.take_any() == 40001 and isinstance(dry.mine, set)  # asked about for each port
+    assert dry.take_any() == 40001 and isinstance(dry.mine, set)  # checked for each port
 
 
-def test_a_load_balancer_keeps_its_node_ports_until_they_are_taken_away(single):
+def test_a_load_balancer_keeps_its_node_ports_until_they_are_removed(single):
     c = Client(single, "kept")
     port = c.create(service("a", type="LoadBalancer"))[1]["spec"]["ports"][0]["nodePort"]
     assert c.patch("a", {"allocateLoadBalancerNodePorts": False})[1]["spec"]["ports"][0]["nodePort"] == port
@@ -279,8 +280,8 @@ def test_a_load_balancer_keeps_its_node_ports_until_they_are_taken_away(single):
 @pytest.mark.parametrize(
     "spec", [{"type": "ClusterIP"}, {"type": "ExternalName", "externalName": "a.b", "clusterIP": "", "clusterIPs": []}]
 )
-def test_a_service_that_goes_with_an_update_gives_back_what_it_had_before(single, spec):
-    """The update that takes away the last finalizer may want less than was allocated."""
+def test_a_service_deleted_by_an_update_releases_everything(single, spec):
+    """The update that removes the last finalizer may need fewer allocations than the Service has."""
     c = Client(single, f"going-{spec['type'].lower()}")
     path = f"{NAMESPACED}{c.namespace}/services/s"
     made = service("s", type="NodePort")
@@ -318,8 +319,8 @@ def test_health_check_port_is_kept_and_released(single):
     c.delete("a"), c.delete("b")
 
 
-def test_no_address_is_given_out_twice_and_a_full_range_says_so(single):
-    """A /28 has 14 addresses; many clients of two workers want 20 at once."""
+def test_no_address_is_allocated_twice_and_a_full_range_is_reported(single):
+    """A /28 has 14 addresses; clients of two workers request 20 at once."""
     c = Client(single, "race")
     free = 14 - len(c.addresses())
     with ThreadPoolExecutor(10) as pool:
@@ -360,7 +361,7 @@ def test_node_ports_under_concurrent_processes(single):
         c.delete(f"after{i}")
 
 
-def test_dual_stack_comes_and_goes_with_the_policy(dual):
+def test_dual_stack_follows_the_policy(dual):
     c = Client(dual, "dual")
     made = c.create(service("a"))[1]["spec"]
     assert (made["ipFamilies"], made["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
@@ -376,7 +377,7 @@ def test_dual_stack_comes_and_goes_with_the_policy(dual):
     assert up["clusterIPs"][1] not in c.addresses()
 
 
-def test_dual_stack_families_and_addresses_asked_for(dual):
+def test_requested_dual_stack_families_and_addresses(dual):
     c = Client(dual, "asked")
     made = c.create(service("a", clusterIPs=["fd00:8::9", "10.8.0.9"], clusterIP="fd00:8::9", ipFamilyPolicy="PreferDualStack"))[1]["spec"]
     assert made["ipFamilies"] == ["IPv6", "IPv4"]
@@ -401,7 +402,7 @@ def test_a_second_range_is_used_when_the_first_is_full_and_protected(single):
     c.call("DELETE", "/apis/networking.k8s.io/v1/servicecidrs/more")
 
 
-def test_the_kubernetes_service_holds_the_port_of_its_flag(kas_server):
+def test_the_kubernetes_service_uses_the_node_port_flag(kas_server):
     server = kas_server("--kubernetes-service-node-port=30443")
     client = Client(server, "its-port")
     own = client.call("GET", f"{NAMESPACED}default/services/kubernetes")[1]["spec"]

@@ -1,4 +1,4 @@
-"""CustomResourceDefinition: defaults, structural schemas, stored versions, what an established definition may change."""
+"""CustomResourceDefinition: defaults, structural schemas, stored versions, and what may change once it is established."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _established(obj: dict) -> dict:
     return changed(obj, "status.conditions", [{"type": "Established", "status": "True"}])
 
 
-def test_names_conversion_and_stored_versions_are_filled():
+def test_names_conversion_and_stored_versions_are_defaulted():
     stored = CRDS.create(_crd())
     assert stored["spec"]["names"] == {"plural": "crons", "singular": "cron", "kind": "Cron", "listKind": "CronList"}
     assert stored["spec"]["conversion"] == {"strategy": "None"}
@@ -45,7 +45,7 @@ def test_a_new_storage_version_joins_the_stored_ones():
     assert CRDS.update(new, old)["status"]["storedVersions"] == ["v1", "v2"]
 
 
-def test_defaults_are_judged_whatever_the_types_around_them():
+def test_defaults_are_validated_whatever_the_surrounding_types():
     inner = {"properties": {"b": {"type": "boolean", "default": 0}}, "x-kubernetes-int-or-string": True}
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": inner}}}
     crd = changed(_crd(), "spec.versions.0.schema.openAPIV3Schema", schema)
@@ -68,14 +68,14 @@ OPEN = {"x-kubernetes-preserve-unknown-fields": True}
     ({"type": "x", "additionalProperties": LIST["items"]}, {"a": {"c": "x"}}, True),
     ({"type": "x", "x-kubernetes-embedded-resource": True, "properties": {"s": LIST["items"]}}, {"kind": "a", "s": {}}, False),
 ])  # fmt: skip
-def test_what_is_unknown_of_a_default_goes_by_its_properties_whatever_the_type(schema, default, unknown):
+def test_unknown_fields_of_a_default_follow_its_properties(schema, default, unknown):
     told = [message for _, message in CRDS.messages(_crd(a=schema | {"default": default}))]
     assert any(message.endswith("must not have unknown fields") for message in told) is unknown
 
 
 @pytest.mark.parametrize("default", [3.0, 1e3, [2.0], {"a": -0.0}])
-def test_a_default_is_judged_as_the_float_it_was_sent_as_and_stored_as_an_integer(default):
-    """Of an integer neither half a step is anything but 0, nor half a maximum."""
+def test_a_default_is_validated_as_a_float_and_stored_as_an_integer(default):
+    """For an integer, a step of a half allows only 0, and so does a maximum of a half."""
     number = {"type": "number", "multipleOf": 0.5}
     schema = {"type": "array", "items": number} if isinstance(default, list) else number
     if isinstance(default, dict):
@@ -87,14 +87,14 @@ def test_a_default_is_judged_as_the_float_it_was_sent_as_and_stored_as_an_intege
     assert CRDS.messages(crd)[0][1] == "Invalid value: 3:  in body should be less than or equal to 0.5"
 
 
-def test_a_stored_version_cannot_disappear():
+def test_a_stored_version_cannot_be_removed():
     old = CRDS.create(_crd())
     new = changed(old, "spec.versions.0.name", "v2")
     assert any(path.startswith("status.storedVersions") for path, _ in CRDS.refusals(new, old))
 
 
 @pytest.mark.parametrize(("path", "value"), [("spec.group", "other.example.com"), ("spec.scope", "Cluster"), ("spec.names.plural", "rons")])
-def test_identity_is_fixed(path, value):
+def test_identity_is_immutable(path, value):
     old = _established(CRDS.create(_crd()))
     refused = CRDS.refusals(changed(old, path, value), old)
     assert (path, INVALID) in refused
@@ -219,7 +219,7 @@ def test_a_rule_is_accepted(rule):
     assert CRDS.create(_ruled(rule, **{"a": TEXT, "x-y": TEXT, "in": NUMBER, "when": when, "m": labels, "any": either}))
 
 
-def test_items_of_a_plain_list_have_no_past():
+def test_items_of_an_atomic_list_have_no_old_value():
     items = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     at = "spec.validation.openAPIV3Schema.properties[l].items.x-kubernetes-validations[0].rule"
     assert (at, INVALID) in CRDS.refusals(_crd(l={"type": "array", "maxItems": 5, "items": items}))
@@ -236,7 +236,7 @@ def test_items_of_a_plain_list_have_no_past():
         (".a[0]", "array notation is not allowed"),
     ],
 )
-def test_where_a_selectable_field_may_lead(path, why):
+def test_paths_of_selectable_fields(path, why):
     crd = _crd(a=TEXT, m={"type": "object", "additionalProperties": TEXT})
     crd = changed(crd, "spec.versions.0.selectableFields", [{"jsonPath": path}])
     want = [("spec.selectableFields[0].jsonPath", f'Invalid value: "{path}": is an invalid path: {why}')]
@@ -246,13 +246,13 @@ def test_where_a_selectable_field_may_lead(path, why):
 @pytest.mark.parametrize(
     ("path", "ok"), [("['x.y']", True), (".m['it\\'s']", True), (".m.k", True), (".m['\\q']", False), ("['x.y'", False), (".x.y", False)]
 )
-def test_where_the_error_of_a_rule_may_stand(path, ok):
+def test_the_field_path_of_a_rule(path, ok):
     crd = _ruled({"rule": "true", "fieldPath": path}, **{"x.y": TEXT, "m": {"type": "object", "additionalProperties": TEXT}})
     assert CRDS.create(crd) if ok else CRDS.refusals(crd) == [(f"{AT}.fieldPath", INVALID)]
 
 
-def test_rules_above_what_is_wrong_with_a_schema_are_not_looked_at():
-    """Those beside it are."""
+def test_rules_above_schema_errors_are_not_checked():
+    """Those beside them are."""
     wrong = {"type": "array", "items": TEXT, "uniqueItems": True}
     broken = {"x-kubernetes-validations": [{"rule": "1 +"}]}
     found = CRDS.refusals(_crd(spec=OBJECT | {"properties": {"l": wrong}} | broken, other=OBJECT | broken))
@@ -260,7 +260,7 @@ def test_rules_above_what_is_wrong_with_a_schema_are_not_looked_at():
     assert found == [(f"{at}[spec].properties[l].uniqueItems", FORBIDDEN), (f"{at}[other].x-kubernetes-validations[0].rule", INVALID)]
 
 
-def test_of_dear_rules_the_four_dearest_are_named():
+def test_of_too_costly_rules_the_four_costliest_are_named():
     dear = {"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x == y))"}]}
     cheap = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == 'a'"}]}
     found = CRDS.messages(_crd(**{f"l{i}": dear for i in range(6)}, s=cheap))
@@ -273,7 +273,7 @@ CA = base64.b64encode(pki.authority("ca").pem).decode()
 
 @pytest.mark.parametrize(("before", "after", "ok"), [(CA, "Zm9v", False), ("Zm9v", "YmFy", True), (CA, CA, True)])
 def test_a_conversion_webhook_keeps_a_usable_ca_bundle(before, after, ok):
-    """A definition may begin with a bad one; it is not established then."""
+    """A definition may be created with a bad one; it is not established then."""
 
     def crd(bundle: str) -> dict:
         webhook = {"clientConfig": {"url": "https://a.example", "caBundle": bundle}, "conversionReviewVersions": ["v1"]}
@@ -297,15 +297,15 @@ def _map_of_text(nested) -> dict:
 @pytest.mark.parametrize(
     ("schema", "want"),
     [
-        # additionalProperties in a nested context: a schema and true are, false is none
+        # nested additionalProperties: a schema and true count, false does not
         (_map_of_text({"minLength": 1}), ["Forbidden: must be undefined to be structural"]),
         (_map_of_text(True), ["Forbidden: must be undefined to be structural"]),
         (_map_of_text(False), []),
-        # integer or string, with and without the extension, and with what says nothing
+        # integer or string, with and without the extension, and with fields without effect
         ({"type": "string", "anyOf": [{"type": "integer"}, {"type": "string", "description": "", "nullable": False}]}, []),
         ({"x-kubernetes-int-or-string": True, "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "a"}]}, []),
         ({"type": "string", "anyOf": [{"type": "string"}, {"type": "integer"}]}, ["Forbidden: must be empty to be structural"] * 2),
-        # a string there is no way to write, and one that is empty
+        # a string that cannot be written, and an empty one
         ({"type": "string", "$ref": ""}, ["Forbidden: $ref is not supported"]),
         ({"type": "null"}, [
             'Unsupported value: "null": supported values: "array", "boolean", "integer", "number", "object", "string"',
@@ -316,7 +316,7 @@ def _map_of_text(nested) -> dict:
         ]),
     ],
 )  # fmt: skip
-def test_what_is_said_of_a_schema(schema, want):
+def test_errors_of_schemas(schema, want):
     if want:
         assert [message for _, message in CRDS.messages(_crd(a=schema))] == want
     else:
@@ -333,7 +333,7 @@ def test_what_is_said_of_a_schema(schema, want):
         ({"type": "array", "items": [TEXT]}, [(".properties[a].items", "Forbidden: items must be a schema object and not an array")]),
     ],
 )  # fmt: skip
-def test_a_schema_that_cannot_be_structural_is_not_looked_at_further(wrong, want):
+def test_a_nonstructural_schema_is_not_checked_further(wrong, want):
     """Neither its types, nor its rules, nor their paths."""
     rule = {"rule": "nonsense", "fieldPath": ".nowhere"}
     found = CRDS.messages(_crd(a=wrong, b={"anyOf": [{"type": "string"}]}))
@@ -343,7 +343,7 @@ def test_a_schema_that_cannot_be_structural_is_not_looked_at_further(wrong, want
 
 
 @pytest.mark.parametrize("said", [{"minLength": 0}, {"additionalProperties": False}, {"not": {}}, {"x-kubernetes-map-type": "atomic"}])
-def test_of_metadata_only_names_are_said(said):
+def test_metadata_may_only_restrict_names(said):
     found = CRDS.messages(_crd(metadata=OBJECT | said))
     text = "Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
     assert ("spec.validation.openAPIV3Schema.properties[metadata]", text) in found
@@ -366,14 +366,14 @@ def test_the_default_of_a_whole_object_is_checked(default, want):
     assert any(path.startswith("spec.validation.openAPIV3Schema.default") and message == want for path, message in found), found
 
 
-def test_a_storage_version_that_stands_twice_is_stored_once():
+def test_a_repeated_storage_version_is_stored_once():
     version = _crd()["spec"]["versions"][0]
     found = CRDS.messages(changed(_crd(), "spec.versions", [version, version]))
     assert ("status.storedVersions", 'Invalid value: ["v1"]: must have the storage version v1') in found
 
 
-def test_rules_of_items_are_looked_at_though_their_list_is_wrong():
-    """What is wrong with the items, but is the list's matter, is no error of the items."""
+def test_rules_of_items_are_checked_though_their_list_is_invalid():
+    """Errors in the items that belong to the list are not reported for the items."""
     items = TEXT | {"x-kubernetes-validations": [{"rule": "nonsense"}]}
     found = CRDS.refusals(_crd(l={"type": "array", "maxItems": 3, "items": items, "x-kubernetes-list-type": "map"}))
     at = "spec.validation.openAPIV3Schema.properties[l]"
@@ -384,13 +384,13 @@ def test_rules_of_items_are_looked_at_though_their_list_is_wrong():
 
 
 @pytest.mark.parametrize("rule", ["nonsense", "1", "true"])
-def test_a_past_that_no_rule_asks_for_is_no_option(rule):
-    """Also where the rule itself is wrong."""
+def test_optional_old_self_without_a_transition_rule_is_refused(rule):
+    """Also if the rule itself is invalid."""
     assert (f"{AT}.optionalOldSelf", INVALID) in CRDS.refusals(_ruled({"rule": rule, "optionalOldSelf": False}))
 
 
-def test_rules_below_what_expressions_cannot_see():
-    """A place that has a type of its own has none below a ruled one that has none."""
+def test_rules_below_untyped_places():
+    """A place with a type of its own has no type below one with a rule and without a type."""
     hidden = {"x-kubernetes-preserve-unknown-fields": True}
     ruled = TEXT | {"x-kubernetes-validations": [{"rule": "self == 'a'"}]}
     assert CRDS.create(_crd(spec=hidden | {"properties": {"a": ruled}}))
@@ -401,7 +401,7 @@ def test_rules_below_what_expressions_cannot_see():
     ]  # fmt: skip
 
 
-def test_versions_are_the_same_though_one_says_what_is_empty():
+def test_versions_are_equal_though_one_has_empty_fields():
     crd = _crd(a=TEXT)
     first = crd["spec"]["versions"][0]
     schema = {"openAPIV3Schema": {**first["schema"]["openAPIV3Schema"], "definitions": {}}}
@@ -411,7 +411,7 @@ def test_versions_are_the_same_though_one_says_what_is_empty():
 
 
 class Walked(list):
-    """Counts how often it is gone through."""
+    """Counts how often it is iterated over."""
 
     walks = 0
 
@@ -420,7 +420,7 @@ class Walked(list):
         return super().__iter__()
 
 
-def test_an_update_goes_through_the_versions_as_often_however_many_there_are():
+def test_an_update_iterates_over_the_versions_a_constant_number_of_times():
     schema = {"openAPIV3Schema": {"type": "object"}}
     old = Walked({"name": f"v{i}", "schema": schema} for i in range(100))
     new = Walked([*old[1:], {"name": "v0"}])

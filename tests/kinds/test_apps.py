@@ -15,7 +15,7 @@ def fields(found):
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_generation_counts_spec_changes_and_status_is_the_controllers(path):
+def test_generation_counts_spec_changes_but_not_status_changes(path):
     body = workload()
     body["status"] = {"replicas": 5}
     stored, _ = create(path, body)
@@ -36,7 +36,7 @@ def test_selector_matches_the_template(path):
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_only_templates_that_restart_for_ever(path):
+def test_only_templates_that_always_restart(path):
     body = workload()
     body["spec"]["template"]["spec"]["restartPolicy"] = "Never"
     assert fields(refused(create, path, body)) == ["spec.template.spec.restartPolicy"]
@@ -62,7 +62,7 @@ def test_deployment_rollout_rules():
     stuck = workload(strategy={"rollingUpdate": {"maxUnavailable": 0, "maxSurge": "0%"}})
     assert fields(refused(create, ALL[0], stuck)) == ["spec.strategy.rollingUpdate.maxUnavailable"]
     for name in ("maxUnavailable", "maxSurge"):
-        # an empty text is no zero
+        # an empty text is not zero
         assert fields(refused(create, ALL[0], workload(strategy={"rollingUpdate": {name: ""}}))) == [f"spec.strategy.rollingUpdate.{name}"]
     late = workload(progressDeadlineSeconds=5, minReadySeconds=5)
     assert fields(refused(create, ALL[0], late)) == ["spec.progressDeadlineSeconds"]
@@ -99,18 +99,18 @@ def test_stateful_set_mounts_its_claims():
     assert "volumes" not in stored["spec"]["template"]["spec"]
 
 
-def test_claims_replace_volumes_of_their_name_and_are_checked_when_made():
+def test_claims_replace_volumes_of_their_name_and_are_validated_on_create():
     claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     body = workload(volumeClaimTemplates=[claim])
     body["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "secret": {}}, {"name": "b", "secret": {}}]
-    # the claim is the first volume, so the second is b; the secret that would be data is not looked at
+    # the claim is the first volume, so the second is b; the secret that would replace data is not validated
     assert fields(refused(create, ALL[2], body)) == ["spec.template.spec.volumes[1].secret.secretName"]
     claim["spec"] = {"accessModes": ["ReadWriteOnce"]}
     body = workload(volumeClaimTemplates=[claim])
     assert fields(refused(create, ALL[2], body)) == ["spec.volumeClaimTemplates[0].spec.resources[storage]"]
 
 
-def test_claims_are_warned_of_in_every_write():
+def test_every_write_warns_of_claims():
     resources = {"requests": {"storage": "1500m"}}
     claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
     stored, warnings = create(ALL[2], workload(volumeClaimTemplates=[claim]))
@@ -119,7 +119,7 @@ def test_claims_are_warned_of_in_every_write():
     assert [w.partition(":")[0] for w in warnings] == ["spec.volumeClaimTemplates[0].Spec.resources.requests[storage]"]
 
 
-def test_pods_of_a_set_that_was_never_valid_are_left_alone():
+def test_templates_that_were_never_valid_are_not_validated_again():
     stored, _ = create(ALL[2], workload())
     stored["spec"]["template"]["spec"]["containers"][0]["name"] = "Not A Name"
     got, _ = update(ALL[2], stored, lambda o: o["spec"].update(replicas=3))
@@ -135,7 +135,7 @@ def test_pods_of_a_set_that_was_never_valid_are_left_alone():
         (ALL[3], "deprecated.daemonset.template.generation", "{parse}"),
     ],
 )
-def test_annotations_that_were_fields_are_numbers(path, key, message):
+def test_annotations_of_former_fields_are_numbers(path, key, message):
     body = workload()
     body["metadata"]["annotations"] = {key: "x"}
     with pytest.raises(DecodeError) as caught:

@@ -51,7 +51,7 @@ def metric(kind, **source):
     return {"type": kind, key: {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}, **source}}
 
 
-def test_what_is_scaled_has_a_group_and_what_is_looked_at_need_not():
+def test_the_api_version_of_references_is_validated():
     for version, kind in (("v1", "ReplicationController"), ("apps/v1", "D")):
         create(V2, autoscaler(scaleTargetRef={"kind": kind, "name": "d", "apiVersion": version}))
     create(V2, autoscaler(metrics=[metric("Object", describedObject={"kind": "Service", "name": "s", "apiVersion": "v1"})]))

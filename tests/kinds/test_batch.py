@@ -62,14 +62,14 @@ def test_job_refused(spec, field):
     assert field in fields(refused(create, "batch/v1/jobs", job(**spec)))
 
 
-def test_indexed_job_scales_in_tandem():
+def test_indexed_jobs_scale_completions_and_parallelism_together():
     stored, _ = create("batch/v1/jobs", job(completionMode="Indexed", completions=3, parallelism=3))
     got, _ = update("batch/v1/jobs", stored, lambda o: o["spec"].update(completions=5, parallelism=5))
     assert got["spec"]["completions"] == 5
     assert fields(refused(update, "batch/v1/jobs", stored, lambda o: o["spec"].update(completions=5))) == ["spec.completions"]
 
 
-def test_suspended_job_may_be_sent_elsewhere_until_it_starts():
+def test_a_suspended_jobs_scheduling_may_change_until_it_starts():
     def move(obj):
         obj["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
 
@@ -99,7 +99,7 @@ DIRECTIVES, RESOURCES = "MutableSchedulingDirectivesForSuspendedJobs", "MutableP
         (STARTED | SUSPENDED, (DIRECTIVES, RESOURCES), False, False),
     ],
 )
-def test_what_of_a_suspended_job_may_change_follows_its_status_and_the_gates(status, off, moves, grows):
+def test_mutable_fields_of_a_suspended_job_follow_its_status_and_gates(status, off, moves, grows):
     def move(obj):
         obj["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
 
@@ -119,7 +119,7 @@ def test_what_of_a_suspended_job_may_change_follows_its_status_and_the_gates(sta
 
 
 @pytest.mark.parametrize(("status", "path"), [({}, "spec.template"), (SUSPENDED, "spec.template.spec")])
-def test_a_suspended_job_still_runs_what_it_was_made_for(status, path):
+def test_other_fields_of_a_suspended_job_are_immutable(status, path):
     def change(obj):
         obj["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2"
 
@@ -129,7 +129,7 @@ def test_a_suspended_job_still_runs_what_it_was_made_for(status, path):
     assert where == path and message.endswith("field is immutable")
 
 
-def test_a_job_without_labels_has_those_of_its_template():
+def test_a_job_without_labels_gets_those_of_its_template():
     body = job()
     body["spec"]["template"] = {**TEMPLATE, "metadata": {"labels": {"a": "b"}}}
     stored, _ = create("batch/v1/jobs", body)
@@ -139,7 +139,7 @@ def test_a_job_without_labels_has_those_of_its_template():
     assert stored["metadata"]["labels"] == {"x": "y"}
 
 
-def test_job_rules_of_failure_are_told_of_in_order():
+def test_errors_of_failure_policy_rules_are_in_order():
     both = failure_rule(action="Ignore", onPodConditions=[{"type": "a b", "status": "True"}], onExitCodes={"operator": "In", "values": [0]})
     at = "spec.podFailurePolicy.rules[0]"
     found = fields(refused(create, "batch/v1/jobs", job(**both)))
@@ -148,7 +148,7 @@ def test_job_rules_of_failure_are_told_of_in_order():
     assert ("spec.backoffLimitPerIndex", "Required value: when maxFailedIndexes is specified") in found
 
 
-def test_many_indexes_are_warned_of():
+def test_many_indexes_get_a_warning():
     many = {"completionMode": "Indexed", "completions": 100_001, "parallelism": 10_001}
     text = "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4"
     _, warnings = create("batch/v1/jobs", job(**many))
@@ -164,7 +164,7 @@ def test_names_of_cron_jobs_are_counted_in_bytes(name, long):
     assert any(why.endswith("must be no more than 52 characters") for why in messages) == long
 
 
-def test_a_zone_in_a_stored_schedule_is_warned_of():
+def test_a_time_zone_in_a_stored_schedule_gets_a_warning():
     stored, _ = create("batch/v1/cronjobs", cron_job())
     stored["spec"]["schedule"] = "TZ=UTC 0 0 * * *"
     _, warnings = update("batch/v1/cronjobs", stored, lambda o: o["metadata"].update(labels={"a": "b"}))

@@ -1,4 +1,4 @@
-"""CertificateSigningRequest: who may set what through which path; ClusterTrustBundle's name and content."""
+"""CertificateSigningRequest: who may set what through which path; name and content of ClusterTrustBundle."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_bad_request_is_refused(path, value, want):
 
 
 def odd(what: str) -> bytes:
-    """A request (DER) of a version or with a curve that there is not, or with a name that is no text."""
+    """A request (DER) with an unknown version or curve, or with a name that is not text."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "\0odd")])
     der = x509.CertificateSigningRequestBuilder().subject_name(name).sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
     if what == "curve":
@@ -74,27 +74,27 @@ def odd(what: str) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["version", "bits", "curve"])
-def test_a_request_that_cannot_be_read_is_refused(what):
+def test_an_unreadable_request_is_refused(what):
     pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{base64.b64encode(odd(what)).decode()}\n-----END CERTIFICATE REQUEST-----\n".encode()
     assert ("spec.request", INVALID) in CSR.refusals(changed(GOOD, "spec.request", base64.b64encode(pem).decode()))
     with pytest.raises(ValueError):
         request_of(pem)
     if what == "curve":
-        return  # whose it is can be read
+        return  # its owner can be read
     with pytest.raises(ValueError):
         asyncio.run(_requests.subject(base64.b64encode(pem).decode()))
 
 
 @pytest.mark.parametrize("what", ["version", "bits", "twice", "name"])
-def test_certificates_that_cannot_be_read_are_refused(what):
+def test_unreadable_certificates_are_refused(what):
     pem = ssl.DER_cert_to_PEM_cert(pki.unreadable()[what])
     for of in (bundle_problem, authorities_problem, certificate_problem):
-        if what == "version":  # the others are looked at less closely there
+        if what == "version":  # the others are checked less strictly there
             assert of(pem.encode())
     assert trust_bundle(pem, "spec.trustBundle")
 
 
-def test_a_key_that_is_no_point_of_its_curve_is_refused():
+def test_a_key_that_is_not_on_its_curve_is_refused():
     own = pki.authority("odd")
     der = own.der
     point = own.cert.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
@@ -113,7 +113,7 @@ def test_approval_stamps_the_condition_and_keeps_the_rest():
     assert got["status"]["conditions"] == [approved | {"lastUpdateTime": NOW, "lastTransitionTime": NOW}]
 
 
-def test_a_state_that_goes_on_has_begun_when_it_did():
+def test_an_unchanged_condition_keeps_its_transition_time():
     then = "2023-01-02T03:04:05Z"
     was = {"type": "Slow", "status": "True", "lastUpdateTime": then, "lastTransitionTime": then}
     old = changed(CSR.create(GOOD), "status.conditions", [was])
@@ -136,12 +136,12 @@ def test_a_decision_is_final():
     assert CSR.messages(both, old, "approval") == [("status.conditions", text)]
 
 
-def test_a_changed_decision_is_shown_as_a_difference():
+def test_a_changed_decision_is_reported_with_a_diff():
     approved = {"type": "Approved", "status": "True", "reason": "Fine", "lastUpdateTime": NOW, "lastTransitionTime": NOW}
     old = changed(CSR.create(GOOD), "status.conditions", [approved])
     new = changed(old, "status.conditions.0.reason", "Better")
     lines = ['   "Type": "Approved",', '   "Status": "True",', '-  "Reason": "Fine",', '+  "Reason": "Better",', '   "Message": "",']
-    # a write to the status keeps the stored decision; a plain update takes nothing of the status, so ask the rule itself
+    # a status write keeps the stored decision and a plain update ignores the status, so the rule is called directly
     assert CSR.update(new, old, "status")["status"]["conditions"] == [approved]
     found = [str(e) for e in strategy_of(CSR.resource).validate_update(Context(), new, old) if e.field == "status.conditions"]
     assert len(found) == 1
@@ -168,24 +168,24 @@ BUNDLES = Kind("certificates.k8s.io/v1beta1/clustertrustbundles")
 PEM = base64.b64decode(CERTIFICATE).decode()
 
 
-def test_a_bundle_of_a_signer_is_named_after_it():
+def test_a_bundle_of_a_signer_has_a_name_with_its_prefix():
     assert BUNDLES.create({"metadata": {"name": "example.com:clients:one"}, "spec": {"signerName": SIGNER, "trustBundle": PEM}})
     refused = BUNDLES.refusals({"metadata": {"name": "one"}, "spec": {"signerName": SIGNER, "trustBundle": PEM}})
     assert ("metadata.name", INVALID) in refused
 
 
 @pytest.mark.parametrize("text", ["", "garbage", PEM + PEM, PEM.replace("CERTIFICATE", "OTHER")])
-def test_a_bundle_is_distinct_certificates(text):
+def test_a_bundle_has_distinct_certificates(text):
     refused = BUNDLES.refusals({"metadata": {"name": "one"}, "spec": {"trustBundle": text}})
     assert [path for path, _ in refused] == ["spec.trustBundle"]
 
 
-def test_a_bundle_is_of_bounded_size():
+def test_the_size_of_a_bundle_is_bounded():
     refused = BUNDLES.messages({"metadata": {"name": "one"}, "spec": {"trustBundle": "x" * (1 << 20) + "x"}})
     assert refused == [("spec.trustBundle", "Too long: may not be more than 1048576 bytes")]
 
 
-def test_a_bundle_keeps_its_signer():
+def test_the_signer_of_a_bundle_is_immutable():
     old = BUNDLES.create({"metadata": {"name": "one"}, "spec": {"trustBundle": PEM}})
     assert ("spec.signerName", INVALID) in BUNDLES.refusals(changed(old, "spec.signerName", SIGNER), old)
 
@@ -212,7 +212,7 @@ TAGS = (
         (b"0\x0b0\x030\x01\x020\x010\x03\x01\x00", "structure error: malformed certificate request"),
     ],
 )  # fmt: skip
-def test_a_request_that_is_no_der(der, why):
+def test_a_request_that_is_not_der(der, why):
     body = base64.b64encode(der).decode()
     pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n"
     assert request_problem(pem.encode()) == f"asn1: {why}"
@@ -243,7 +243,7 @@ ONE_OF = ("spec", "Invalid value: exactly one of (stubPKCS10Request) or (pkixPub
 
 
 @pytest.mark.parametrize("spec", [STUBBED["spec"], _pod_request(**PROVEN)["spec"]])
-def test_a_pod_asks_with_a_request_or_with_a_key_and_its_proof(spec):
+def test_a_pod_certificate_needs_a_request_or_a_key_with_its_proof(spec):
     assert REQUESTS.create({"spec": spec})["spec"]["maxExpirationSeconds"] == 86400
 
 
@@ -274,11 +274,11 @@ SMALL = _stub(rsa.generate_private_key(65537, 2048))
         ),
     ],
 )
-def test_what_proves_no_key(spec, want):
+def test_invalid_proofs_of_possession(spec, want):
     assert want in REQUESTS.messages(_pod_request(**spec))
 
 
-def test_a_stub_is_signed_by_its_own_key():
+def test_a_stub_request_is_signed_by_its_own_key():
     ((path, text),) = REQUESTS.messages(_pod_request(stubPKCS10Request=_broken_stub()))
     assert path == "spec.stubPKCS10Request" and "could not verify the signature" in text
 
@@ -301,7 +301,7 @@ def _issued(chain: str):
     return stored | {"status": {"conditions": [condition], "certificateChain": chain, **times}}, stored
 
 
-def test_what_is_issued_is_of_the_stub_s_key():
+def test_an_issued_certificate_has_the_stubs_key():
     assert REQUESTS.update(*_issued(_leaf()), "status")["status"]["certificateChain"]
     other = REQUESTS.messages(*_issued(_leaf(ec.generate_private_key(ec.SECP256R1()))), "status")
     assert [text.rpartition(": ")[2] for _, text in other] == ["leaf certificate was not issued to the requested public key"]
@@ -319,5 +319,5 @@ def test_what_is_issued_is_of_the_stub_s_key():
         ("none", "issued certificate chain must contain at least one certificate"),
     ],
 )
-def test_a_chain_is_looked_at_whole(chain, want):
+def test_a_chain_is_validated_completely(chain, want):
     assert [text.rpartition(": ")[2] for _, text in REQUESTS.messages(*_issued(chain), "status")] == [want]

@@ -1,4 +1,4 @@
-"""The tables of kinds never pass what the rules refuse, and pass the usual objects that kube-apiserver took."""
+"""The compiled checks of kinds never pass what the rules refuse, and pass the usual objects that kube-apiserver accepted."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from tests.vectors.kinds.strategy import sent
 
 @dataclass
 class Kind:
-    """A table, the resource whose objects have it, and where in them; ``least`` of the recorded ones must pass.
+    """A table of checks, the resource whose objects it applies to, and the place in them; ``least`` of the recorded ones must pass.
 
-    ``others`` are fields that have rules besides."""
+    ``others`` are fields with further rules.
+    """
 
     module: str
     name: str
@@ -67,7 +68,7 @@ POD_TEMPLATE = {
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }  # fmt: skip
 RUN = {"selector": {"matchLabels": {"app": "a"}}, "template": POD_TEMPLATE}
-# Objects as clients send them, beside those that were recorded.
+# Objects as clients send them, in addition to the recorded ones.
 SAMPLES: dict[str, list[Obj]] = {
     "v1/configmaps": [{"data": {"a.txt": "é", "b": ""}, "binaryData": {"c": "AAEC"}, "immutable": False}],
     "v1/secrets": [{"data": {"a": "AAEC"}, "type": "Opaque"}, {"data": {"release": "AAEC"}, "type": "helm.sh/release.v1"}],
@@ -137,7 +138,7 @@ def context(resource: Resource) -> Context:
 
 
 def stored(resource: Resource, given: Obj) -> Obj:
-    """The object as its validation sees it. Raises ApiError for one that is refused."""
+    """Returns the object as its validation sees it. Raises ApiError for one that is refused."""
     api_version = f"{resource.group}/{resource.version}".lstrip("/")
     meta = {key: value for key, value in META.items() if resource.namespaced or key != "namespace"}
     whole = {"apiVersion": api_version, "kind": resource.kind, "metadata": dict(meta), **copy.deepcopy(given)}
@@ -146,7 +147,7 @@ def stored(resource: Resource, given: Obj) -> Obj:
 
 
 def samples(kind: Kind) -> list[Obj]:
-    """What was recorded as taken, and ours."""
+    """Returns the objects that were accepted in recordings, and our own."""
     resource = resource_of(kind.resource)
     recorded = [
         v["in"]["object"] for v in lines("strategy")
@@ -168,7 +169,7 @@ def rules_alone(*tables: Checked) -> Iterator[None]:
 
 
 def refused(kind: Kind, obj: Obj) -> list[str]:
-    """What the rules say of what the table is of. A document that decoding refuses never comes to them."""
+    """Returns the errors of the rules for the table's part. A document that does not decode never reaches them."""
     resource = resource_of(kind.resource)
     try:
         typed, _ = decode(pipeline.stored_type(resource), copy.deepcopy(obj))
@@ -179,13 +180,13 @@ def refused(kind: Kind, obj: Obj) -> list[str]:
     return [str(e) for e in found if not e.field.startswith((*OTHERS, *kind.others))]
 
 
-# Metadata and the templates of pods have checks of their own.
+# Metadata and pod templates have checks of their own.
 SKIPPED = ("metadata", "template")
 OTHERS = ("metadata", "spec.template")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource)
-def test_one_thing_wrong(kind):
+def test_one_invalid_change(kind):
     table = kind.table()
     passing = [obj for obj in samples(kind) if table.passes(kind.of(obj))]
     assert len(passing) >= len(SAMPLES[kind.resource]) + kind.least
@@ -198,7 +199,7 @@ def test_one_thing_wrong(kind):
 
 @settings(max_examples=1200)
 @given(st.data())
-def test_several_things_wrong(data):
+def test_several_invalid_changes(data):
     kind = data.draw(st.sampled_from(KINDS))
     obj = stored(resource_of(kind.resource), data.draw(st.sampled_from(SAMPLES[kind.resource])))
     kept = {key: obj[key] for key in ("apiVersion", "kind", "metadata")}
@@ -207,22 +208,22 @@ def test_several_things_wrong(data):
         assert refused(kind, wrong) == []
 
 
-def test_fields_nobody_named_are_for_the_rules():
+def test_unlisted_fields_are_left_to_the_rules():
     for kind in KINDS:
         obj = stored(resource_of(kind.resource), SAMPLES[kind.resource][0])
         table = kind.table()
-        if kind.path != "status":  # of which the table is about two fields
+        if kind.path != "status":  # of which the table covers two fields
             assert table.passes(kind.of(obj)) and not table.passes({**kind.of(obj), "new": 1}), kind
 
 
-def test_common_pods_are_all_in_the_tables():
+def test_common_pods_pass_all_tables():
     pod = stored(resource_of("v1/pods"), {"spec": POD_TEMPLATE["spec"]})
     assert PARTS.passes(pod["spec"]) and REST.passes(pod["spec"])
 
 
-def test_a_table_names_fields_of_its_type():
+def test_a_table_names_only_fields_of_its_type():
     for table in ({"date": ANY}, {"immutable": ENUM}, {"metadata": ENUM}):
         wrong = Checked("core.v1.ConfigMap", table)
-        TABLES.remove(wrong)  # of those that are built when a server has started
+        TABLES.remove(wrong)  # tables that are built when a server has started
         with pytest.raises(KeyError):
             wrong.build()

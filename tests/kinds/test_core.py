@@ -19,7 +19,7 @@ def fields(found):
     return [where for where, _ in found]
 
 
-def test_config_map_keys_are_in_one_bag_only_and_immutable_ones_frozen():
+def test_config_map_keys_are_in_one_map_only_and_immutable_ones_cannot_change():
     found = refused(create, "v1/configmaps", named(data={"a b": "1", "c": "2"}, binaryData={"c": "AA=="}))
     assert fields(found) == ["data[a b]", "data[c]"]
     stored, _ = create("v1/configmaps", named(data={"a": "1"}, immutable=True))
@@ -28,8 +28,8 @@ def test_config_map_keys_are_in_one_bag_only_and_immutable_ones_frozen():
     assert got["metadata"]["labels"] == {"a": "b"}
 
 
-def test_config_map_that_is_too_large():
-    """The whole object is at fault, which a path without a name says."""
+def test_a_config_map_that_is_too_large():
+    """The error is about the whole object, which an empty path expresses."""
     assert create("v1/configmaps", named(data={"a": "x" * (1 << 20)}))
     too_large = [("[]", "Too long: may not be more than 1048576 bytes")]
     assert refused(create, "v1/configmaps", named(data={"a": "x" * (1 << 20)}, binaryData={"b": "AA=="})) == too_large
@@ -37,14 +37,14 @@ def test_config_map_that_is_too_large():
 
 @pytest.mark.parametrize("kind", ["v1/configmaps", "v1/secrets", "v1/serviceaccounts"])
 @pytest.mark.parametrize("wrong", [{"finalizers": ["orphan", "foregroundDeletion"]}, {"generateName": "a/b"}])
-def test_an_update_is_held_to_all_rules_of_metadata(kind, wrong):
+def test_an_update_is_validated_against_all_metadata_rules(kind, wrong):
     stored, _ = create(kind, named())
     found = refused(update, kind, stored, lambda o: o["metadata"].update(wrong))
     assert set(fields(found)) == {f"metadata.{name}" for name in wrong}
 
 
 @pytest.mark.parametrize("kind,spec", [("v1/configmaps", {}), ("v1/nodes", {}), ("storage.k8s.io/v1/csidrivers", {"spec": {}})])
-def test_a_kind_that_starts_no_generation_keeps_that_of_the_request(kind, spec):
+def test_a_kind_without_generations_keeps_that_of_the_request(kind, spec):
     sent = {"metadata": {"name": "x", "generation": 5}, **spec}
     stored, _ = create(kind, sent)
     assert stored["metadata"]["generation"] == 5
@@ -93,7 +93,7 @@ def test_namespace_gets_label_finalizer_and_phase():
     assert not got["spec"].get("finalizers")
 
 
-def test_claim_is_immutable_but_for_growth():
+def test_a_claim_is_immutable_except_for_its_size():
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     stored, _ = create("v1/persistentvolumeclaims", named(spec=spec))
     assert stored["spec"]["volumeMode"] == "Filesystem"
@@ -110,7 +110,7 @@ def test_claim_is_immutable_but_for_growth():
     assert found[0][0] == "spec" and "spec is immutable after creation" in found[0][1]
 
 
-def test_volume_needs_one_source_and_keeps_it():
+def test_a_volume_needs_one_source_and_keeps_it():
     spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/a"}}
     stored, _ = create("v1/persistentvolumes", named(spec=spec))
     assert stored["status"]["phase"] == "Pending" and stored["status"]["lastPhaseTransitionTime"]
@@ -213,7 +213,7 @@ def test_node_keeps_its_status_on_create_and_its_cidr_after():
     assert "spec.podCIDRs" in fields(refused(update, "v1/nodes", stored, move))
 
 
-def test_event_lives_where_its_object_does():
+def test_an_event_is_in_the_namespace_of_its_object():
     found = refused(create, "v1/events", named(involvedObject={"namespace": "other"}))
     assert found == [("involvedObject.namespace", 'Invalid value: "other": does not match event.namespace')]
 

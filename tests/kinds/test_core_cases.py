@@ -1,8 +1,8 @@
-"""Core kinds against a table: a valid object, a change of it, and what upstream's validation says of that.
+"""Core kinds against a table: a valid object, a change of it, and what upstream's validation reports.
 
-The first line of ``core_cases.jsonl`` has the valid objects. Each other one names the kind and the fields (dotted, null takes one away)
-in which the object differs from the valid one. With ``old`` the case is an update, of an object made with those fields and then brought
-to its ``status``.
+The first line of ``core_cases.jsonl`` has the valid objects. Each other one names the kind and the fields (dotted, null removes one) in
+which the object differs from the valid one. With ``old`` the case is an update of an object that was created with those fields and then
+got its ``status``.
 """
 
 from __future__ import annotations

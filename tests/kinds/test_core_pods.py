@@ -46,7 +46,7 @@ def test_requests_follow_limits_in_pods_only():
     [({"qosClass": "Burstable", "phase": "Running", "podIP": "10.0.0.1"}, "Burstable"), ({"qosClass": ""}, "BestEffort"),
      ({"qosClass": None}, "BestEffort"), ({"phase": "Running"}, "BestEffort"), (None, "BestEffort")],
 )  # fmt: skip
-def test_of_a_status_sent_with_a_create_only_its_quality_of_service_stands(status, kept):
+def test_only_the_quality_of_service_of_a_created_status_is_kept(status, kept):
     got, _ = create(PODS, {**pod(), "status": status})
     assert got["status"] == {"phase": "Pending", "qosClass": kept}
 
@@ -66,7 +66,7 @@ def test_scheduling_gate_leaves_a_condition():
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_label_keys_of_spread_constraints_go_with_their_gate(on):
+def test_label_keys_of_spread_constraints_follow_their_gate(on):
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"x": "y"}}}
     body = pod(topologySpreadConstraints=[{**constraint, "matchLabelKeys": ["app"]}])
     body["metadata"]["labels"] = {"app": "web"}
@@ -78,7 +78,7 @@ def test_label_keys_of_spread_constraints_go_with_their_gate(on):
 
 @pytest.mark.parametrize("on", [True, False])
 def test_label_keys_of_spread_constraints_are_merged_with_a_gate_of_their_own(on):
-    """While they are not, the selector may not have them."""
+    """Without it the selector may not contain them."""
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["app"]}
     body = pod(topologySpreadConstraints=[{**constraint, "labelSelector": {"matchLabels": {"x": "y"}}}])
     body["metadata"]["labels"] = {"app": "web"}
@@ -247,7 +247,7 @@ def test_warnings_of_deprecated_node_labels(label, told):
     assert warnings == [f"spec.nodeSelector[{label}]: {told}", f"{at}: {label} is {told}"]
 
 
-def test_a_negative_grace_period_is_told_of_in_templates_alone():
+def test_a_negative_grace_period_warns_in_templates_only():
     stored, warnings = create(PODS, pod(terminationGracePeriodSeconds=-7))
     assert stored["spec"]["terminationGracePeriodSeconds"] == 1 and warnings == []
     stored, warnings = create("v1/podtemplates", {"metadata": {"name": "t"}, "template": pod(terminationGracePeriodSeconds=-7)})
@@ -274,8 +274,9 @@ def test_graceful_deletion_period():
         (lambda i: {"containerPort": 1}, pod_warnings.MOST_WARNINGS),
     ],
 )
-def test_ports_are_not_each_held_against_all_others(monkeypatch, port, told):
-    """60,000 of one number, which differ in their hostPort, kept a thread for an hour; alike, they were warned about until memory ended."""
+def test_ports_are_compared_in_linear_time(monkeypatch, port, told):
+    """60,000 ports with one number and different hostPorts kept a thread busy for an hour; equal ones caused warnings until memory ran
+    out."""
     looks, address = [], pod_warnings._address
     monkeypatch.setattr(pod_warnings, "_address", lambda p: looks.append(0) or address(p))
     spec = {"containers": [{"ports": [port(i) for i in range(3000)]}]}
@@ -283,8 +284,8 @@ def test_ports_are_not_each_held_against_all_others(monkeypatch, port, told):
     assert len(looks) < 5 * 3000
 
 
-def test_files_are_not_each_held_against_all_others(monkeypatch):
-    """10,000 of one source and as many of another, none in the place of another, kept a thread for more than a minute."""
+def test_files_are_compared_in_linear_time(monkeypatch):
+    """10,000 files of one source and as many of another, without overlaps, kept a thread busy for more than a minute."""
     looks, merge = [], pod_warnings.merge
     monkeypatch.setattr(pod_warnings, "merge", lambda *lists, key: merge(*(looks.append(len(x)) or x for x in lists), key=key))
     items = [{"key": "k", "path": f"p{i}"} for i in range(2000)]
@@ -296,7 +297,7 @@ def test_files_are_not_each_held_against_all_others(monkeypatch):
 
 
 def test_overlapping_files_with_long_paths_take_little_memory():
-    """Each part of a path that is compared takes 400 bytes, and each warning quotes two paths."""
+    """Each compared part of a path takes 400 bytes, and each warning quotes two paths."""
 
     def warned(*paths: str) -> list[str]:
         items = [{"key": "k", "path": path} for path in paths]

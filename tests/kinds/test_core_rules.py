@@ -1,4 +1,4 @@
-"""Finer rules of the core kinds: warnings, the order and texts of errors, what is dropped on the way in."""
+"""Detailed rules of the core kinds: warnings, the order and texts of errors, and fields that are dropped."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def secret(kind, data):
 # --- services
 
 
-def test_headless_services_are_told_what_they_ignore():
+def test_headless_services_get_warnings_of_ignored_fields():
     body = service(clusterIP="None", clusterIPs=["None"], externalIPs=["1.2.3.4"], loadBalancerIP="1.2.3.4", sessionAffinity="ClientIP")
     _, warnings = create("v1/services", body)
     ignored = ("spec.loadBalancerIP", "spec.externalIPs", "spec.SessionAffinity")
     assert warnings == [f"{name} is ignored for headless services" for name in ignored]
 
 
-def test_external_ips_are_deprecated_where_they_work():
+def test_external_ips_are_deprecated_where_they_are_used():
     assert create("v1/services", service(externalIPs=["1.2.3.4"]))[1] == [EXTERNAL_IPS]
     warnings = create("v1/services", service(externalIPs=["2001:db8::0"]))[1]
     assert len(warnings) == 2 and "spec.externalIPs[0]" in warnings[0] and warnings[1] == EXTERNAL_IPS
@@ -72,14 +72,14 @@ def test_node_ports_go_with_the_type():
     assert "nodePort" not in update("v1/services", stored, narrow)[0]["spec"]["ports"][0]
 
 
-def test_metadata_of_a_stored_service_are_those_of_an_update():
-    """Told twice by what all kinds have in common, and once by the kind."""
+def test_a_stored_services_metadata_are_validated_as_in_an_update():
+    """Reported twice by the rules of all kinds, and once by the kind."""
     stored, _ = create("v1/services", service(clusterIP="10.0.0.5", clusterIPs=["10.0.0.5"]))
     errs = refused(update, "v1/services", stored, lambda obj: obj["metadata"].update(labels={"a b": "c"}))
     assert [field for field, _ in errs] == ["metadata.labels"] * 3
 
 
-def test_link_local_multicast_is_a_matter_of_the_scope():
+def test_link_local_multicast_follows_the_scope():
     assert non_special_ip("ff02::1", "p") and non_special_ip("ff12::1", "p") and non_special_ip("224.0.0.9", "p")
     assert not non_special_ip("ff05::1", "p") and not non_special_ip("224.0.1.9", "p")
 
@@ -99,7 +99,7 @@ def test_taints_of_the_annotation_are_checked(text, found):
     assert all(part in message for (_, message), (_, part) in zip(got, found, strict=True))
     stored, _ = create("v1/nodes", node())
     key = {"scheduler.alpha.kubernetes.io/taints": text}
-    # An update validates the node itself and once more against the old one.
+    # An update validates the node itself and again against the old one.
     assert refused(update, "v1/nodes", stored, lambda o: o["metadata"].update(annotations=key)) == got * 2
 
 
@@ -113,14 +113,14 @@ def test_pods_to_avoid_are_named_by_their_controller():
     create("v1/nodes", node({key: owner % "true"}))
 
 
-def test_pod_cidrs_that_are_none_fail_the_family_check():
+def test_invalid_pod_cidrs_fail_the_family_check():
     found = dict(refused(create, "v1/nodes", node(podCIDRs=["10.0.0.0/24", "x"])))
     assert found["spec.podCIDRs[1]"].startswith('Invalid value: "x": must be a valid CIDR value')
     texts = [message for where, message in refused(create, "v1/nodes", node(podCIDRs=["10.0.0.0/24", "x"])) if where == "spec.podCIDRs"]
     assert texts[0].endswith("invalid CIDR[1]: <nil> (invalid CIDR address: x)")
 
 
-def test_the_lost_configuration_of_nodes_is_dropped():
+def test_the_removed_node_configuration_is_dropped():
     source = {"configMap": {"namespace": "a", "name": "b", "kubeletConfigKey": "c"}}
     status = {"config": {"assigned": source}}
     stored, warnings = create("v1/nodes", {**node(configSource=source), "status": status})
@@ -131,7 +131,7 @@ def test_the_lost_configuration_of_nodes_is_dropped():
     assert update("v1/nodes", stored, lambda o: o.update(bare), "status")[0]["status"]["config"] == {}
 
 
-def test_a_status_is_warned_of_by_itself():
+def test_a_status_has_its_own_warnings():
     stored, warnings = create("v1/nodes", node(externalID="x"))
     assert len(warnings) == 1
     assert update("v1/nodes", stored, lambda o: o["status"].update(phase="Running"), "status")[1] == []
@@ -159,7 +159,7 @@ def test_iscsi_errors_come_in_the_order_of_the_fields():
 
 
 @pytest.mark.parametrize("source", [{"flocker": {"datasetName": "a"}}, {"quobyte": {"registry": "a:1", "volume": "v"}}])
-def test_volumes_of_lost_plugins_do_not_warn(source):
+def test_volumes_of_removed_plugins_do_not_warn(source):
     assert create("v1/persistentvolumes", volume(**source))[1] == []
 
 
@@ -168,7 +168,7 @@ def test_quobyte_registries_are_host_and_port_pairs():
     assert found == [("spec.quobyte.registry", 'Invalid value: "a": must be a host:port pair or multiple pairs separated by commas')]
 
 
-def test_claims_drop_sources_they_may_not_name():
+def test_claims_drop_disallowed_sources():
     other = {"apiGroup": "a.b", "kind": "K", "name": "x"}
     spec = create("v1/persistentvolumeclaims", claim(dataSource=other))[0]["spec"]
     assert "dataSource" not in spec and "dataSourceRef" not in spec
@@ -185,8 +185,8 @@ def test_sources_of_an_older_claim_are_compared_in_both_fields():
     assert got["spec"]["dataSourceRef"] == ref
 
 
-def test_what_is_read_of_services_and_claims_is_what_upstream_decorates():
-    """What a Decorator did there was done by nobody here."""
+def test_reads_of_services_and_claims_are_decorated_as_upstream():
+    """Upstream's Decorator had no counterpart here."""
     named = {"spec": {"type": "ExternalName", "externalName": "a.b", "internalTrafficPolicy": "Cluster"}}
     own = service(internalTrafficPolicy="Local")
     source = {"kind": "PersistentVolumeClaim", "name": "x"}
@@ -211,17 +211,18 @@ def test_what_is_read_of_services_and_claims_is_what_upstream_decorates():
         ({}, (None, None, None)),
     ],
 )
-def test_a_service_from_before_addresses_came_in_pairs(spec: dict, shown: tuple) -> None:
+def test_a_service_without_lists_of_addresses_is_upgraded(spec: dict, shown: tuple) -> None:
     """``Test_UpgradeService``: such a service in etcd could not be written any more."""
     old = {"metadata": {"name": "a"}, "spec": spec}
     strategy_of(resource("v1/services")).as_read(old)
     assert tuple(spec.get(key) for key in ("clusterIPs", "ipFamilies", "ipFamilyPolicy")) == shown
 
 
-def test_an_empty_class_annotation_is_none():
+def test_an_empty_class_annotation_is_unset():
     stored, _ = create("v1/persistentvolumeclaims", claim())
     key = {"volume.beta.kubernetes.io/storage-class": ""}
-    update("v1/persistentvolumeclaims", stored, lambda o: o["metadata"].update(annotations=key))
+    got, _ = update("v1/persistentvolumeclaims", stored, lambda o: o["metadata"].update(annotations=key))
+    assert got["metadata"]["annotations"] == key and "storageClassName" not in got["spec"]
 
 
 # --- namespaces
@@ -235,7 +236,7 @@ def test_a_generated_namespace_is_refused_for_its_name_only():
 # --- replication controllers
 
 
-def test_a_selector_that_did_not_convert_stays():
+def test_a_selector_that_does_not_convert_is_kept():
     labels, kept = {"a": "b"}, "non-convertible.kubernetes.io"
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
     body = {"metadata": {"name": "x", "annotations": {f"{kept}/spec.selector": "no"}}, "spec": {"selector": labels, "template": template}}
@@ -251,7 +252,7 @@ def test_a_selector_that_did_not_convert_stays():
     assert refused(update, "v1/replicationcontrollers", stored, move) == [("other", 'Not found: "v": unknown non-convertible field')]
 
 
-def test_warnings_of_a_controller_are_of_its_name_then_of_the_template_it_had():
+def test_warnings_of_a_controller_are_about_its_name_and_old_template():
     labels, node = {"a": "b"}, {"beta.kubernetes.io/os": "linux"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
     calm, warnings = create("v1/replicationcontrollers", {"metadata": {"name": "x"}, "spec": {"template": template}})
@@ -280,7 +281,7 @@ def test_quotas_warn_of_requests_over_limits():
     assert warnings(cpu="1", **limits) == []
 
 
-def test_endpoints_of_the_controller_are_not_warned_of():
+def test_endpoints_of_the_controller_cause_no_warning():
     body = {"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "2001:db8::0"}]}]}
     assert len(create("v1/endpoints", body)[1]) == 1
     body["metadata"]["labels"] = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
@@ -290,7 +291,7 @@ def test_endpoints_of_the_controller_are_not_warned_of():
 # --- service accounts
 
 
-def test_who_sets_the_deprecated_annotation_is_told_once():
+def test_setting_the_deprecated_annotation_warns_once():
     def mark(value):
         return lambda o: o["metadata"].update(annotations={"kubernetes.io/enforce-mountable-secrets": value})
 
@@ -315,7 +316,7 @@ def test_docker_configs_are_json(data, text):
     assert found == [("data[.dockercfg]", f'Invalid value: "<secret contents redacted>": {text}')]
 
 
-def test_key_pairs_are_looked_into():
+def test_key_pairs_are_validated():
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "x")])
     start = datetime.datetime(2024, 1, 1)
@@ -359,7 +360,7 @@ def test_key_pairs_are_looked_into():
         (["A" * 254], [f'[0]: Invalid value: "{"A" * 254}": invalid feature name "{"A" * 254}": must be no more than 253 characters']),
     ],
 )  # fmt: skip
-def test_nodes_declare_features_in_order(features, found):
+def test_declared_features_of_nodes_are_sorted(features, found):
     body = {**node(), "status": {"declaredFeatures": features}}
     at = "status.declaredFeatures"
     if not found:
@@ -371,7 +372,7 @@ def test_nodes_declare_features_in_order(features, found):
     assert len(refused(update, "v1/nodes", stored, lambda o: o["status"].update(declaredFeatures=features), "status")) == len(found)
 
 
-def test_a_node_swaps_to_something():
+def test_the_swap_capacity_of_a_node_is_positive():
     status = {"nodeInfo": {**dict.fromkeys(("machineID", "systemUUID", "bootID"), "a"), "swap": {"capacity": 0}}}
     found = refused(create, "v1/nodes", {**node(), "status": status})
     assert found == [("metadata.nodeSwapStatus.capacity", "Invalid value: 0: must be greater than zero")]
@@ -379,7 +380,7 @@ def test_a_node_swaps_to_something():
     create("v1/nodes", {**node(), "status": status})
 
 
-def test_where_a_volume_is_changes_only_by_a_gate():
+def test_a_volumes_location_can_change_only_with_a_gate():
     def terms(zone):
         return {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}}
 
@@ -394,17 +395,17 @@ def test_where_a_volume_is_changes_only_by_a_gate():
         assert update("v1/persistentvolumes", old, move)[0]["spec"]["nodeAffinity"] == terms("b")
 
 
-def test_a_claim_names_a_source_elsewhere_only_where_that_may_be():
+def test_a_claim_may_name_a_foreign_source_only_with_its_gate():
     elsewhere = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s", "namespace": "other"}
     assert "dataSourceRef" not in create("v1/persistentvolumeclaims", claim(dataSourceRef=elsewhere))[0]["spec"]
     with features.DEFAULT.overridden(CrossNamespaceVolumeDataSource=True):
         old = create("v1/persistentvolumeclaims", claim(dataSourceRef=elsewhere))[0]
     assert old["spec"]["dataSourceRef"] == elsewhere
     kept = update("v1/persistentvolumeclaims", old, lambda o: o["metadata"].update(labels={"a": "b"}))[0]
-    assert kept["spec"]["dataSourceRef"] == elsewhere  # what is stored stays, whatever the gate says today
+    assert kept["spec"]["dataSourceRef"] == elsewhere  # stored values stay, whatever the gate says now
 
 
-def test_an_attributes_class_may_be_taken_back_until_it_was_applied():
+def test_an_attributes_class_can_be_reset_until_it_was_applied():
     old = create("v1/persistentvolumeclaims", claim(volumeAttributesClassName="gold"))[0]
     old["spec"]["volumeName"] = "v"
     old["status"] = {"phase": "Bound"}
@@ -437,7 +438,7 @@ def test_states_of_a_resize_are_known():
     assert {where for where, _ in found} == {"status.allocatedResourceStatuses"}
 
 
-def test_source_ranges_of_an_unchanged_annotation_are_not_judged_anew():
+def test_source_ranges_of_an_unchanged_annotation_are_not_validated_again():
     key = "service.beta.kubernetes.io/load-balancer-source-ranges"
     old = create("v1/services", service(type="LoadBalancer", clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"]))[0]
     old["metadata"]["annotations"] = {key: "10.0.0.0/8,none"}
@@ -446,7 +447,7 @@ def test_source_ranges_of_an_unchanged_annotation_are_not_judged_anew():
     assert [where for where, _ in found] == [f"metadata.annotations[{key}]"]
 
 
-def test_unchanged_subsets_are_not_judged_anew():
+def test_unchanged_subsets_are_not_validated_again():
     old = create("v1/endpoints", {"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]})[0]
     old["subsets"][0]["addresses"][0]["ip"] = "127.0.0.1"
     update("v1/endpoints", old, lambda obj: obj["metadata"].update(labels={"a": "b"}))
@@ -454,13 +455,13 @@ def test_unchanged_subsets_are_not_judged_anew():
     assert [where for where, _ in found] == ["subsets[0].addresses[0].ip"]
 
 
-def test_the_same_pod_cidr_twice_fails_the_family_check_alone():
+def test_a_repeated_pod_cidr_fails_only_the_family_check():
     found = refused(create, "v1/nodes", node(podCIDRs=["10.0.0.0/24", "10.0.0.0/24"], podCIDR="10.0.0.0/24"))
     assert [where for where, _ in found] == ["spec.podCIDRs"]
 
 
 @pytest.mark.parametrize("iqn", ["iqn.2001-04.com.example:storage\n", "iqn.\u0662001-04.com.example:a", "eui.0123456789abcdef\n"])
-def test_iscsi_names_are_ascii_to_their_end(iqn):
+def test_iscsi_names_are_ascii_only(iqn):
     source = {"targetPortal": "10.0.0.1", "iqn": iqn, "lun": 0}
     found = refused(create, "v1/pods", {"metadata": {"name": "p"}, "spec": {
         "containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "iscsi": source}],
@@ -468,7 +469,7 @@ def test_iscsi_names_are_ascii_to_their_end(iqn):
     assert [where for where, _ in found] == ["spec.volumes[0].iscsi.iqn"]
 
 
-def test_the_reason_of_an_event_is_looked_at_twice():
+def test_the_reason_of_an_event_is_validated_twice():
     old = {
         "metadata": {"name": "e", "namespace": "ns1"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "ns1"}, "action": "a",
         "eventTime": "2024-01-02T03:04:05.000000Z", "reportingComponent": "c", "reportingInstance": "i", "reason": "r", "type": "Normal",
@@ -477,20 +478,20 @@ def test_the_reason_of_an_event_is_looked_at_twice():
     assert [err.field for err in errs if not err.field.startswith("metadata")] == ["reason", "reason"]
 
 
-def test_a_stored_pod_cidr_is_judged_with_each_update():
+def test_a_stored_pod_cidr_is_validated_with_each_update():
     old, _ = create("v1/nodes", node())
     old["spec"]["podCIDRs"] = ["10.0.0.0/x"]
     found = refused(update, "v1/nodes", old, lambda obj: obj["metadata"].update(labels={"a": "b"}))
     assert [at for at, _ in found] == ["spec.podCIDRs[0]"]
 
 
-def test_the_names_of_iscsi_initiators_are_measured_in_bytes():
+def test_iscsi_initiator_names_are_measured_in_bytes():
     source = {"targetPortal": "ö" * 32, "iqn": "iqn.2015-02.example.com:test", "lun": 1, "initiatorName": "iqn.2015-02.example.com:init"}
     found = refused(create, "v1/persistentvolumes", volume(iscsi=source))
     assert [at for at, _ in found] == ["spec.iscsi.targetportal"]
 
 
-def test_of_a_generated_controller_the_name_that_was_made_is_judged():
+def test_the_generated_name_of_a_controller_is_validated():
     labels = {"a": "b"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     body = {"metadata": {"generateName": "AB-"}, "spec": {"selector": labels, "template": template}}

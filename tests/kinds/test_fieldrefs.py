@@ -22,7 +22,7 @@ ALLOWED = ("metadata.name", "metadata.labels")
     ids=lambda text: text[:40],
 )  # fmt: skip
 def test_paths(label, why):
-    """The last two took a backtracking pattern the square of their length."""
+    """For the last two, a backtracking pattern took quadratic time."""
     errors = object_field({"apiVersion": "v1", "fieldPath": label}, ALLOWED, "x")
     assert bool(errors) == bool(why)
     assert why in "".join(map(str, errors))

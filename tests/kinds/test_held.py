@@ -1,4 +1,4 @@
-"""Numbers of what is taken in a range that is nearly full: read once, followed from there, right whoever writes."""
+"""Allocated numbers of a nearly full range: read once, then followed by events, and right whoever writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = "/registry/ipaddresses/"
 
 
 class Counting:
-    """A store that counts how often everything is read."""
+    """A store that counts complete reads."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.ranges = store, 0
@@ -54,7 +54,7 @@ def ports(store: Any) -> Held:
 
 
 @pytest.mark.parametrize("mapped", [0, 1 << 20])
-def test_what_is_free_is_known_without_reading_everything_again(store, monkeypatch, mapped):
+def test_free_numbers_are_known_without_reading_everything_again(store, monkeypatch, mapped):
     monkeypatch.setattr(held, "MAPPED", mapped)
     take(store, *map(str, range(100, 130)))
     found = ports(store)
@@ -65,11 +65,11 @@ def test_what_is_free_is_known_without_reading_everything_again(store, monkeypat
     give(store, "129")
     assert found.free(100, 129) == 129
     assert found.numbers() == set(range(100, 129))
-    assert {found.free(1, 20) for _ in range(2000)} == set(range(1, 21))  # from anywhere
+    assert {found.free(1, 20) for _ in range(2000)} == set(range(1, 21))  # from any place in the range
     assert store.ranges == 1
 
 
-def test_history_that_is_gone_is_read_anew(store):
+def test_lost_history_is_read_again(store):
     take(store, "1", "2")
     found = ports(store)
     assert found.free(1, 3) == 3
@@ -79,18 +79,18 @@ def test_history_that_is_gone_is_read_anew(store):
     assert found.free(1, 3) == 1 and store.ranges == 2
 
 
-def test_more_history_than_there_is_to_read(store, monkeypatch):
+def test_more_history_than_objects_is_read_again(store, monkeypatch):
     monkeypatch.setattr(held, "EVENTS", 2)
     take(store, "1", "2", "3", "4")
     found = ports(store)
     assert found.free(1, 5) == 5
-    give(store, "1", "2", "3")  # within what is held, in two steps
+    give(store, "1", "2", "3")  # within the history, in two steps
     assert found.numbers() == {4} and store.ranges == 1
     take(store, "1", "2", "3")
     assert found.numbers() == {1, 2, 3, 4} and store.ranges == 2
 
 
-def test_maps_of_ranges_that_are_asked_for_no_more_go(store, monkeypatch):
+def test_unused_ranges_are_dropped(store, monkeypatch):
     monkeypatch.setattr(held, "MOST_MAPS", 2)
     take(store, "1")
     found = ports(store)

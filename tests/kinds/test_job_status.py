@@ -1,4 +1,4 @@
-"""Status writes of Jobs: what contradicts itself, the spec or the past is refused once it changes."""
+"""Status writes of Jobs: a change that contradicts itself, the spec or the old status is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(old, status):
         ({}, {}, LOST),
         ({"suspend": True, "completions": 0}, {}, {**DONE, "startTime": None}),
         (INDEXED, {}, {"completedIndexes": "0,2-3", "failedIndexes": "1,4"}),
-        # wrong already, and not what this write is about
+        # already wrong, and not changed by this write
         ({}, {"completionTime": END}, {"completionTime": END, "active": 1}),
         ({}, {"failedIndexes": "1"}, {"failedIndexes": "1", "active": 1}),
         ({"suspend": True}, {"startTime": START}, {}),
@@ -45,7 +45,7 @@ def write(old, status):
         ({"completionMode": "Indexed", "completions": 2, "parallelism": 2}, {"succeeded": 2}, {"succeeded": 1}),
     ],
 )  # fmt: skip
-def test_a_status_is_taken(spec, before, now):
+def test_a_valid_status_is_accepted(spec, before, now):
     got, _ = write(job(before, **spec), now)
     assert got["status"].get("completionTime") == now.get("completionTime")
 

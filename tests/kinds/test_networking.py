@@ -100,7 +100,7 @@ def test_a_class_annotation_agrees_with_the_field():
     assert INGRESSES.refusals(changed(_ingress(), "spec.ingressClassName", "other") | annotated)
 
 
-def test_an_ingress_may_send_to_a_service_with_a_relaxed_name_by_gate_or_because_it_does_already():
+def test_a_relaxed_service_name_needs_a_gate_or_an_existing_one():
     relaxed = _ingress(backend={"service": {"name": "1a", "port": {"number": 80}}})
     by_default = {"spec": {"defaultBackend": {"service": {"name": "1a", "port": {"number": 80}}}}}
     stored, plain = INGRESSES.create(relaxed), INGRESSES.create(_ingress())
@@ -121,7 +121,7 @@ def test_an_ingress_status_write_keeps_the_spec():
     assert ("status.loadBalancer.ingress[0].ip", INVALID) in INGRESSES.refusals(bad, old, "status")
 
 
-def test_the_controller_of_a_class_is_fixed():
+def test_the_controller_of_a_class_is_immutable():
     old = CLASSES.create({"spec": {"controller": "example.com/a"}})
     assert CLASSES.refusals(changed(old, "spec.controller", "example.com/b"), old) == [("spec.controller", INVALID)]
 
@@ -156,7 +156,7 @@ def test_service_ranges_are_one_per_family_and_only_grow():
     assert CIDRS.refusals({"spec": {}})
 
 
-def test_the_status_of_a_block_is_written_through_its_subresource_alone():
+def test_the_status_of_an_ip_address_block_is_written_through_its_subresource():
     spec = {"cidrs": ["10.0.0.0/16"]}
     ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": NOW, "reason": "r", "message": "m"}]}
     old = CIDRS.create({"spec": spec, "status": ready})
@@ -168,7 +168,7 @@ def test_the_status_of_a_block_is_written_through_its_subresource_alone():
     assert strategy_of(CIDRS.resource).reset == ("status",)
 
 
-def test_duplicates_in_a_slice_of_ports_are_named():
+def test_duplicate_ports_of_a_slice_are_named():
     slices = Kind("discovery.k8s.io/v1/endpointslices")
     good = {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"name": "a", "port": 1}]}
     assert slices.create(good)["ports"] == [{"name": "a", "port": 1, "protocol": "TCP"}]
@@ -188,7 +188,7 @@ def test_a_condition_needs_a_time_and_a_reason():
     ]  # fmt: skip
 
 
-def test_end_port_is_refused_with_the_port():
+def test_end_port_must_not_be_below_port():
     with pytest.raises(ApiError) as caught:
         POLICIES.create({"spec": {"ingress": [{"ports": [{"port": 90, "endPort": 80}]}]}})
     assert f"{PORT}.endPort: Invalid value: 90: must be greater than or equal to `port`" in str(caught.value)
@@ -200,7 +200,7 @@ def test_a_stored_peer_without_a_block_tolerates_no_empty_exception():
     assert POLICIES.refusals(new, old) == [("spec.ingress[0].from[1].ipBlock.except[0]", INVALID)]
 
 
-def test_exceptions_of_a_stored_mapped_block_are_still_in_it():
+def test_exceptions_of_a_stored_mapped_block_are_within_it():
     old = POLICIES.create(_block("10.0.0.0/8"))
     for excepted, inside in (("::ffff:10.1.0.0/112", True), ("::ffff:11.1.0.0/112", False)):
         old = old | _block("::ffff:10.0.0.0/104", excepted)
@@ -215,7 +215,7 @@ def _slice(kind: str, address: str, **more) -> dict:
     return {"addressType": kind, "endpoints": [{"addresses": [address], **more}], "ports": []}
 
 
-def test_slices_are_warned_of_what_is_old_but_not_to_their_controllers():
+def test_deprecated_slices_warn_except_for_their_controllers():
     slices = Kind("discovery.k8s.io/v1/endpointslices")
     slices.create(_slice("FQDN", "a.example.com"))
     assert slices.warnings == ["spec.addressType: FQDN endpoints are deprecated"]
@@ -233,14 +233,14 @@ def test_ports_of_a_slice_are_told_before_its_endpoints():
     assert got == [("ports[0].name", INVALID), ("endpoints[0].addresses[0]", INVALID)]
 
 
-def test_a_backend_resource_says_what_it_lacks():
+def test_errors_of_a_backend_resource():
     with pytest.raises(ApiError) as caught:
         INGRESSES.create({"spec": {"defaultBackend": {"resource": {"kind": "", "name": ""}}}})
     at = "spec.defaultBackend.resource"
     assert f"{at}.kind: Required value: kind is required, {at}.name: Required value: name is required" in str(caught.value)
 
 
-def test_an_address_is_named_by_its_generate_name_as_it_is():
+def test_a_generate_name_of_an_address_is_used_unchanged():
     ref = {"parentRef": {"resource": "services", "namespace": "n", "name": "s"}}
     stored = ADDRESSES.create({"metadata": {"generateName": "10.0.0.1"}, "spec": ref})
     assert stored["metadata"]["name"] == "10.0.0.1"

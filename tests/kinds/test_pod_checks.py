@@ -1,4 +1,4 @@
-"""The tables of pod specs never pass what the rules refuse or warn of, and pass common pods."""
+"""The compiled checks of pod specs never pass what the rules refuse or warn of, and pass common pods."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ REST_OF_IT: dict[str, Any] = {
 
 
 def spec_findings(spec: Any) -> list[Any]:
-    """What the rules say of containers and volumes, and warn of."""
+    """Returns the errors and warnings of the rules for containers and volumes."""
     volumes = spec.get("volumes") or []
     by_name, found = volume_rules(volumes, "pod", True, "v")
     assert found or by_name == {v["name"]: v for v in volumes}
@@ -94,12 +94,12 @@ def spec_findings(spec: Any) -> list[Any]:
 
 @settings(max_examples=2000)
 @given(changed(SPEC))
-def test_containers_and_volumes_it_passes_are_valid(spec):
+def test_containers_and_volumes_that_pass_are_valid(spec):
     if PARTS.passes(spec):
         assert spec_findings(spec) == []
 
 
-def test_containers_and_volumes_with_one_thing_wrong():
+def test_containers_and_volumes_with_one_invalid_change():
     spec = copy.deepcopy(SPEC)
     assert PARTS.passes(spec) and PARTS.passes({**spec, "volumes": [*VOLUMES, *MORE_VOLUMES]})
     for what in each_place(spec):
@@ -119,7 +119,7 @@ MORE_VOLUMES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_volumes_with_one_thing_wrong():
+def test_volumes_with_one_invalid_change():
     spec = {"containers": [{**FIRST_STEP, "name": "c"}], "volumes": copy.deepcopy(MORE_VOLUMES)}
     for what in each_place(spec["volumes"]):
         if PARTS.passes(spec):
@@ -127,18 +127,18 @@ def test_volumes_with_one_thing_wrong():
 
 
 def rest_findings(rest: Any) -> list[Any]:
-    """What the rules say; what is to be warned of beside containers and volumes is looked at in any case."""
+    """Returns the errors of the rules; warnings apart from containers and volumes are computed in any case."""
     return spec_rules({"containers": [{**FIRST_STEP, "name": "c"}], **rest}, "p", "spec", passed=False)
 
 
 @settings(max_examples=1500)
 @given(changed(REST_OF_IT))
-def test_the_rest_of_a_spec_it_passes_is_valid(rest):
+def test_other_fields_that_pass_are_valid(rest):
     if REST.passes(rest):
         assert rest_findings(rest) == []
 
 
-def test_the_rest_of_a_spec_with_one_thing_wrong():
+def test_other_fields_with_one_invalid_change():
     rest = copy.deepcopy(REST_OF_IT)
     assert REST.passes(rest)
     for what in each_place(rest):
@@ -166,7 +166,7 @@ def test_common_pods_pass():
         ("999999999999", "1Ti", True),
     ],
 )  # fmt: skip
-def test_amounts_count_by_value(request_, limit, passed):
+def test_quantities_are_compared_by_value(request_, limit, passed):
     container = {**FIRST_STEP, "resources": {"requests": {"cpu": request_}, "limits": {"cpu": limit}}}
     assert PARTS.passes({"containers": [container]}) is passed
 
@@ -192,7 +192,7 @@ def test_quality_of_service_of_common_pods():
     assert quality_of_service([{"resources": {"limits": {"cpu": "1u"}}}], None) is None
 
 
-def test_a_field_it_does_not_know_makes_it_look_again():
+def test_an_unknown_field_is_left_to_the_rules():
     for common, check in ((SPEC, PARTS), (REST_OF_IT, REST)):
         doc = copy.deepcopy(common)
         for owner in [*(owner[key] for owner, key in places(doc)), doc]:

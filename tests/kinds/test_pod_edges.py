@@ -1,4 +1,4 @@
-"""Pods at the edges of the rules: what is judged, what is not, and in which order it is told, by tables."""
+"""Edge cases of pod validation, by tables: what is validated, what is not, and the order of errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def where(found):
 
 
 def at_of(call, *args):
-    """The refused paths; none where it is let through."""
+    """Returns the refused paths; none if it is accepted."""
     try:
         call(*args)
     except ApiError as refusal:
@@ -51,12 +51,12 @@ def at_of(call, *args):
 
 
 def left(*rows):
-    """Those rows of (spec, refused paths) whose create is refused otherwise."""
+    """Returns the rows of (spec, refused paths) whose create is refused otherwise."""
     told = [(spec, at_of(create, PODS, pod(**spec)), expected) for spec, expected in rows]
     return [row for row in told if row[1] != row[2]]
 
 
-def test_what_containers_need_together_is_told_as_the_first_writes_it():
+def test_the_sum_of_container_requests_has_the_notation_of_the_first():
     rows = [("1e3", "500", "1500"), ("2Ki", "1Ki", "3Ki"), ("2000", "1Ki", "3024"), ("100m", "1", "1100m")]
     for first, second, told in rows:
         spec = {"containers": [container(**needs(cpu=first)), container("d", **needs(cpu=second))], **needs(cpu="50m")}
@@ -65,8 +65,8 @@ def test_what_containers_need_together_is_told_as_the_first_writes_it():
         assert message.endswith(f"must be greater than or equal to aggregate container requests of {told}"), message
 
 
-def test_what_init_containers_need_is_that_of_the_sidecars_before_them_too():
-    """Against the rule as it is written: of each step the sum, of all steps the most."""
+def test_requests_of_init_containers_include_earlier_sidecars():
+    """Compared with the rule as it is defined: the sum of each step, and the maximum over all steps."""
     chosen = random.Random(1)
     for _ in range(300):
         inits = [
@@ -86,19 +86,19 @@ def test_what_init_containers_need_is_that_of_the_sidecars_before_them_too():
         assert {k: v.milli_value() for k, v in aggregate(spec, "limits").items()} == {k: v for k, v in wanted.items() if v}
 
 
-def test_rules_of_init_containers_without_a_policy_are_not_looked_at():
+def test_rules_of_init_containers_without_a_policy_are_not_validated():
     wrong = {**RULE, "action": "No"}
     found = refused(create, PODS, pod(initContainers=[container("i", restartPolicyRules=[wrong])]))
     assert found == [("spec.initContainers[0].restartPolicy", "Required value: must specify restartPolicy when restart rules are used")]
 
 
-def test_stored_rules_of_init_containers_let_others_in():
+def test_stored_rules_of_init_containers_permit_others():
     used, _ = create(PODS, pod(initContainers=[container("i", restartPolicy="Always", restartPolicyRules=[RULE])]))
     with features.DEFAULT.overridden(RestartAllContainersOnContainerExits=False):
         update(PODS, used, lambda obj: obj["metadata"].setdefault("labels", {"a": "b"}))
 
 
-def test_a_stop_signal_needs_a_system_and_a_wrong_one_is_told_once():
+def test_a_stop_signal_needs_an_os_and_an_invalid_one_is_reported_once():
     signal = [container(lifecycle={"stopSignal": "SIGTERM"})]
     with features.DEFAULT.overridden(ContainerStopSignals=True):
         assert not left(
@@ -109,7 +109,7 @@ def test_a_stop_signal_needs_a_system_and_a_wrong_one_is_told_once():
         )
 
 
-def test_paths_of_a_certificate_conflict_where_they_stand():
+def test_conflicting_certificate_paths_are_reported_at_their_place():
     sources = [{"podCertificate": CERTIFICATE}, {"podCertificate": {**CERTIFICATE, "keyType": "ED25519", "keyPath": "b"}}]
     with features.DEFAULT.overridden(PodCertificateRequest=True):
         found = where(refused(create, PODS, pod(volumes=volume(projected={"sources": sources}))))
@@ -119,7 +119,7 @@ def test_paths_of_a_certificate_conflict_where_they_stand():
     ]  # fmt: skip
 
 
-def test_what_is_set_in_metadata_of_a_made_claim():
+def test_metadata_of_ephemeral_claims():
     meta = f"{V0}.ephemeral.volumeClaimTemplate.metadata"
     assert not left(
         ({"volumes": made_claim(finalizers=[])}, [f"{meta}.finalizers"]),
@@ -133,7 +133,7 @@ def sysctl(name, **shared):
     return {"securityContext": {"sysctls": [{"name": name, "value": "1"}]}, **shared}
 
 
-def test_sysctls_of_the_host_are_found_in_both_notations():
+def test_host_sysctls_are_found_in_both_notations():
     at = ["spec.securityContext.sysctls[0].name"]
     ipc, network = {"hostIPC": True}, {"hostNetwork": True}
     assert not left(
@@ -148,7 +148,7 @@ def test_sysctls_of_the_host_are_found_in_both_notations():
     )
 
 
-def test_lengths_are_those_of_bytes():
+def test_lengths_are_in_bytes():
     iscsi = {"targetPortal": "ö" * 32, "iqn": "iqn.2015-02.example.com:test", "lun": 1, "initiatorName": "iqn.2015-02.example.com:init"}
     windows = {"os": {"name": "windows"}}
     assert not left(
@@ -162,14 +162,14 @@ def test_lengths_are_those_of_bytes():
     )  # fmt: skip
 
 
-def test_an_empty_profile_of_a_container_is_the_one_that_counts():
+def test_an_empty_profile_of_a_container_counts():
     profile = {"appArmorProfile": {"type": "RuntimeDefault"}}
     body = pod(containers=[container(securityContext={"appArmorProfile": {}})], securityContext=profile)
     body["metadata"]["annotations"] = {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"}
     assert at_of(create, PODS, body) == [f"{C0}.securityContext.appArmorProfile.type"]
 
 
-def test_a_gate_that_is_added_twice_is_told_once_where_it_is_last():
+def test_a_repeated_gate_is_reported_once_at_its_last_place():
     old, _ = create(PODS, pod(schedulingGates=[{"name": "a"}]))
 
     def change(obj):
@@ -188,7 +188,7 @@ def reported(name="c", **more):
 
 
 def status_of(spec, before, after):
-    """Refused paths of a change of the status."""
+    """Returns the refused paths of a change of the status."""
     old, _ = create(PODS, pod(**spec))
     old["status"].update(copy.deepcopy(before))
     return at_of(update, PODS, old, lambda obj: obj["status"].update(after), "status")
@@ -210,16 +210,16 @@ DIGEST = {"containerStatuses": [reported(volumeMounts=[{"name": "v", "mountPath"
 @pytest.mark.parametrize(
     "spec,before,after,expected",
     [
-        # One that runs among statuses of the same name is enough to have started again.
+        # One running container among statuses of the same name suffices.
         ({"restartPolicy": "Never"}, {"containerStatuses": [reported(state=ENDED)]},
          {"containerStatuses": [reported(state=ENDED), reported(state=RUNS)]}, ["status.containerStatuses[0].state"]),
         ({"restartPolicy": "Never"}, {"containerStatuses": [reported(state=ENDED)]},
          {"containerStatuses": [reported(state=ENDED)]}, []),
-        # Users of containers are numbers where the system is Linux or not said.
+        # Users of containers are numbers if the OS is Linux or unspecified.
         ({}, {}, user_of(-1), ["status.containerStatuses[0].user.linux.uid"]),
         ({"os": {"name": "linux"}}, {}, user_of(-1), ["status.containerStatuses[0].user.linux.uid"]),
         ({"os": {"name": "windows"}}, {}, user_of(-1), ["status.containerStatuses[0].user.linux"]),
-        # What claims take of the node.
+        # Node resources that claims take.
         (CLAIMS, {}, allocated(), []),
         ({}, {}, allocated(), [f"{AT}.resourceClaimName"]),
         (CLAIMS, {}, allocated(resourceClaimName=""), [f"{AT}.resourceClaimName", f"{AT}.resourceClaimName"]),
@@ -228,12 +228,12 @@ DIGEST = {"containerStatuses": [reported(volumeMounts=[{"name": "v", "mountPath"
          [f"{AT}.resources[cpu]", f"{AT}.resources[example.com/a]", f"{AT}.resources[example.com/a]"]),
     ],
 )  # fmt: skip
-def test_a_status_is_judged(spec, before, after, expected):
+def test_a_status_is_validated(spec, before, after, expected):
     with features.DEFAULT.overridden(DRANodeAllocatableResources=True):
         assert status_of(spec, before, after) == expected
 
 
-def test_digests_of_images_are_judged_where_there_are_any():
+def test_image_digests_are_validated_if_present():
     at = "status.containerStatuses[0].volumeMounts[0].volumeStatus.imageVolumeStatus.imageRef"
     for on, expected in ((True, [at]), (False, [])):
         with features.DEFAULT.overridden(ImageVolumeWithDigest=on):
@@ -250,13 +250,13 @@ def test_the_reported_stop_signal_has_no_gate():
     assert told["volumeMounts"] == [{"name": "v", "mountPath": "/"}]
 
 
-def test_two_addresses_are_told_as_they_stand():
+def test_two_addresses_are_reported_in_order():
     old, _ = create(PODS, pod())
     found = refused(update, PODS, old, lambda obj: obj["status"].update(podIPs=[{"ip": "10.0.0.1"}, {"ip": "x"}]), "status")
     assert ("status.podIPs", "Internal error: failed to check for dual stack with error:invalid IP[1]: x") in found
 
 
-def test_init_containers_are_resized_by_a_gate():
+def test_init_containers_can_be_resized_with_a_gate():
     old, _ = create(PODS, pod(initContainers=[container("i", **needs(cpu="1")), container("s", restartPolicy="Always", **needs(cpu="1"))]))
 
     def resized(i):

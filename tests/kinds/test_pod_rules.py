@@ -1,4 +1,4 @@
-"""Pods and templates in detail: exact paths and words, what stored pods may keep, statuses, resizes and doubtful volumes."""
+"""Pods and templates in detail: exact paths and messages, what stored pods may keep, statuses, resizes and warnings about volumes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stored(**spec):
 
 
 def left(**spec):
-    """A pod as an older release may have left it: with its defaults, but never validated."""
+    """Returns a pod as an older release may have stored it: with defaults, but never validated."""
     obj, _ = pipeline.decode_input(resource(PODS), pod(**spec))
     obj["metadata"]["namespace"] = "ns1"
     return obj
@@ -81,7 +81,7 @@ def of_file(**ref):
          ["spec.resources: Forbidden: may not be set for a windows pod"]),
     ],
 )  # fmt: skip
-def test_words(spec, expected):
+def test_messages(spec, expected):
     assert said(create, PODS, pod(**spec)) == expected
 
 
@@ -98,7 +98,7 @@ LENIENT = [
 
 
 @pytest.mark.parametrize("spec", LENIENT)
-def test_what_is_stored_may_stay(spec):
+def test_stored_values_may_stay(spec):
     assert said(create, PODS, pod(**spec))
     assert update(PODS, left(**spec), label)[0]["metadata"]["labels"] == {"new": "label"}
 
@@ -109,14 +109,14 @@ def test_the_network_of_the_host_may_be_given_to_users_of_their_own():
         assert said(create, PODS, pod(hostUsers=False, hostPID=True)) == ["spec.HostPID: Forbidden: when `hostUsers` is false"]
 
 
-def test_how_volumes_are_labelled_is_chosen_where_that_may_be():
+def test_a_stored_selinux_change_policy_stays():
     with features.DEFAULT.overridden(SELinuxMount=True):
         old = stored(securityContext={"seLinuxChangePolicy": "MountOption"})
     assert old["spec"]["securityContext"]["seLinuxChangePolicy"] == "MountOption"
-    assert update(PODS, old, lambda o: o["metadata"].update(labels={"a": "b"}))  # what is stored stays, whatever the gate says today
+    assert update(PODS, old, lambda o: o["metadata"].update(labels={"a": "b"}))  # stored values stay, whatever the gate says now
 
 
-def test_sidecars_alone_start_again_on_a_resize():
+def test_only_sidecars_restart_on_a_resize():
     found = said(create, PODS, pod(initContainers=[container("i", resizePolicy=AGAIN)]))
     text = "must not be set to 'RestartContainer' for non-sidecar initContainers"
     assert found == [f'spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer": {text}']
@@ -130,8 +130,8 @@ def test_static_pods_claim_no_devices():
 
 
 @pytest.mark.parametrize("profile,warned", [({}, True), ({"appArmorProfile": {"type": "Unconfined"}}, False)])
-def test_an_annotation_gives_way_to_the_profile(profile, warned):
-    """Only an annotation that stands alone is spoken of; one that differs is refused."""
+def test_a_profile_field_wins_over_its_annotation(profile, warned):
+    """Only an annotation without a field causes a warning; one that differs is refused."""
     body = pod(containers=[container(securityContext=profile)])
     key = "container.apparmor.security.beta.kubernetes.io/c"
     body["metadata"]["annotations"] = {key: "unconfined"}
@@ -146,7 +146,7 @@ def test_an_annotation_gives_way_to_the_profile(profile, warned):
 BUNDLE = {"clusterTrustBundle": {"name": "a", "path": "ca.pem"}}
 
 
-def test_fields_of_gates_that_are_off_go_from_pods_and_templates():
+def test_fields_of_disabled_gates_are_dropped_from_pods_and_templates():
     spec = {
         "volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "c"}}, BUNDLE]}}],
         "containers": [container(lifecycle={"stopSignal": "SIGTERM"})],
@@ -168,7 +168,7 @@ def test_a_stored_pod_keeps_them():
     assert got["spec"]["volumes"] == old["spec"]["volumes"] and got["spec"]["containers"] == old["spec"]["containers"]
 
 
-def test_what_is_told_to_the_signer_has_a_domain():
+def test_user_annotations_for_a_signer_have_a_domain():
     source = {"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k", "userAnnotations": {"A.io/b": "", "c": "", "d e": ""}}
     with features.DEFAULT.overridden(PodCertificateRequest=True):
         found = refused(create, PODS, pod(volumes=[{"name": "v", "projected": {"sources": [{"podCertificate": source}]}}]))
@@ -219,7 +219,7 @@ def test_status_fields_are_validated():
     ]
 
 
-def test_a_status_without_its_generation_keeps_the_one_before():
+def test_a_status_without_a_generation_keeps_the_old_one():
     seen = [{"type": "Ready", "status": "True", "observedGeneration": 3}]
     old, _ = update(PODS, stored(), status(conditions=seen, observedGeneration=2), "status")
     got, _ = update(PODS, old, lambda obj: obj.update(status={"conditions": [{"type": "Ready", "status": "False"}]}), "status")
@@ -227,7 +227,7 @@ def test_a_status_without_its_generation_keeps_the_one_before():
     assert got["status"]["conditions"] == [{"type": "Ready", "status": "False", "observedGeneration": 3}]
 
 
-def test_a_status_warns_of_odd_addresses():
+def test_unusual_addresses_in_a_status_warn():
     _, warnings = update(PODS, stored(), status(podIP="2001:DB8::1", podIPs=[{"ip": "2001:DB8::1"}]), "status")
     assert len(warnings) == 1 and warnings[0].startswith("status.podIPs[0].ip: ")
 
@@ -252,7 +252,7 @@ def rule(operator, *codes, action="Restart"):
         (1, {"containers": [container("other")]}, False),
     ],
 )
-def test_what_has_ended_starts_again_by_the_rules(code, spec, may):
+def test_restarts_of_ended_containers_follow_the_rules(code, spec, may):
     def state(**state):
         return status(containerStatuses=[{"name": "c", "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": state}])
 
@@ -269,7 +269,7 @@ def test_what_has_ended_starts_again_by_the_rules(code, spec, may):
 # -- binding -----------------------------------------------------------------------------------------------------------
 
 
-def test_binding_changes_the_condition_in_its_place():
+def test_binding_updates_the_condition_in_place():
     first = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2020-01-02T03:04:05Z"}
     old = {**stored(), "status": {"conditions": [first, {"type": "Ready", "status": "False"}]}}
     bound = assign(old, {"target": {"name": "n"}}, NOW)["status"]["conditions"]
@@ -283,7 +283,7 @@ def test_binding_changes_the_condition_in_its_place():
 # -- resize ------------------------------------------------------------------------------------------------------------
 
 
-def test_resize_takes_containers_as_they_are_in_order():
+def test_resize_keeps_the_names_and_order_of_containers():
     cpu = {"requests": {"cpu": "1"}}
     old = stored(containers=[container(resources=cpu), container("d")], initContainers=[container("i", resources=cpu)])
     renamed = "Forbidden: containers may not be renamed or reordered on resize"
@@ -337,11 +337,11 @@ def items(*paths):
         ({"projected": {"sources": [{}]}}, ["(Projected) has no sources provided"]),
     ],
 )  # fmt: skip
-def test_files_in_each_others_place(volume, expected):
+def test_overlapping_files(volume, expected):
     assert podwarnings._volume_warnings([{"name": "v", **volume}], "v") == [f'volume "v" {text}' for text in expected]
 
 
-def test_a_port_name_used_twice():
+def test_a_repeated_port_name():
     containers = [container(ports=[{"name": "http", "containerPort": 80}]), container("d", ports=[{"name": "http", "containerPort": 81}])]
     first = "spec.containers[0].ports[0]"
     assert create(PODS, pod(containers=containers))[1] == [
@@ -367,7 +367,7 @@ def test_a_deletion_cost_may_have_zeros_behind_a_minus(cost):
 
 
 @pytest.mark.parametrize("cost", ["", "-", "+1", "008", "1.5", "abc", "2147483648", "-2147483649", "9" * 50])
-def test_any_other_deletion_cost_is_refused_while_it_means_something(cost):
+def test_an_invalid_deletion_cost_is_refused(cost):
     body = annotated(**{COST: cost})
     assert said(create, PODS, body) == [f'metadata.annotations[{COST}]: Invalid value: "{cost}": must be a 32bit integer']
     with features.DEFAULT.overridden(PodDeletionCost=False):
@@ -397,7 +397,7 @@ def test_tolerations_of_the_annotation_may_be_right():
         create(PODS, annotated(**{TOLERATED: text}))
 
 
-def test_tolerations_compare_numbers_where_the_gate_is_on_or_the_stored_pod_does():
+def test_numeric_tolerations_need_the_gate_or_a_stored_one():
     with features.DEFAULT.overridden(TaintTolerationComparisonOperators=True):
         old = stored(tolerations=[{"key": "a", "operator": "Gt", "value": "-12"}])
         for value, message in (("", "must be non-empty"), ("01", "must be a valid decimal integer in canonical form")):
@@ -420,7 +420,7 @@ def projected(**source):
         ("a:b:", "a lowercase RFC 1123 subdomain must consist of"),
     ],
 )
-def test_a_projected_bundle_is_named_behind_its_signer_whatever_that_is(name, message):
+def test_the_name_of_a_projected_bundle_is_validated(name, message):
     wanted = projected(clusterTrustBundle={"name": name, "path": "p"})
     with features.DEFAULT.overridden(ClusterTrustBundle=True, ClusterTrustBundleProjection=True):
         if not message:
@@ -430,7 +430,7 @@ def test_a_projected_bundle_is_named_behind_its_signer_whatever_that_is(name, me
     assert f'Invalid value: "{name}": not a valid clustertrustbundlename: {message}' in found
 
 
-def test_a_certificate_of_a_pod_is_of_kubernetes_signers_for_a_day_at_most():
+def test_pod_certificates_of_kubernetes_signers_last_a_day_at_most():
     source = {"signerName": "x.kubernetes.io/a", "keyType": "RSA", "maxExpirationSeconds": 86401, "keyPath": "k"}
     source["userAnnotations"] = {"a": "b"}
     at = "spec.volumes[0].projected.sources[0].podCertificate"
@@ -454,7 +454,7 @@ def test_a_compared_toleration_fits_64_bits():
     assert found == [f'spec.tolerations[0].value: Invalid value: "9223372036854775808": {parsing}']
 
 
-def test_a_group_to_schedule_with_is_named():
+def test_a_scheduling_group_has_a_name():
     with features.DEFAULT.overridden(GenericWorkload=True):
         assert said(create, PODS, pod(schedulingGroup={})) == [
             "spec.schedulingGroup.podGroupName: Invalid value: null: must specify one of: `podGroupName`",
@@ -464,7 +464,7 @@ def test_a_group_to_schedule_with_is_named():
     assert found.startswith('spec.schedulingGroup.podGroupName: Invalid value: "A": a lowercase RFC 1123 subdomain')
 
 
-def test_values_from_nowhere_are_told_what_there_is():
+def test_an_empty_value_source_is_refused_with_the_choices():
     wanted = pod(containers=[container(env=[{"name": "A", "valueFrom": {}}])])
     with features.DEFAULT.overridden(EnvFiles=False):
         [found] = said(create, PODS, wanted)
@@ -478,7 +478,7 @@ def test_host_processes_need_a_privileged_cluster(monkeypatch):
     assert found == ["spec: Forbidden: hostProcess containers are disallowed by cluster policy"]
 
 
-def test_what_a_node_says_of_containers_is_judged_at_its_place():
+def test_node_status_of_containers_is_validated_at_its_path():
     old = stored(resourceClaims=[{"name": "r", "resourceClaimName": "x"}])
 
     def change(obj):
@@ -510,7 +510,7 @@ def test_what_a_node_says_of_containers_is_judged_at_its_place():
     ]
 
 
-def test_resources_of_the_pod_are_resized_only_by_a_gate():
+def test_pod_resources_can_be_resized_only_with_a_gate():
     old = stored(resources={"requests": {"cpu": "1"}}, containers=[container(resources={"requests": {"cpu": "100m"}})])
 
     def change(obj):
@@ -523,7 +523,7 @@ def test_resources_of_the_pod_are_resized_only_by_a_gate():
     assert [told for _, told in found] == [message]
 
 
-def test_restart_rules_of_init_containers_are_let_in_by_gates():
+def test_restart_rules_of_init_containers_need_gates():
     rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}
     all_of_them = {**rule, "action": "RestartAllContainers"}
     sidecar = container("s", restartPolicy="Always", restartPolicyRules=[rule])

@@ -16,7 +16,7 @@ from kas.store import Conflict, Op, TransformError, open_store
 from tests.growth.serving import InProcess
 
 
-def test_what_services_do_not_hold_goes_after_some_passes(tmp_path):
+def test_ports_without_a_service_are_released_after_some_passes(tmp_path):
     store = open_store(str(tmp_path / "s"), sync=False)
     try:
         bits = PortMap(store, 30000, 30063)
@@ -25,7 +25,7 @@ def test_what_services_do_not_hold_goes_after_some_passes(tmp_path):
         store.commit_now(op)
         assert bits.all_taken() == {30001} and bits.taken(30001) and not bits.taken(30002) and not bits.taken(29999)
         assert bits.repaired({30001}) is None
-        store.commit_now(*bits.op({30005, 40000}, ()))  # taken, and no Service has it
+        store.commit_now(*bits.op({30005, 40000}, ()))  # allocated, and no Service has it
         for _ in range(LEAK_PASSES - 1):
             assert bits.repaired({30001}) is None
         op = bits.repaired({30001, 30003})
@@ -33,7 +33,7 @@ def test_what_services_do_not_hold_goes_after_some_passes(tmp_path):
         store.commit_now(op)
         assert bits.all_taken() == {30001, 30003}
         assert bits.op({40000}, ()) == []
-        # Another range was configured: everything is written anew.
+        # Another range was configured: everything is rewritten.
         other = PortMap(store, 30000, 30127)
         assert other.all_taken() == set()
         op = other.repaired({30003})
@@ -46,8 +46,8 @@ def test_what_services_do_not_hold_goes_after_some_passes(tmp_path):
 
 
 @pytest.mark.parametrize("revision", [7, 0])
-def test_one_that_is_none_is_made_anew_of_what_services_hold(revision: int) -> None:
-    """Not one that is sealed and cannot be opened here."""
+def test_an_invalid_bitmap_is_rebuilt_from_services(revision: int) -> None:
+    """Except an encrypted one that cannot be decrypted here."""
 
     class Damaged:
         def get(self, key: str) -> None:
@@ -92,8 +92,8 @@ async def _race(server: InProcess, lost: list[str]) -> None:
     await asyncio.gather(*(come_and_go(i) for i in range(40)))
 
 
-def test_writers_of_one_process_do_not_lose_the_bitmap_to_one_another(tmp_path: Path) -> None:
-    """Who lost 64 times would be refused."""
+def test_writers_of_one_process_do_not_conflict(tmp_path: Path) -> None:
+    """A writer with 64 conflicts would be refused."""
     server = InProcess(tmp_path)
     try:
         bits = PortMap(server.store, 30000, 32767)

@@ -1,4 +1,4 @@
-"""Dynamic resource allocation: requests, what an allocation may say of them, what drivers publish."""
+"""Dynamic resource allocation: requests, allocations, and what drivers publish."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _claim(**over) -> dict:
     return {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"} | over}]}}}
 
 
-def test_a_claim_shows_what_it_may_not_become():
+def test_an_immutable_claim_is_shown_with_a_diff():
     shown = (
         '{"Devices":{"Requests":[{"Name":"b","Exactly":{"DeviceClassName":"gpu.example.com","Selectors":null,'
         '"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,"Tolerations":null,"Capacity":null},"FirstAvailable":null}],'
@@ -34,7 +34,7 @@ def test_a_claim_shows_what_it_may_not_become():
     assert message == f'Invalid value: {{"labels":{{"a":"b"}},"Spec":{shown}}}: field is immutable'
 
 
-def test_one_device_is_asked_for_unless_said_otherwise():
+def test_one_device_is_requested_by_default():
     exactly = CLAIMS.create(_claim())["spec"]["devices"]["requests"][0]["exactly"]
     assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 1)
     assert "count" not in CLAIMS.create(_claim(allocationMode="All"))["spec"]["devices"]["requests"][0]["exactly"]
@@ -58,7 +58,7 @@ def test_a_claim_is_refused(obj, path):
     assert path in {found.removesuffix(".name") if path.endswith("]") else found for found, _ in CLAIMS.refusals(obj)}
 
 
-def test_the_spec_of_a_claim_is_fixed():
+def test_the_spec_of_a_claim_is_immutable():
     old = CLAIMS.create(_claim())
     assert ("spec", INVALID) in CLAIMS.refusals(changed(old, "spec.devices.requests.0.exactly.count", 2), old)
     old = TEMPLATES.create({"spec": _claim()})
@@ -88,7 +88,7 @@ def test_only_an_allocated_claim_is_reserved_and_a_reserved_one_stays_allocated(
     assert CLAIMS.update(changed(reserved, "status", {}), reserved, "status").get("status", {}) == {}
 
 
-def test_data_of_a_device_goes_with_its_allocation():
+def test_device_data_are_removed_with_the_allocation():
     old = _allocated()
     data = {"driver": "gpu.example.com", "pool": "p", "device": "d1", "data": {"a": 1}}
     with_data = CLAIMS.update(changed(old, "status.devices", [data]), old, "status")
@@ -125,7 +125,7 @@ def test_a_slice_is_refused(obj, path):
     assert any(found.startswith(path) for found, _ in SLICES.refusals(obj))
 
 
-def test_a_driver_in_capitals_warns():
+def test_a_driver_name_in_capitals_warns():
     stored = SLICES.create(_slice(driver="GPU.example.com"))
     text = 'spec.driver: driver names should be lowercase; "GPU.example.com" contains uppercase characters'
     assert SLICES.warnings == [text]
@@ -164,7 +164,7 @@ def test_a_request_policy_is_refused(policy, want):
     assert SLICES.messages(_shared(**policy)) == [(f"{POLICY}.{path}", text) for path, text in want]
 
 
-def test_steps_of_a_range_are_counted_in_whole_units():
+def test_steps_of_a_range_are_whole_units():
     span = {"min": "200m", "max": "1", "step": "100m"}
     assert SLICES.create(_shared(default="250m", validRange=span))
 
@@ -197,7 +197,7 @@ def test_share_ids_are_uuids_in_their_normal_form(text, problem):
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("a/b", 0), ("/b", 1), ("a/", 1), ("a b", 1), ("a/b/c", 0), ("//", 0)])
-def test_names_of_attributes_have_a_slash_or_more_than_upstream_looks_at(name, wrong):
+def test_names_of_attributes_are_validated_as_upstream(name, wrong):
     obj = _slice(devices=[{"name": "d1", "attributes": {name: {"bool": True}}}])
     assert len(SLICES.refusals(obj) if wrong else SLICES.create(obj) and []) == wrong
 
@@ -211,7 +211,7 @@ def test_names_of_attributes_have_a_slash_or_more_than_upstream_looks_at(name, w
         ({"consumesCounters": [{"counterSet": "s", "counters": {"A": {"value": "1"}}}]}, "consumesCounters[0].counters"),
     ],
 )
-def test_a_bad_key_of_a_map_is_told_at_the_map_and_a_bad_value_at_its_entry(device, path):
+def test_an_invalid_key_is_reported_at_the_map_and_an_invalid_value_at_its_entry(device, path):
     found = SLICES.refusals(_slice(devices=[{"name": "d1"} | device]))
     assert [at for at, _ in found] == [f"spec.devices[0].{path}"]
 
@@ -232,14 +232,14 @@ def test_a_bad_key_of_a_map_is_told_at_the_map_and_a_bad_value_at_its_entry(devi
         ),
     ],
 )
-def test_lists_of_attributes_are_looked_at_where_there_are_some(attributes, found):
+def test_lists_of_attributes_are_validated_if_present(attributes, found):
     obj = _slice(devices=[{"name": "d1", "attributes": attributes}])
     with features.DEFAULT.overridden(DRAListTypeAttributes=True):
         got = SLICES.messages(obj) if found else SLICES.create(obj) and []
     assert got == [(f"spec.devices[0].{at}".rstrip("."), why) for at, why in found]
 
 
-def test_a_status_of_a_device_nobody_has_says_which():
+def test_a_status_of_an_unallocated_device_is_refused_by_name():
     old = _allocated()
     data = {"driver": "gpu.example.com", "pool": "p", "device": "d2"}
     shown = '{"Driver":"gpu.example.com","Pool":"p","Device":"d2","ShareID":""}'
@@ -271,7 +271,7 @@ STATE = {"driver": "a.b", "poolName": "p", "generation": 1}
         ({"driver": "a.b", "limit": 0}, ("spec.limit", "Invalid value: 0: must be greater than or equal to 1")),
     ],
 )
-def test_a_question_about_pools_is_refused(spec, want):
+def test_an_invalid_pool_status_request_is_refused(spec, want):
     ((path, message),) = QUESTIONS.messages({"spec": spec})
     assert path == want[0] and want[1] in message
 
@@ -290,13 +290,13 @@ def test_a_question_about_pools_is_refused(spec, want):
         ({"poolCount": 1, "pools": [STATE] * 1001}, ("status.pools", "FieldValueTooMany")),
     ],
 )
-def test_an_answer_about_pools_is_refused(status, want):
+def test_an_invalid_pool_status_is_refused(status, want):
     old = QUESTIONS.create({"spec": {"driver": "A.b"}})
     assert old["spec"]["limit"] == 100
     assert QUESTIONS.refusals(old | {"status": status}, old, "status") == [want]
 
 
-def test_a_question_about_pools_is_answered_once():
+def test_a_pool_status_request_is_answered_once():
     old = QUESTIONS.create({"spec": {"driver": "a.b"}})
     assert "status" not in QUESTIONS.update(old, old, "status")
     answered = QUESTIONS.update(old | {"status": {"poolCount": 0}}, old, "status")
@@ -305,7 +305,7 @@ def test_a_question_about_pools_is_answered_once():
     assert QUESTIONS.messages(changed(old, "spec.limit", 7), old) == [("spec", f"Invalid value: {shown}: field is immutable")]
 
 
-def test_a_taint_of_another_effect_has_been_added_now():
+def test_a_taint_with_a_changed_effect_gets_the_current_time():
     rule = {"metadata": {"name": "r"}, "spec": {"taint": {"key": "example.com/a", "effect": "None", "timeAdded": "2020-01-01T00:00:00Z"}}}
     old, _ = create("resource.k8s.io/v1beta2/devicetaintrules", rule)
 

@@ -1,4 +1,4 @@
-"""Storage, scheduling, node and coordination kinds: what is fixed after creation and what is refused at once."""
+"""Storage, scheduling, node and coordination kinds: what is immutable after creation, and what is refused."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_a_storage_class_is_completed():
     "change",
     [{"provisioner": "a/b"}, {"parameters": {}}, {"reclaimPolicy": "Retain"}, {"volumeBindingMode": "WaitForFirstConsumer"}],
 )
-def test_what_volumes_were_made_by_is_fixed(change):
+def test_fields_with_which_volumes_were_provisioned_are_immutable(change):
     old = CLASSES.create(CLASS)
     refused = {path for path, _ in CLASSES.refusals(old | change, old)}
     assert set(change) <= refused
 
 
-def test_what_new_volumes_may_do_can_change():
+def test_options_for_new_volumes_can_change():
     old = CLASSES.create(CLASS)
     assert CLASSES.update(old | {"allowVolumeExpansion": True, "mountOptions": ["ro"]}, old)["allowVolumeExpansion"] is True
 
@@ -62,7 +62,7 @@ def test_a_storage_class_is_refused(obj, path):
     assert path in {found for found, _ in CLASSES.refusals(obj)}
 
 
-def test_an_empty_topology_counts_as_repeated_once_for_each_there_is():
+def test_an_empty_topology_term_is_a_duplicate_once_for_each_term():
     empty = CLASS | {"allowedTopologies": _topologies({}, {"z": ["a"]})}
     assert CLASSES.refusals(empty) == [("allowedTopologies[0].matchLabelExpressions", DUPLICATE)] * 2
 
@@ -82,7 +82,7 @@ def test_deprecated_labels_warn():
     assert RUNTIMES.warnings == [f"scheduling.nodeSelector: {since_14}"]
 
 
-def test_a_driver_is_completed_and_partly_fixed():
+def test_a_driver_gets_defaults_and_is_partly_immutable():
     old = DRIVERS.create({"spec": {}})
     assert (old["spec"]["attachRequired"], old["spec"]["fsGroupPolicy"]) == (True, "ReadWriteOnceWithFSType")
     assert old["spec"]["volumeLifecycleModes"] == ["Persistent"]
@@ -90,7 +90,7 @@ def test_a_driver_is_completed_and_partly_fixed():
     assert DRIVERS.update(changed(old, "spec.requiresRepublish", True), old)["metadata"]["generation"] == 1
 
 
-def test_a_driver_that_gets_tokens_is_told_to_take_them_as_secrets():
+def test_a_driver_with_tokens_gets_a_warning_about_secrets():
     wanted = {"spec": {"tokenRequests": [{"audience": "a"}]}}
     old = DRIVERS.create(wanted)
     assert [text.split(";")[0] for text in DRIVERS.warnings] == ["spec.serviceAccountTokenInSecrets is unset"]
@@ -111,7 +111,7 @@ def test_a_driver_of_a_node_keeps_its_identity():
     assert ("spec.drivers[0].nodeID", REQUIRED) in NODES.refusals({"spec": {"drivers": [driver | {"nodeID": ""}]}})
 
 
-def test_a_driver_of_a_node_may_change_only_how_many_volumes_it_takes():
+def test_only_the_volume_count_of_a_nodes_driver_can_change():
     old = NODES.create({"spec": {"drivers": [{"name": "d.example.com", "nodeID": "n", "allocatable": {"count": 1}}]}})
     assert NODES.update(changed(old, "spec.drivers.0.allocatable.count", 2), old)["spec"]["drivers"][0]["allocatable"] == {"count": 2}
     shown = '{"Name":"d.example.com","NodeID":"m","TopologyKeys":null,"Allocatable":null}'
@@ -121,7 +121,7 @@ def test_a_driver_of_a_node_may_change_only_how_many_volumes_it_takes():
     assert NODES.refusals(changed(old, "spec.drivers.0.allocatable.count", -1), old) == [("spec.drivers[0].allocatable.count", INVALID)] * 2
 
 
-def test_a_capacity_keeps_class_and_topology():
+def test_class_and_topology_of_a_capacity_are_immutable():
     old = CAPACITIES.create({"storageClassName": "fast", "capacity": "1Gi"})
     assert CAPACITIES.update(old | {"capacity": "2Gi"}, old)["capacity"] == "2Gi"
     assert ("storageClassName", INVALID) in CAPACITIES.refusals(old | {"storageClassName": "slow"}, old)
@@ -129,7 +129,7 @@ def test_a_capacity_keeps_class_and_topology():
     assert CAPACITIES.create({"storageClassName": "fast", "maximumVolumeSize": "-1"})["maximumVolumeSize"] == "-1"
 
 
-def test_an_attachment_is_fixed_and_its_status_apart():
+def test_an_attachment_is_immutable_except_for_its_status():
     spec = {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}
     old = ATTACHMENTS.create({"spec": spec, "status": {"attached": True}})
     assert old["status"] == {"attached": False}
@@ -149,7 +149,7 @@ def _inline(**over) -> dict:
     return {"spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"inlineVolumeSpec": volume}}}
 
 
-def test_an_attached_volume_that_is_not_stored_is_not_completed_like_one_that_is():
+def test_an_inline_volume_of_an_attachment_gets_no_defaults():
     asked = _inline()
     old = ATTACHMENTS.create(asked)
     assert old["spec"] == asked["spec"]
@@ -170,15 +170,15 @@ def test_an_attached_volume_that_is_not_stored_is_not_completed_like_one_that_is
         ({"nodeAffinity": {}}, [("nodeAffinity", FORBIDDEN)]),
     ],
 )
-def test_an_attached_volume_that_is_not_stored_is_a_csi_volume_of_nobody(over, want):
+def test_an_inline_volume_of_an_attachment_is_csi_only(over, want):
     assert ATTACHMENTS.refusals(_inline(**over)) == [(f"{INLINE}.{path}", reason) for path, reason in want]
 
 
-def test_an_attached_volume_is_one_of_some_type():
+def test_an_inline_volume_needs_a_source():
     assert ATTACHMENTS.refusals(_inline(csi=None)) == [(f"{INLINE}.csi", REQUIRED), (INLINE, REQUIRED)]
 
 
-def test_what_a_runtime_costs_is_counted_in_thousandths():
+def test_runtime_overhead_is_counted_in_thousandths():
     assert RUNTIMES.create({"handler": "runc", "overhead": {"podFixed": {"cpu": "100u"}}})["overhead"]["podFixed"] == {"cpu": "1m"}
 
 
@@ -189,7 +189,7 @@ def test_attributes_of_a_class_are_fixed_and_not_empty():
     assert ATTRIBUTES.messages(old | {"driverName": "other"}, old) == [("driverName", "Forbidden: updates to driverName are forbidden.")]
 
 
-def test_a_priority_is_fixed():
+def test_a_priority_is_immutable():
     old = PRIORITIES.create({"value": 5})
     assert old["preemptionPolicy"] == "PreemptLowerPriority"
     assert PRIORITIES.refusals(old | {"value": 6}, old) == [("value", FORBIDDEN)]
@@ -210,14 +210,14 @@ def test_a_priority_is_refused(obj, path):
     assert path in {found for found, _ in PRIORITIES.refusals(obj)}
 
 
-def test_the_handler_of_a_runtime_is_fixed():
+def test_the_handler_of_a_runtime_is_immutable():
     old = RUNTIMES.create({"handler": "runc", "overhead": {"podFixed": {"cpu": "10m"}}})
     assert ("handler", INVALID) in RUNTIMES.refusals(old | {"handler": "other"}, old)
     assert ("handler", INVALID) in RUNTIMES.refusals({"handler": "Not_a_label"})
     assert RUNTIMES.refusals({"handler": "runc", "scheduling": {"nodeSelector": {"a b": "c"}}})
 
 
-def test_a_toleration_is_not_repeated_with_another_time():
+def test_a_toleration_that_differs_only_in_its_time_is_a_duplicate():
     first = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
     scheduling = {"tolerations": [first, first | {"tolerationSeconds": 5}]}
     shown = '{"Key":"a","Operator":"Exists","Value":"","Effect":"NoExecute","TolerationSeconds":5}'
@@ -237,7 +237,7 @@ def test_a_lease_is_refused(spec, want):
     assert want in LEASES.refusals({"spec": spec})
 
 
-def test_a_gang_of_pods_is_fixed():
+def test_a_gang_of_pods_is_immutable():
     groups = Kind("scheduling.k8s.io/v1alpha2/podgroups")
     old = groups.create({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
     assert groups.refusals(changed(old, "spec.schedulingPolicy.gang.minCount", 3), old)
@@ -272,14 +272,14 @@ def _grouped(**spec) -> dict:
         ({"priority": 1000000001}, "priority", "Invalid value: 1000000001: must be less than or equal to 1000000000"),
     ],
 )  # fmt: skip
-def test_a_group_of_pods_and_a_template_of_one_are_refused_alike(spec, path, message):
+def test_pod_groups_and_their_templates_are_refused_alike(spec, path, message):
     with features.DEFAULT.overridden(**GATES):
         assert (f"spec.{path}", message) in GROUPS.messages({"spec": _grouped(**spec)})
         template = {"name": "t", **_grouped(**spec)}
         assert (f"spec.podGroupTemplates[0].{path}", message) in WORKLOADS.messages({"spec": {"podGroupTemplates": [template]}})
 
 
-def test_a_workload_is_fixed_and_its_templates_have_names():
+def test_a_workload_is_immutable_and_its_templates_have_names():
     good = {"spec": {"podGroupTemplates": [{"name": "t", **_grouped()}]}}
     old = WORKLOADS.create(good)
     controller = {"kind": "Job", "name": "j"}
@@ -290,7 +290,7 @@ def test_a_workload_is_fixed_and_its_templates_have_names():
     assert WORKLOADS.refusals({"spec": {"podGroupTemplates": twice}}) == [("spec.podGroupTemplates[1]", DUPLICATE)]
 
 
-def test_a_workload_whose_templates_change_is_told_all_that_is_wrong_with_them():
+def test_a_workload_with_changed_templates_gets_all_their_errors():
     old = WORKLOADS.create({"spec": {"podGroupTemplates": [{"name": "t", **_grouped()}]}})
     path, many = "spec.podGroupTemplates", [{"name": f"t{i}", **_grouped()} for i in range(9)]
     assert [m for _, m in WORKLOADS.messages(changed(old, path, []), old)] == ["Invalid value: []: field is immutable", "Required value"]
@@ -310,7 +310,7 @@ def test_a_workload_whose_templates_change_is_told_all_that_is_wrong_with_them()
         ("priority", 1, 2),
     ],
 )
-def test_what_a_gate_lets_nobody_set_may_go_from_a_group(name, stored, other):
+def test_fields_of_disabled_gates_may_be_removed_from_a_group(name, stored, other):
     path = f"spec.{name}"
     with features.DEFAULT.overridden(**GATES):
         old = GROUPS.create({"spec": _grouped(**{name: stored})})
@@ -347,7 +347,7 @@ def _ended(*true: str, version: str = "123") -> dict:
     return {"resourceVersion": version, "conditions": [{"type": kind, "status": "True"} | moment for kind in true]}
 
 
-def test_a_migration_is_of_one_resource():
+def test_a_migration_has_one_resource():
     assert MIGRATIONS.messages(_migration(resource="")) == [
         ("spec.resource.resource", "Required value: resource is required to be set"),
     ]
@@ -372,7 +372,7 @@ def test_a_migration_ends_once():
 
 
 class Driver(dict):
-    """Counts what is asked of it."""
+    """Counts calls."""
 
     asked = 0
 
@@ -382,7 +382,7 @@ class Driver(dict):
 
 
 def test_drivers_are_found_by_name():
-    """However many there are: each is asked a few things, not for each of the others."""
+    """However many there are: each is asked a constant number of questions, not one for each other driver."""
     def node(node_id: str) -> dict:
         drivers = [Driver(name=f"d{i}", nodeID=node_id) for i in range(200)]
         return {"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"drivers": drivers}}
@@ -393,8 +393,8 @@ def test_drivers_are_found_by_name():
     assert Driver.asked < 40 * 200
 
 
-def test_versions_served_are_among_those_decoded():
-    """The whole list is told with each that is not, but not again and again without end."""
+def test_served_versions_must_be_decodable():
+    """The whole list is reported with each invalid one, but only a bounded number of times."""
     path, at = "internal.apiserver.k8s.io/v1alpha1/storageversions", "status.storageVersions[0]."
     old, _ = create(path, {"metadata": {"name": "apps.deployments"}, "spec": {}})
 

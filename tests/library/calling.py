@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 
 class Caller:
-    """``call("GET", path)`` gives the status and what was answered: JSON where it is, else text. One connection a request."""
+    """``call("GET", path)`` returns the status and the answer: JSON if it is, else text. One connection for each request."""
 
     def __init__(self, server: kas.Server, token: str = "", headers: dict[str, str] | None = None) -> None:
         self._address = urlsplit(server.url)
@@ -40,7 +40,7 @@ class Caller:
 
     @contextlib.contextmanager
     def watch(self, path: str) -> Iterator[Iterator[dict[str, Any]]]:
-        """The events of a watch, as they come."""
+        """Yields the events of a watch, as they come."""
         with contextlib.closing(self._ask("GET", path, None, "application/json", "application/json")) as connection:
             response = connection.getresponse()
             assert response.status == 200, response.read()

@@ -1,4 +1,4 @@
-"""The Python in documents runs as it stands there."""
+"""The Python code in the documents runs unchanged."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def blocks(text: str) -> list[str]:
 
 
 def run(directory: Path, *command: str) -> subprocess.CompletedProcess:
-    """A command of this Python in an empty directory, which nothing of the repository is beside."""
+    """Runs a command of this Python in an empty directory, outside of the repository."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     command = (sys.executable, *command)
     return subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def test_every_block_is_run_here():
+def test_every_block_is_run():
     found = {p.name: len(blocks(p.read_text())) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
     assert {name: count for name, count in found.items() if count} == {"README.md": 1, "library.md": 2}
 
@@ -45,14 +45,14 @@ def test_tests_of_the_readme_and_of_the_plug_in(tmp_path):
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_library_begins_like_this(tmp_path):
+def test_the_library_example_runs(tmp_path):
     done = run(tmp_path, "-c", blocks((ROOT / "docs/library.md").read_text())[0])
     assert done.returncode == 0, done.stderr
     url, kubeconfig = done.stdout.split()
     assert re.fullmatch(r"https://127\.0\.0\.1:\d+", url) and tmp_path.joinpath(kubeconfig).is_file()
 
 
-def test_guests_may_look(tmp_path):
+def test_the_guests_example_runs(tmp_path):
     names: dict[str, type] = {}
     exec(blocks((ROOT / "docs/library.md").read_text())[1], names)
     (tmp_path / "tokens").write_text("guest-token,guest,7\n")

@@ -1,4 +1,4 @@
-"""The programs of docs/library.md, as they stand there."""
+"""The programs of docs/library.md, unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def platform(tmp_path_factory):
         yield server
 
 
-def test_a_platform_has_its_kinds_and_none_of_workloads(platform):
+def test_the_platform_serves_its_kinds_and_no_workloads(platform):
     call = Caller(platform)
     resources = {r["name"] for r in call("GET", PLATFORM)[1]["resources"]}
     assert resources == {"teams", "environments", "databases", "databases/status"}
@@ -49,7 +49,7 @@ def test_a_platform_has_its_kinds_and_none_of_workloads(platform):
     assert call("GET", "/readyz/poststarthook/platform-definitions")[0] == 200
 
 
-def test_a_platform_has_its_rules(platform):
+def test_the_platform_enforces_its_rules(platform):
     call = Caller(platform)
     environment = {"apiVersion": "platform.example.com/v1", "kind": "Environment", "metadata": {"name": "e"}, "spec": {"team": "blue"}}
     path = f"{PLATFORM}/namespaces/default/environments"
@@ -66,7 +66,7 @@ def test_a_platform_has_its_rules(platform):
     assert code == 422 and "a database cannot shrink" in e["message"]
 
 
-def test_a_platform_has_its_users(platform):
+def test_the_platform_has_its_users(platform):
     ada = Caller(platform, "ada-token")
     assert ada("GET", f"{PLATFORM}/teams")[0] == 200
     code, e = ada("POST", f"{PLATFORM}/teams", {})
@@ -141,7 +141,7 @@ def test_rows_are_listed_in_pages(helpdesk):
         token = found["metadata"].get("continue") or ""
         pages.append(([o["metadata"]["name"] for o in found["items"]], found["metadata"].get("remainingItemCount")))
         if len(pages) == 1:
-            # A page is what there is now, behind where the last one ended: the same object does not come twice.
+            # A page shows the current state after the end of the last one: no object comes twice.
             assert call("DELETE", f"{path}/a-b")[0] == 200 and call("POST", path, ticket("a-a"))[0] == 201
         if not token:
             break
@@ -202,7 +202,7 @@ def test_rows_are_watched(helpdesk):
         assert sorted(e["object"]["metadata"]["name"] for e in events) == ["a", "b"]
 
 
-def test_a_watch_that_goes_on_tells_what_is_selected_no_more(helpdesk):
+def test_a_resumed_watch_reports_rows_no_longer_selected(helpdesk):
     call, path, merge = Caller(helpdesk), f"{HELPDESK}/namespaces/resumed/tickets", "application/merge-patch+json"
     assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "resumed"}})[0] == 201
     for name in ("a", "b", "c"):
@@ -215,7 +215,7 @@ def test_a_watch_that_goes_on_tells_what_is_selected_no_more(helpdesk):
         assert call("DELETE", f"{path}/b")[0] == 200
         found = [(e["type"], e["object"]["metadata"]["name"]) for e in (next(events) for _ in range(3))]
     assert found == [("DELETED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
-    # Names do not change: of others there is nothing to tell.
+    # Names do not change: nothing is reported of others.
     version = call("GET", path)[1]["metadata"]["resourceVersion"]
     with Caller(helpdesk).watch(f"{path}?watch=true&fieldSelector=metadata.name%3Da&resourceVersion={version}") as events:
         for name in ("c", "a"):
@@ -268,12 +268,12 @@ def test_a_virtual_group_is_discovered(helpdesk):
     services = "/apis/apiregistration.k8s.io/v1/apiservices"
     assert call("GET", f"{services}/v1.helpdesk.example.com")[0] == 200
     assert call("GET", f"{HELPDESK}/tickets")[0] == 200 and call("POST", f"{HELPDESK}/tickets", ticket("x"))[0] == 404
-    assert call("GET", "/api/v1/namespaces/default/services/kubernetes")[0] == 200  # and the rest is as ever
+    assert call("GET", "/api/v1/namespaces/default/services/kubernetes")[0] == 200  # and everything else is served as usual
 
 
 @pytest.mark.parametrize("name", ["teams", "tickets"])
-def test_run_from_the_command_line(name, tmp_path):
-    """As the docstrings say, but for the port."""
+def test_the_programs_run_from_the_command_line(name, tmp_path):
+    """As their docstrings say, except for the port."""
     command = [sys.executable, str(DOCS / f"{name}.py"), str(tmp_path / "data"), "secure_port=auto", "unsafe_no_fsync=true", "workers=1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     killer = threading.Timer(120, process.kill)

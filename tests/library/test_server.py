@@ -1,4 +1,4 @@
-"""kas.Server: what it takes, what it refuses, and how it ends."""
+"""kas.Server: its options, its errors, and how it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kas.auth.user import UserInfo
 from kas.config.flagtypes import AUTO_PORT
 from kas.config.runtime import chosen
 from kas.endpoints.custom.virtual import VirtualServed, load
-from kas.extensions import Loopback, Outspoken
+from kas.extensions import CheckedAuthorizer, Loopback
 from kas.meta import errors
 from kas.registry.rest import Event, ObjectList, event_of, listing_of
 from kas.request.http import Response
@@ -36,7 +36,7 @@ def options(directory: Path, **flags: Any) -> kas.Options:
     return kas.Options(data_dir=directory / "data", **{**FLAGS, **flags})
 
 
-def test_who_asks_from_within_gives_back_what_its_answer_holds():
+def test_an_internal_call_releases_its_answers_resources():
     given_back = []
 
     async def pieces(write: Any) -> None:
@@ -52,7 +52,7 @@ def test_who_asks_from_within_gives_back_what_its_answer_holds():
 # --- options
 
 
-def test_flags_are_named_like_attributes_and_have_values_of_python_or_of_the_command_line(tmp_path):
+def test_flags_are_attributes_with_values_of_python_or_the_command_line(tmp_path):
     o = kas.Options(data_dir=tmp_path, workers=2, event_ttl="1m", enable_admission_plugins=["AlwaysPullImages"], anonymous_auth=False)
     assert (o.data_dir, o.workers, o.event_ttl, o.anonymous_auth) == (str(tmp_path), 2, 60.0, False)
     assert kas.Options(event_ttl=60.0).event_ttl == 60.0 and kas.Options(secure_port="auto").secure_port == AUTO_PORT
@@ -68,19 +68,19 @@ def test_flags_are_named_like_attributes_and_have_values_of_python_or_of_the_com
     ({"data_dir": b"data"}, ValueError), ({"data_dir": 1}, ValueError), ({"oidc_required_claim": {"a": 1}}, ValueError),
     ({"feature_gates": {"A": 1}}, ValueError), ({"feature_gates": {"": [1]}}, ValueError), ({"runtime_config": ["api/all"]}, ValueError),
 ])  # fmt: skip
-def test_what_no_flag_can_be(flags, error):
+def test_invalid_flags(flags, error):
     with pytest.raises(error, match=f"--{next(iter(flags)).replace('_', '-')}"):
         kas.Options(**flags)
 
 
-def test_what_is_on_or_off_may_be_a_bool():
+def test_switches_may_be_bools():
     o = kas.Options(runtime_config={"api/all": True, "apps/v1": "false"}, feature_gates={"AllAlpha": True, "kube": ["AllBeta=false"]})
     assert o.runtime_config == {"api/all": "true", "apps/v1": "false"}
     assert o.feature_gates == {"kube": ["AllBeta=false"], "": ["AllAlpha=true"]}
     assert kas.Options(service_node_port_range=(30000, 30010)).service_node_port_range == (30000, 30010)
 
 
-def test_options_that_do_not_go_together_are_refused_with_all_that_is_wrong(tmp_path):
+def test_incompatible_options_are_refused_with_all_errors(tmp_path):
     with pytest.raises(kas.OptionError) as e:
         kas.Server(options(tmp_path, authorization_mode=["Nope"], enable_admission_plugins=["Odd"]))
     assert any("Nope" in text for text in e.value.errors) and any("Odd" in text for text in e.value.errors)
@@ -104,7 +104,7 @@ def test_chosen_kinds():
 
 
 class Label:
-    """A plug-in that is given as it is."""
+    """A plug-in that is passed as an object."""
 
     name = "Label"
 
@@ -117,7 +117,7 @@ class Label:
 
 
 class Meddles:
-    """Changes in place what is deep in an object."""
+    """Changes a nested value of an object in place."""
 
     name = "Meddles"
 
@@ -136,7 +136,7 @@ class NoDeletes:
 
 
 class Bearer:
-    """Users by a header of their own."""
+    """Authenticates by a header of its own."""
 
     def authenticate(self, get: Any, peer: Any = None) -> Any:
         from kas.auth.user import UserInfo
@@ -146,7 +146,7 @@ class Bearer:
 
 
 class Planets:
-    """Computed, read only, and in no hurry."""
+    """Computed, read-only and slow."""
 
     async def get(self, ctx: Any, name: str) -> dict[str, Any] | None:
         await asyncio.sleep(0)
@@ -177,7 +177,7 @@ def server(tmp_path_factory):
         assert (directory / "goodbye-0").read_text() == "200"
 
 
-def test_some_kinds_are_there_and_others_are_not(server):
+def test_only_chosen_kinds_are_served(server):
     call = Caller(server)
     assert call("GET", "/api/v1/pods")[0] == call("GET", "/apis/batch/v1/jobs")[0] == 200
     assert call("GET", "/apis/apps/v1/deployments")[0] == call("GET", "/api/v1/services")[0] == 404
@@ -196,7 +196,7 @@ def test_own_plug_ins_come_before_policies(server):
     assert code == 201 and made["metadata"]["labels"] == {"by": "plug-in"}
 
 
-def test_what_an_own_plug_in_changes_in_place_is_of_one_object(server):
+def test_in_place_changes_by_a_plugin_affect_one_object(server):
     call, maps = Caller(server), "/api/v1/namespaces/default/configmaps"
     for name in ("meddled", "other"):
         assert call("POST", f"{maps}?fieldManager=first", {"metadata": {"name": name}, "data": {"a": "b"}})[0] == 201
@@ -223,7 +223,7 @@ def test_own_authorizers_come_before_the_modes_but_not_before_masters(server):
 
 
 class Says:
-    """An authorizer that says what it was told to."""
+    """An authorizer with a fixed answer."""
 
     def __init__(self, outcome: Any) -> None:
         self._outcome = outcome
@@ -233,24 +233,24 @@ class Says:
 
 
 @pytest.mark.parametrize("outcome", [(ALLOW, "why"), (DENY, "why", "how"), (NO_OPINION, "")])
-def test_what_an_authorizer_says_may_lack_the_error(outcome):
+def test_an_authorizers_answer_may_omit_the_error(outcome):
     async def later() -> Any:
         return outcome
 
     wanted = (*outcome, "")[:3]
-    assert Outspoken(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get")) == wanted
-    assert asyncio.run(Outspoken(Says(later())).authorize(Attributes(UserInfo("ada"), "get"))) == wanted
-    assert not hasattr(Outspoken(Says(outcome)), "rules_for")
+    assert CheckedAuthorizer(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get")) == wanted
+    assert asyncio.run(CheckedAuthorizer(Says(later())).authorize(Attributes(UserInfo("ada"), "get"))) == wanted
+    assert not hasattr(CheckedAuthorizer(Says(outcome)), "rules_for")
 
 
 @pytest.mark.parametrize("outcome", [True, None, ALLOW, (True, "why"), ("allow", "why"), (3, ""), (ALLOW,), [ALLOW, ""]])
-def test_what_is_no_decision_allows_nothing(outcome):
+def test_an_invalid_decision_allows_nothing(outcome):
     with pytest.raises(TypeError, match=r"Says.authorize gave .*, not ALLOW, DENY or NO_OPINION with a reason"):
-        Outspoken(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get"))
+        CheckedAuthorizer(Says(outcome)).authorize(Attributes(UserInfo("ada"), "get"))
 
 
 @pytest.mark.parametrize("code", [404, 409])
-def test_a_storage_may_raise_that_there_is_no_such_object(code):
+def test_a_storage_may_raise_not_found(code):
     class Storage:
         def get(self, ctx: Any, name: str) -> None:
             raise errors.ApiError(code, "", "said by the storage")
@@ -263,7 +263,7 @@ def test_a_storage_may_raise_that_there_is_no_such_object(code):
             asyncio.run(found)
 
 
-def test_what_storages_give_in_another_shape_is_named():
+def test_wrongly_shaped_objects_of_a_storage_are_reported():
     planets = kas.VirtualResource("space.example.com", "v1", "planets", "Planet", Planets())
     earth = {"metadata": {"name": "earth"}}
     assert event_of(planets, ("ADDED", earth)) == Event("ADDED", earth)
@@ -274,7 +274,7 @@ def test_what_storages_give_in_another_shape_is_named():
             event_of(planets, told)
 
 
-def test_what_admission_adds_and_the_schema_does_not_know_never_comes_to_a_storage():
+def test_unknown_fields_added_by_admission_never_reach_a_storage():
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"moons": {"type": "integer"}}}}}
     served = VirtualServed(kas.VirtualResource("space.example.com", "v1", "planets", "Planet", Planets(), schema=schema), Scheme())
     planet = {"apiVersion": "space.example.com/v1", "kind": "Planet", "metadata": {"name": "x"}, "spec": {"moons": 1, "rings": 2}}
@@ -294,7 +294,7 @@ def test_a_resource_has_the_verbs_of_its_storage(server):
     assert call("GET", "/apis/space.example.com/v1/namespaces/default/planets")[0] == 404
 
 
-# --- what does not start, and how it ends
+# --- failures to start, and the end
 
 
 async def broken(context: kas.HookContext) -> None:
@@ -312,14 +312,14 @@ class Nothing:
     {"resources": [kas.VirtualResource("x.example.com", "v1", "things", "Thing", Nothing())]},
     {"resources": [kas.VirtualResource("x.example.com", "v1", "things", "Thing", Planets(), schema={"type": "string"})]},
 ], ids=["kinds", "hook", "group", "storage", "schema"])  # fmt: skip
-def test_what_does_not_start(tmp_path, more):
+def test_failures_to_start(tmp_path, more):
     made = kas.Server(options(tmp_path), **more)
     with pytest.raises(kas.StartError):
         made.start()
     assert made.url == "" and made.stop() == 0
 
 
-def test_a_hook_that_is_no_coroutine_function_is_told_of(tmp_path, capfd):
+def test_a_hook_that_is_no_coroutine_function_is_reported(tmp_path, capfd):
     with pytest.raises(kas.StartError):
         kas.Server(options(tmp_path), kinds="none", post_start={"mine": lambda context: None}).start()
     says = "kas: hook mine failed: TypeError: it gave None, nothing to wait for: a hook is a coroutine function"
@@ -338,14 +338,14 @@ def test_a_hook_that_is_no_coroutine_function_is_told_of(tmp_path, capfd):
     ({"post_start": {"mine": 1}}, "post_start: 'mine' is no function: 1"),
     ({"pre_shutdown": {"mine": None}}, "pre_shutdown: 'mine' is no function: None"),
 ])  # fmt: skip
-def test_what_has_not_the_methods_it_needs_is_told_at_once(tmp_path, more, says):
+def test_missing_methods_are_reported_at_once(tmp_path, more, says):
     with pytest.raises(TypeError, match=says):
         kas.Server(options(tmp_path), **more)
     with pytest.raises(TypeError, match=r"options are kas.Options, not {'data_dir': 'd'}"):
         kas.Server({"data_dir": "d"})
 
 
-def test_what_nobody_expected_stands_on_standard_error(tmp_path, monkeypatch, capfd):
+def test_unexpected_errors_are_printed_to_standard_error(tmp_path, monkeypatch, capfd):
     def broken(*_: object) -> int:
         raise RuntimeError("no such thing")
 
@@ -355,13 +355,13 @@ def test_what_nobody_expected_stands_on_standard_error(tmp_path, monkeypatch, ca
     assert capfd.readouterr().err.rstrip().endswith("RuntimeError: no such thing")
 
 
-def test_a_system_without_a_process_left_is_told_of(tmp_path, monkeypatch):
+def test_a_system_without_a_free_process_is_reported(tmp_path, monkeypatch):
     def none() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     server = kas.Server(options(tmp_path))
     held = opened()
-    with monkeypatch.context() as patch, pytest.raises(kas.StartError, match="no process can be made: Resource temporarily unavailable"):
+    with monkeypatch.context() as patch, pytest.raises(kas.StartError, match="no process can be created: Resource temporarily unavailable"):
         patch.setattr(os, "fork", none)
         server.start()
     assert server.stop() == 0 and opened() <= held

@@ -1,4 +1,4 @@
-"""What the server of tests says to who uses it wrongly, and what it leaves behind."""
+"""The server of kas.testing: its errors when it is used wrongly, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ time.sleep(600)
 """
 
 
-def test_one_that_runs_is_not_started_again(tmp_path):
+def test_a_running_server_cannot_be_started_again(tmp_path):
     with KasServer(tmp_path, "--unsafe-no-fsync") as server:
         pid, url = server.pid, server.url
         with pytest.raises(RuntimeError, match="the server is running"):
             server.start()
         assert (server.pid, server.url) == (pid, url) and Path(f"/proc/{pid}").exists()
-        server.process.kill()  # as whoever it may be
+        server.process.kill()  # with any identity
         server.process.wait()
         assert server.start().pid != pid and server.url == url
     assert server.stop() == 0 and server.stop() == 0
@@ -44,19 +44,20 @@ def refused(at: tuple[str, int]) -> bool:
 
 
 @pytest.mark.kill
-def test_nobody_else_is_given_its_port_while_it_is_down(tmp_path):
-    """As ``bind(0)`` does with one in some 14,000 ports each time: the server could not start again, at the port that its clients know."""
+def test_its_port_is_not_used_by_others_while_it_is_down(tmp_path):
+    """``bind(0)`` would otherwise return it once in some 14,000 times: the server could not start again at the port that its clients know.
+    """
     with KasServer(tmp_path, "--unsafe-no-fsync") as server:
         url, at = server.url, ("127.0.0.1", server.port)
         for end in (server.kill, server.stop):
             end()
             with socket.socket() as other, pytest.raises(OSError, match="in use"):
                 other.bind(at)
-            until(lambda: refused(at))  # a worker that was killed may go a moment after its supervisor
+            until(lambda: refused(at))  # a killed worker may end a moment after its supervisor
             assert server.start().url == url
 
 
-def test_one_that_was_not_started_says_so(tmp_path):
+def test_a_server_that_was_not_started_says_so(tmp_path):
     server = KasServer(tmp_path)
     for name in ("pid", "port"):
         with pytest.raises(RuntimeError, match="the server was not started"):
@@ -65,7 +66,7 @@ def test_one_that_was_not_started_says_so(tmp_path):
     server.kill()
 
 
-def test_what_cannot_be_run_leaves_no_descriptor(tmp_path):
+def test_a_command_that_cannot_run_leaves_no_descriptor(tmp_path):
     server = KasServer(tmp_path, prefix=[str(tmp_path / "nothing")])
     before = opened()
     with pytest.raises(FileNotFoundError):
@@ -75,7 +76,7 @@ def test_what_cannot_be_run_leaves_no_descriptor(tmp_path):
 
 @pytest.mark.kill
 def test_it_ends_with_its_program(tmp_path):
-    """As when a run of tests is killed: no fixture stops anything then."""
+    """As when a test run is killed: no fixture stops anything then."""
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     pids = program.stdout.readline().split()
     assert len(pids) == 2

@@ -1,4 +1,4 @@
-"""What all expressions of one object may take, which is asked before each is compiled."""
+"""The time limit for compiling all expressions of one object, checked before each is compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kas.meta.offload import OffloadPool
 
 
 async def leave(validate: Callable[[], None], begun: Event, left: Event, ended: Event) -> None:
-    """Has a thread ``validate``, waits no more once it has ``begun``, says that it ``left``, and returns when it has ``ended``."""
+    """Runs ``validate`` in a thread, stops waiting once it has ``begun``, reports that it ``left``, and returns when it has ``ended``."""
     asking = asyncio.create_task(OffloadPool(1).run(validate))
     await asyncio.to_thread(begun.wait, 60)
     asking.cancel()
@@ -22,8 +22,8 @@ async def leave(validate: Callable[[], None], begun: Event, left: Event, ended: 
     await asyncio.to_thread(ended.wait, 60)
 
 
-def test_expressions_are_compiled_no_longer_than_somebody_waits() -> None:
-    """A claim of 3 MB has 300 selectors of 10 kB, and takes seconds: after its request was over, its user's others waited for it."""
+def test_compiling_expressions_ends_when_no_request_waits() -> None:
+    """A claim of 3 MB has 300 selectors of 10 kB, and takes seconds: requests of the same user waited for it after its own had ended."""
     begun, left, ended, compiled = Event(), Event(), Event(), list[int]()
 
     def validate() -> None:
@@ -40,7 +40,7 @@ def test_expressions_are_compiled_no_longer_than_somebody_waits() -> None:
     assert compiled == list(range(6))
 
 
-def test_so_are_the_rules_of_a_definition() -> None:
+def test_compiling_rules_of_a_definition_ends_when_no_request_waits() -> None:
     """300 of 10 kB took 8 s of a thread."""
     begun, left, ended, found = Event(), Event(), Event(), list[FieldError]()
     schema = {"type": "object", "x-kubernetes-validations": [{"rule": "1 == 1"}, {"rule": "is wrong"}]}

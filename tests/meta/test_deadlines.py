@@ -9,7 +9,7 @@ import contextlib
 from kas.meta.deadlines import AT_ONCE, Deadlines
 
 
-def test_one_deadline_that_passes_leaves_the_others_running():
+def test_one_passed_deadline_leaves_the_others():
     async def run():
         deadlines, now = Deadlines(), asyncio.get_running_loop().time
         ended: list[tuple[str, bool]] = []
@@ -25,7 +25,7 @@ def test_one_deadline_that_passes_leaves_the_others_running():
         start = now()
         tasks = [
             asyncio.ensure_future(one("late", start + 60, released)),
-            asyncio.ensure_future(one("early", start + 0.01, never)),  # arms the timer anew
+            asyncio.ensure_future(one("early", start + 0.01, never)),  # sets the timer again
             asyncio.ensure_future(one("next", start + 0.02, never)),
         ]
         await asyncio.wait(tasks[1:])
@@ -38,8 +38,8 @@ def test_one_deadline_that_passes_leaves_the_others_running():
     asyncio.run(run())
 
 
-def test_of_many_that_are_late_at_once_only_some_are_ended_in_a_turn_of_the_loop():
-    """Requests whose time was up together, as those behind a webhook that hangs, all answered in one turn."""
+def test_of_many_late_tasks_only_some_are_cancelled_in_a_loop_iteration():
+    """Requests that timed out together, for example behind a webhook that hangs, were all answered in one iteration."""
 
     async def run():
         deadlines, loop = Deadlines(), asyncio.get_running_loop()
@@ -56,19 +56,19 @@ def test_of_many_that_are_late_at_once_only_some_are_ended_in_a_turn_of_the_loop
             ended[turn] += 1
 
         tasks = [asyncio.ensure_future(one(start + 0.01)) for _ in range(5 * AT_ONCE)]
-        late = asyncio.ensure_future(one(start + 0.02))  # armed anew once the others have been ended
+        late = asyncio.ensure_future(one(start + 0.02))  # set again once the others have been cancelled
         while not late.done():
             await asyncio.sleep(0)
             turn += 1
             if len(ended) == 2 and len(tasks) == 5 * AT_ONCE:
-                tasks.append(asyncio.ensure_future(one(start)))  # comes while others are being ended
+                tasks.append(asyncio.ensure_future(one(start)))  # comes while others are being cancelled
         await asyncio.wait(tasks)
         assert ended.total() == 5 * AT_ONCE + 2 and max(ended.values()) <= AT_ONCE
 
     asyncio.run(run())
 
 
-def test_a_cancellation_that_is_not_the_deadlines_stays_one():
+def test_another_cancellation_is_not_taken_for_the_deadline():
     async def run():
         deadlines = Deadlines()
 
@@ -88,8 +88,9 @@ def test_a_cancellation_that_is_not_the_deadlines_stays_one():
     asyncio.run(run())
 
 
-def test_of_two_deadlines_each_knows_its_own():
-    """What a request waits for may have a deadline of its own: the request goes on when that one passes, and ends when its own does."""
+def test_nested_deadlines_are_distinguished():
+    """Something that a request waits for may have a deadline of its own: the request continues when that one passes, and ends when its own
+    does."""
 
     async def run():
         outer, inner, now = Deadlines(), Deadlines(), asyncio.get_running_loop().time
@@ -117,6 +118,6 @@ def test_of_two_deadlines_each_knows_its_own():
         start = now()
         both, own = await asyncio.gather(request(start + 60, start + 0.01), request(start + 0.01, start + 60))
         assert (both, own) == (["inner", "outer"], ["outer"])
-        assert await request(start, start) == ["outer"], "where both have passed in one turn of the loop the request ends"
+        assert await request(start, start) == ["outer"], "where both have passed in one loop iteration the request ends"
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Durations: what an error says of one that is none."""
+"""Errors of invalid durations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kas.meta import duration
     ("\x80ü€\U0001f600", '"\\xc2\\x80\\xc3\\xbc\\xe2\\x82\\xac\\xf0\\x9f\\x98\\x80"'),
     ("\ud800", '"\\xed\\xa0\\x80"'),
 ])  # fmt: skip
-def test_what_is_no_printable_ascii_is_quoted_byte_by_byte(text: str, quoted: str) -> None:
+def test_other_than_printable_ascii_is_quoted_byte_by_byte(text: str, quoted: str) -> None:
     assert duration.quote(text) == quoted
 
 
-def test_a_long_text_is_quoted_without_a_call_for_each_of_its_characters() -> None:
+def test_quoting_a_long_text_takes_few_calls() -> None:
     """240,000 characters in the ``timeout`` of a URL held the loop for half a second, without a credential."""
     calls = 0
 

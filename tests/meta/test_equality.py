@@ -1,4 +1,4 @@
-"""Equality by type: what a pointer, a list, a quantity, a time or raw JSON makes of a difference in text."""
+"""Equality by type: the effect of pointers, lists, quantities, times and raw JSON on differences in the text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_by_type(type: str, a: Any, b: Any, same: bool):
     assert semantic_equal(a, b, of) is semantic_equal(b, a, of) is same
 
 
-def test_a_field_knows_whether_absence_means_something():
+def test_a_field_knows_whether_absence_is_significant():
     pointer, value = BUILTIN.field("apps.v1.DeploymentSpec", "selector"), BUILTIN.field("apps.v1.DeploymentSpec", "strategy")
     assert not semantic_equal(None, {}, pointer)
     assert semantic_equal(None, {}, value)
@@ -68,14 +68,14 @@ def test_a_field_knows_whether_absence_means_something():
     assert semantic_equal(None, {}, BUILTIN.type("core.v1.PodSpec"))
 
 
-def test_objects_of_custom_resources_say_what_they_say():
+def test_custom_resources_are_compared_by_value():
     of = schema_type("t", {"type": "object", "properties": {"n": {"type": "integer"}, "l": {"type": "array", "items": {"type": "string"}}}})
     assert semantic_equal({"n": 1}, {"n": 1}, of)
     assert not semantic_equal({"n": 1}, {"n": 1.0}, of)
     assert not semantic_equal({"l": []}, {}, of)
 
 
-# -- what goes over the wire alike is equal, what does not is not ---------------------------------------------------------
+# -- values with one wire form are equal, others are not ------------------------------------------------------------------
 
 VALUES = {
     "string": st.sampled_from(["", "a", "b"]), "bytes": st.sampled_from(["", "YQ=="]), "bool": st.booleans(),
@@ -108,7 +108,7 @@ def _object(type: TypeDesc, depth: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _amounts_alike(value: Any) -> Any:
-    """The two ways that ``VALUES`` has for one amount made one, wherever quantities stand."""
+    """Replaces both notations that ``VALUES`` has for a quantity by one, wherever quantities occur."""
     if isinstance(value, dict):
         return {k: _amounts_alike(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -118,9 +118,10 @@ def _amounts_alike(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["core.v1.PodSpec", "core.v1.Service", "apps.v1.StatefulSetSpec", "core.v1.Event", "batch.v1.JobSpec"])
 def test_what_is_equal_has_one_protobuf_form(name: str):
-    """Protobuf writes what is there and no more: nil and empty lists alike, values that are zero in full, pointers that are set.
+    """Protobuf writes what is set and no more: nil and empty lists are alike, zero values are written, pointers are written if set.
 
-    Not kind and apiVersion, which its envelope has."""
+    Not kind and apiVersion, which the envelope has.
+    """
     type = BUILTIN.type(name)
 
     def wire(obj: dict[str, Any]) -> bytes:

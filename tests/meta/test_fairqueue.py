@@ -1,4 +1,4 @@
-"""A semaphore that clients take turns at."""
+"""A semaphore for which clients take turns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_oldest_request_of_a_client_goes_first() -> None:
     assert found == ["1", "1", "2", "3"]
 
 
-def test_who_had_a_place_comes_after_who_had_none_and_is_not_passed_over_for_ever() -> None:
+def test_a_client_that_had_a_slot_comes_later_but_not_last_for_ever() -> None:
     rota = FairQueue[str](2)
     for client in ("a", "b"):
         rota.wait(client, 1, client, again=True)
@@ -49,7 +49,7 @@ def test_who_had_a_place_comes_after_who_had_none_and_is_not_passed_over_for_eve
     assert given.index("b") == 2 * PASSED_OVER + 1 and set(given) > {"a later"}
 
 
-def test_who_is_known_to_nobody_has_nothing_kept() -> None:
+def test_nothing_is_kept_of_idle_clients() -> None:
     rota = FairQueue[int](2)
     for i in range(1000):
         rota.wait(i, i, i)
@@ -66,7 +66,7 @@ async def _hold(places: FairSemaphore, client: str, done: list[str], go: asyncio
         done.append(client)
 
 
-def test_a_place_is_there_for_somebody_else() -> None:
+def test_a_slot_is_left_for_other_clients() -> None:
     async def run() -> None:
         places, done, go, free = FairSemaphore(4), [], asyncio.Event(), asyncio.Event()
         free.set()
@@ -80,7 +80,7 @@ def test_a_place_is_there_for_somebody_else() -> None:
     asyncio.run(run())
 
 
-def test_who_leaves_gives_the_place_back() -> None:
+def test_a_cancelled_client_releases_its_slot() -> None:
     async def run() -> None:
         places, done, go = FairSemaphore(1), [], asyncio.Event()
         first = asyncio.create_task(_hold(places, "a", done, go))
@@ -90,7 +90,7 @@ def test_who_leaves_gives_the_place_back() -> None:
         await asyncio.sleep(0)
         left[0].cancel()
         first.cancel()
-        await asyncio.sleep(0)  # the place is b's now, who is told to leave before he sees it
+        await asyncio.sleep(0)  # the slot is b's now, which is cancelled before it runs
         left[1].cancel()
         left[2].cancel()
         go.set()

@@ -1,4 +1,4 @@
-"""Waiting for descriptors, whatever their numbers."""
+"""Waiting for descriptors with any number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from kas.meta.fdwait import readable
 
 
-def test_what_came_and_what_ended():
+def test_readable_and_closed_descriptors():
     with contextlib.ExitStack() as stack:
         pipes = [os.pipe() for _ in range(3)]
         for r, w in pipes[:2]:
@@ -22,7 +22,7 @@ def test_what_came_and_what_ended():
         assert readable((quiet, told, ended)) == {told, ended}
 
 
-def test_a_number_above_what_select_knows():
+def test_a_number_above_the_limit_of_select():
     r, w = os.pipe()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, r)
@@ -37,7 +37,7 @@ def test_a_number_above_what_select_knows():
         assert readable((high,)) == {high}
 
 
-def test_a_wait_longer_than_the_system_can_count():
+def test_a_wait_longer_than_the_system_can_express():
     r, w = os.pipe()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, r)

@@ -1,4 +1,4 @@
-"""A file that is written whole or not at all."""
+"""A file that is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from kas.meta.files import write_whole
 
 
-def test_it_takes_the_place_of_what_was_there_with_its_mode(tmp_path: Path) -> None:
+def test_it_replaces_the_file_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "key"
     write_whole(path, b"one")
     before = path.open("rb")
@@ -21,7 +21,7 @@ def test_it_takes_the_place_of_what_was_there_with_its_mode(tmp_path: Path) -> N
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and os.listdir(tmp_path) == ["key"]
 
 
-def test_what_is_on_disk_is_written_before_it_has_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_are_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (steps.append(f"sync {os.fstat(fd).st_size}"), sync(fd)))
@@ -30,7 +30,7 @@ def test_what_is_on_disk_is_written_before_it_has_the_name(tmp_path: Path, monke
     assert steps == ["sync 7", "replace"]
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 

@@ -50,13 +50,13 @@ def test_what_go_accepts():
 
 
 @pytest.mark.parametrize(("number", "value"), [("-1e400", -math.inf), ("9" * 5_000, math.inf)])
-def test_a_number_beyond_all_is_told_apart(number, value):
+def test_a_number_out_of_range_is_distinguished(number, value):
     with pytest.raises(NumberError, match=f"cannot unmarshal number {number} into Go value of type float64") as raised:
         loads(b'{"kind":"A","n":[%b]}' % number.encode())
     assert raised.value.value == {"kind": "A", "n": [value]}
 
 
-def test_depth_behind_a_number_beyond_all():
+def test_depth_after_a_number_out_of_range():
     with pytest.raises(JSONError, match=r"^exceeded max depth$"):
         loads(b'{"n":1e400,"deep":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
 

@@ -56,7 +56,7 @@ def test_refusals(text, why):
     assert str(e.value) == why
 
 
-def test_a_request_names_an_absolute_one_without_a_fragment():
+def test_a_request_uri_is_absolute_and_has_no_fragment():
     assert parse_request_uri("/a?b") == URL("", None, "", "/a", "b")
     for text, why in (("a", "invalid URI for request"), ("", "empty url"), ("https://h#f", 'invalid character "#" in host name')):
         with pytest.raises(ValueError, match=why):
@@ -67,7 +67,7 @@ def test_a_request_names_an_absolute_one_without_a_fragment():
     ("text", "written", "path", "host"),
     [
         ("HTTPS://h/a%2Fb", "https://h/a%2Fb", "/a%2Fb", ("h", "")),
-        ("/a%2Fb c!", "/a/b%20c%21", "/a/b%20c%21", ("", "")),  # what was escaped badly is escaped anew
+        ("/a%2Fb c!", "/a/b%20c%21", "/a/b%20c%21", ("", "")),  # wrong escapes are escaped again
         ("https://[::1]:80/#", "https://[::1]:80/", "/", ("::1", "80")),
         ("https://[fe80::1%25e]?", "https://[fe80::1%25e]?", "", ("fe80::1%e", "")),
         ("https://u:p!@h:/é#é", "https://u:p%21@h:/%C3%A9#%C3%A9", "/%C3%A9", ("h", "")),
@@ -76,7 +76,7 @@ def test_a_request_names_an_absolute_one_without_a_fragment():
         ("mailto:a@b", "mailto:a@b", "", ("", "")),
     ],
 )
-def test_what_it_says_of_itself(text, written, path, host):
+def test_the_text_of_a_url(text, written, path, host):
     url = parse(text)
     assert (str(url), url.escaped_path, (url.hostname, url.port)) == (written, path, host)
 

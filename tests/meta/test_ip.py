@@ -19,7 +19,7 @@ def test_canonical_addresses_are_valid(address):
 
 
 @given(st.ip_addresses(v=6).filter(lambda a: a.ipv4_mapped is None))
-def test_other_spellings_are_valid_but_not_canonical(address):
+def test_other_notations_are_valid_but_not_canonical(address):
     text = address.exploded
     assert str(ip.parse_ip(text)) == str(address)
     if text != str(address):
@@ -28,7 +28,7 @@ def test_other_spellings_are_valid_but_not_canonical(address):
 
 
 @given(st.text("0123456789abcf:./%"))
-def test_agrees_with_the_library_on_strict_texts(text):
+def test_it_agrees_with_the_library_on_strict_texts(text):
     try:
         want = ipaddress.ip_address(text)
     except ValueError:
@@ -37,7 +37,7 @@ def test_agrees_with_the_library_on_strict_texts(text):
     if strict:
         assert want is not None
     elif want is not None and getattr(want, "ipv4_mapped", None) is None:
-        # The library takes zone ids, the API does not.
+        # The library accepts zone ids, the API does not.
         assert "%" in text
     ip.parse_cidr(text)
 
@@ -46,7 +46,7 @@ NO_ADDRESSES = ["", "1.2.3", "1.2.3.4.5", "256.1.1.1", "1::2::3", ":::", "1:", "
 
 
 @pytest.mark.parametrize("text", NO_ADDRESSES)
-def test_what_is_no_address(text):
+def test_invalid_addresses(text):
     assert ip.parse_ip(text) is None
 
 
@@ -73,7 +73,7 @@ def test_interface_addresses_keep_the_host_bits():
     assert ipchecks.validate_interface_address("f", "10.0.0.1/8") == []
     assert [e.detail for e in ipchecks.validate_interface_address("f", "10.0.0.01/8")] == ['must be in canonical form ("10.0.0.1/8")']
 
-    # Mapped addresses print as IPv4; a prefix that fits IPv4 stays what it is.
+    # Mapped addresses are printed as IPv4; a prefix length that fits IPv4 is kept.
     for text in ("::ffff:1.1.1.1/24", "::ffff:1.1.1.1/120"):
         assert [e.detail for e in ipchecks.validate_interface_address("f", text)] == ['must be in canonical form ("1.1.1.1/24")']
 

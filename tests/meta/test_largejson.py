@@ -1,4 +1,4 @@
-"""Large JSON in pieces: what is read is what the parser reads at once, and nobody's objects change when others are let go."""
+"""Large JSON in parts: the result is that of the parser, and freeing one value in parts leaves shared objects unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARGE: dict[str, Any] = {
 
 
 def cut(data: bytes) -> tuple[Any, list[int]]:
-    """What is read, and how long each of the pieces is."""
+    """Returns the result, and how long each part took."""
     lengths = []
 
     def one(piece: bytes) -> Any:
@@ -40,15 +40,15 @@ def cut(data: bytes) -> tuple[Any, list[int]]:
 
 @pytest.mark.parametrize("spaced", [False, True])
 @pytest.mark.parametrize("name", sorted(LARGE))
-def test_pieces_are_small_and_make_the_same(name: str, spaced: bool) -> None:
+def test_parts_are_short_and_give_the_same_result(name: str, spaced: bool) -> None:
     data = json.dumps(LARGE[name], indent=1 if spaced and name != "deep" else None, ensure_ascii=spaced).encode()
     found, lengths = cut(data)
     assert json.dumps(found) == json.dumps(LARGE[name])
-    longest = 3 * PIECE + 100 if name == "one string" else 2 * PIECE + 100  # a text is no more than copied
+    longest = 3 * PIECE + 100 if name == "one string" else 2 * PIECE + 100  # a text is only copied
     assert len(lengths) > 1 and max(lengths) <= longest
 
 
-def test_of_a_name_that_is_repeated_the_last_counts() -> None:
+def test_the_last_of_repeated_names_counts() -> None:
     data = b'{"a":1,"b":[%b1],"a":2,"b":3,"c":[%b1]}' % (b"0," * MANY, b"0," * MANY)
     assert list(parse(data).items()) == list(orjson.loads(data).items())
 
@@ -57,7 +57,7 @@ def test_of_a_name_that_is_repeated_the_last_counts() -> None:
     b"[%b]", b"[%b1,]", b"[%b1}", b"[%b1", b"[%b1]]", b"[%b1]x", b"{%b1}", b'{"a":[%b1],}', b'{"a":[%b1] "b":1}', b'{"a" [%b1]}',
     b'{a:[%b1]}', b'{"a":[%b1]:1}', b'[%b1,,[%b1]]', b"[[%b1][%b1]]", b"[1[%b1]]", b'["\xff",%b1]', b'["a,%b1]', b"[%b 1 2]",
 ])  # fmt: skip
-def test_what_is_no_json_is_none_in_pieces_either(broken: bytes) -> None:
+def test_invalid_json_is_refused_in_parts_too(broken: bytes) -> None:
     data = broken.replace(b"%b", b"0," * MANY)
     with pytest.raises((NotCutError, orjson.JSONDecodeError)):
         cut(data)
@@ -67,7 +67,7 @@ def test_what_is_no_json_is_none_in_pieces_either(broken: bytes) -> None:
         parse(data)
     assert str(found.value) == str(whole.value)
     said = gojson.syntax_error(data)
-    if said is None:  # broken UTF-8 is none for Go
+    if said is None:  # broken UTF-8 is accepted by Go
         assert gojson.loads(data)[0] == "\ufffd"
     else:
         with pytest.raises(gojson.JSONError) as go:
@@ -75,8 +75,8 @@ def test_what_is_no_json_is_none_in_pieces_either(broken: bytes) -> None:
         assert str(go.value) == said
 
 
-def test_bytes_that_are_wrong_anywhere() -> None:
-    """Whatever a byte becomes, pieces and the whole are read alike."""
+def test_a_wrong_byte_anywhere() -> None:
+    """Whatever a byte becomes, reading in parts and at once agree."""
     chance = random.Random(7)
     texts = [json.dumps(LARGE[name]).encode() for name in ("of objects", "members of an object", "keys that are spelled")]
     for _ in range(60):
@@ -106,7 +106,7 @@ def test_go_reads_what_is_large_with_the_same_leniency() -> None:
 
 
 class Kept(list):  # type: ignore[type-arg]
-    """What says when it goes."""
+    """An object that reports when it is freed."""
 
     gone = 0
 
@@ -114,7 +114,7 @@ class Kept(list):  # type: ignore[type-arg]
         Kept.gone += 1
 
 
-def test_what_is_let_go_is_as_it_was_for_others() -> None:
+def test_freeing_in_parts_leaves_shared_objects() -> None:
     shared = [{"a": [str(i)]} for i in range(WHOLE // 4)]
     values: list[Any] = [{"l": shared, "m": [Kept()]}, (shared, Kept()), Kept("x" * WHOLE), "x"]
     before, Kept.gone = orjson.dumps(shared), 0
@@ -123,7 +123,7 @@ def test_what_is_let_go_is_as_it_was_for_others() -> None:
 
 
 class Counting(list):  # type: ignore[type-arg]
-    """What counts how often it is gone through."""
+    """A list that counts how often it is iterated over."""
 
     times = 0
 
@@ -132,8 +132,8 @@ class Counting(list):  # type: ignore[type-arg]
         return super().__iter__()
 
 
-def test_what_many_refer_to_is_gone_into_once() -> None:
-    """A rule of 16,000 resources, which is found by each of them: minutes."""
+def test_shared_values_are_walked_once() -> None:
+    """A rule of 16,000 resources that is referred to by each of them took minutes."""
     rule = Counting(["x"] * 1000)
     values: list[Any] = [[rule], {f"r{i}": [rule] for i in range(1000)}, [(rule, Kept())]]
     del rule

@@ -1,4 +1,4 @@
-"""The checks of metadata never pass what the rules refuse, and pass common objects."""
+"""The compiled checks of metadata never pass what the rules refuse, and pass common objects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ META = st.fixed_dictionaries(
 @given(META)
 @example({"annotations": {"a": "x" * 262144}})
 @example({"annotations": {"a": "x" * 262143}})
-def test_what_it_passes_is_valid(meta):
+def test_metadata_that_pass_are_valid(meta):
     if METADATA.passes(meta):
         assert not labels(meta.get("labels"), "l")
         assert not metadata.validate_annotations(meta.get("annotations"), "a")
@@ -55,7 +55,7 @@ def test_what_it_passes_is_valid(meta):
 @settings(max_examples=400)
 @given(NAMES)
 def test_annotations_alone(found):
-    # The rules themselves ask it first: what they say of each key must agree.
+    # The rules call it first: the results for each key must agree.
     if ANNOTATIONS.passes(found):
         assert not [m for key in found for m in names.is_qualified_name(key.lower())]
 
@@ -94,7 +94,7 @@ WHOLE = {
 
 
 def refused(meta, namespaced, rule):
-    """What the rules say, part by part, as they do when no check has passed."""
+    """Returns the errors of the rules, part by part, as when no check has passed."""
     found = [m for key, prefix in (("name", False), ("generateName", True)) if meta.get(key) for m in rule(meta[key], prefix)]
     found += ["name"] if not meta.get("name") else []
     if namespaced:
@@ -110,7 +110,7 @@ def refused(meta, namespaced, rule):
     return found + metadata.validate_managed_fields(meta.get("managedFields"), "m")
 
 
-def test_whole_metadata_with_one_thing_wrong():
+def test_metadata_with_one_invalid_change():
     for (rule, namespaced), check in OBJECT_META.items():
         meta = {key: value for key, value in copy.deepcopy(WHOLE).items() if namespaced or key != "namespace"}
         if rule is names.dns1035_label:
@@ -123,7 +123,7 @@ def test_whole_metadata_with_one_thing_wrong():
 
 @settings(max_examples=500)
 @given(changed(WHOLE))
-def test_whole_metadata_gone_wrong(meta):
+def test_metadata_with_random_changes(meta):
     for (rule, namespaced), check in OBJECT_META.items():
         if check.passes(meta):
             assert refused(meta, namespaced, rule) == []
@@ -138,7 +138,7 @@ SELECTOR = {
 
 
 def selector_findings(selector):
-    """What the rules say of a selector, part by part."""
+    """Returns the errors of the rules for a selector, part by part."""
     found = [m for key in selector.get("matchLabels") or () for m in names.is_qualified_name(key)]
     found += [m for value in (selector.get("matchLabels") or {}).values() for m in names.is_label_value(value)]
     for term in selector.get("matchExpressions") or ():
@@ -150,7 +150,7 @@ def selector_findings(selector):
     return found
 
 
-def test_selectors_with_one_thing_wrong():
+def test_selectors_with_one_invalid_change():
     selector = copy.deepcopy(SELECTOR)
     assert LABEL_SELECTOR.passes(selector) and LABEL_SELECTOR.passes({})
     for what in each_place(selector):

@@ -31,7 +31,7 @@ def test_an_update_keeps_the_identity():
     ]
 
 
-def test_nothing_new_holds_a_dying_object():
+def test_a_terminating_object_gets_no_new_finalizers():
     old = {"name": "a", "resourceVersion": "1", "deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["x/a"]}
     new = old | {"finalizers": ["x/c", "x/b"]}
     assert texts(validate_object_meta_update(new, old)) == [
@@ -40,7 +40,7 @@ def test_nothing_new_holds_a_dying_object():
     ]
 
 
-def test_annotations_are_bounded_together():
+def test_the_total_size_of_annotations_is_bounded():
     assert validate_annotations({"a": "x" * (256 * 1024 - 1)}, "f") == []
     assert texts(validate_annotations({"a": "x" * (256 * 1024)}, "f")) == ["f: Too long: may not be more than 262144 bytes"]
 

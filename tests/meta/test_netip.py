@@ -1,4 +1,4 @@
-"""Addresses and prefixes as ``net/netip`` reads them, and what it says of the others."""
+"""Addresses and prefixes as ``net/netip`` parses them, with its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_every_address_reads_back(address):
 
 
 @given(st.text(alphabet="0123456789abf.:%/g", max_size=12))
-def test_it_takes_what_ipaddress_takes(text):
+def test_it_accepts_what_ipaddress_accepts(text):
     try:
         want = int(ipaddress.ip_address(text))
     except ValueError:
@@ -59,7 +59,7 @@ def test_it_takes_what_ipaddress_takes(text):
         ("::ffff:1.2.3.400", "IPv4 field has value >255"),
     ],
 )
-def test_what_is_wrong_with_an_address(text, why):
+def test_errors_of_addresses(text, why):
     with pytest.raises(ValueError) as caught:
         parse_addr(text)
     assert str(caught.value) == f'ParseAddr("{text}"): {why}'
@@ -79,12 +79,12 @@ def test_what_is_wrong_with_an_address(text, why):
         ("::/129", "prefix length out of range"),
     ],
 )
-def test_what_is_wrong_with_a_prefix(text, why):
+def test_errors_of_prefixes(text, why):
     with pytest.raises(ValueError) as caught:
         parse_prefix(text)
     assert str(caught.value) == f'netip.ParsePrefix("{text}"): {why}'
 
 
-def test_a_prefix_keeps_the_bits_behind_it_and_an_address_its_zone():
+def test_a_prefix_keeps_its_host_bits_and_an_address_its_zone():
     (ip, length), (_, zone) = parse_prefix("10.0.0.5/8"), parse_addr("fe80::1%eth0")
     assert (str(ip), length, zone) == ("10.0.0.5", 8, "eth0")

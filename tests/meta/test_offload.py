@@ -1,4 +1,4 @@
-"""Work beside the loop: its outcome, its end, and that nothing of it stays."""
+"""Work off the event loop: results, cancellation, and that nothing of it is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bad(x: Large) -> Large:
     raise ValueError("no")
 
 
-def test_it_runs_in_another_thread_and_the_small_does_not() -> None:
+def test_large_work_runs_in_a_thread_and_small_work_does_not() -> None:
     async def go() -> None:
         assert await OffloadPool().run(threading.get_ident) != threading.get_ident()
         assert await step(True, threading.get_ident) != threading.get_ident()
@@ -46,8 +46,8 @@ def test_it_runs_in_another_thread_and_the_small_does_not() -> None:
 
 @pytest.mark.parametrize("work", [good, bad])
 @pytest.mark.parametrize("way", ["task", "eager"])
-def test_nothing_stays_for_the_collector_of_garbage(work: Callable[[Large], Large], way: str) -> None:
-    """It comes round once in many requests: a body of 3 MB that waits for it is a leak."""
+def test_no_reference_cycle_is_left(work: Callable[[Large], Large], way: str) -> None:
+    """The garbage collector of cycles runs once in many requests: a body of 3 MB that waits for it is a leak."""
     pool = OffloadPool()
 
     @eager
@@ -72,7 +72,7 @@ def test_nothing_stays_for_the_collector_of_garbage(work: Callable[[Large], Larg
         gc.disable()
         try:
             left = await asyncio.create_task(one())
-            for _ in range(600):  # the thread lets go a moment later
+            for _ in range(600):  # the thread releases it a moment later
                 if left() is None:
                     return
                 await asyncio.sleep(0.1)
@@ -83,8 +83,8 @@ def test_nothing_stays_for_the_collector_of_garbage(work: Callable[[Large], Larg
     asyncio.run(go())
 
 
-def test_a_refusal_brings_nothing_large_to_the_loop() -> None:
-    """Neither do the errors that it was made of: to let go of 400,000 maps keeps the loop for 75 ms."""
+def test_an_error_holds_nothing_large() -> None:
+    """Nor do the errors of which it was made: freeing 400,000 dicts takes the loop 75 ms."""
     held: list[weakref.ref[Large]] = []
 
     def decoded() -> None:
@@ -108,7 +108,7 @@ def test_a_refusal_brings_nothing_large_to_the_loop() -> None:
     asyncio.run(go())
 
 
-def test_what_was_given_up_is_not_begun() -> None:
+def test_cancelled_work_is_not_begun() -> None:
     begun: list[int] = []
 
     async def go() -> None:
@@ -126,7 +126,7 @@ def test_what_was_given_up_is_not_begun() -> None:
     assert begun == [2]
 
 
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_a_forked_process_has_its_own_threads() -> None:
     script = """
 import asyncio, os
 from kas.meta.offload import POOL
@@ -140,8 +140,8 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 @pytest.mark.parametrize("given", [0, 1, 2])
-def test_where_the_system_gives_no_thread_the_others_do_it(monkeypatch: pytest.MonkeyPatch, given: int) -> None:
-    """Refused while there is none at all, and as ever once there are some again; what nobody waits for is left undone."""
+def test_existing_threads_do_the_work_if_none_can_be_created(monkeypatch: pytest.MonkeyPatch, given: int) -> None:
+    """It is refused while there is no thread at all, and done again once one can be created; abandoned work is skipped."""
     start, left, undone = threading.Thread.start, [given], []
 
     def start_or_not(thread: threading.Thread) -> None:
@@ -191,8 +191,8 @@ def test_clients_take_turns_and_leave_a_thread_to_others() -> None:
     asyncio.run(go())
 
 
-def test_what_was_begun_is_finished_first() -> None:
-    """All bodies would be decoded before the first was written."""
+def test_begun_work_is_finished_first() -> None:
+    """Otherwise all bodies would be decoded before the first one is written."""
     done: list[int] = []
 
     async def request(pool: OffloadPool, number: int, block: threading.Event) -> None:
@@ -213,7 +213,7 @@ def test_what_was_begun_is_finished_first() -> None:
     assert [done.index(i) for i in range(5)] == sorted(done.index(i) for i in range(5)), done
 
 
-def test_work_that_nobody_waits_for_any_more_is_told() -> None:
+def test_abandoned_work_is_told_to_stop() -> None:
     told: list[bool] = []
 
     async def go() -> None:
@@ -242,7 +242,7 @@ def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatc
 
     async def go() -> None:
         pool, over, began = OffloadPool(threads=2), threading.Event(), list[int]()
-        each = threading.Event()  # of the users has begun: a thread that was given work may get its turn last
+        each = threading.Event()  # of the users has begun: a thread that was given work may run last
 
         def long(number: int) -> int:
             began.append(number)
@@ -263,7 +263,7 @@ def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatc
         made = [asyncio.create_task(one(f"user-{i % 5}", partial(long, i))) for i in range(10)]
         short = asyncio.create_task(one("other", end))
         assert await asyncio.wait_for(asyncio.gather(*made), 60) == list(range(10)) and await short is None
-        # Of one user what was begun goes first, however often others went before it.
+        # Of one user, work that has begun goes first, however often others went before it.
         assert sorted(began[:5]) == list(range(5)) and pool._suspended == 0
         assert [t.name for t in threading.enumerate()].count("kas-offload") >= 2 and pool._queue.free == 2
 

@@ -1,4 +1,4 @@
-"""Patterns that wait for their first use."""
+"""Regular expressions that are compiled at their first use."""
 
 import importlib
 import re
@@ -9,7 +9,7 @@ import pytest
 from kas.meta.patterns import compiled_later, later
 
 
-def test_a_pattern_that_waits_is_that_pattern():
+def test_a_lazy_pattern_equals_a_compiled_one():
     for made in (re.compile(r"(?P<n>a+)(b)?"), later(r"(?P<n>a+)(b)?")):
         assert made.fullmatch("aab")["n"] == "aa" and made.fullmatch("c") is None
         assert (made.sub("-", "xaaby"), made.findall("ab a")) == ("x-y", [("a", "b"), ("a", "")])
@@ -29,7 +29,7 @@ def test_it_is_compiled_at_the_first_use_and_once(monkeypatch):
         wrong.match("a")
 
 
-def test_patterns_of_a_package_wait_and_those_of_others_do_not(tmp_path, monkeypatch):
+def test_patterns_of_kas_are_lazy_and_others_are_not(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     package = tmp_path / "latepatterns"
     package.mkdir()

@@ -1,4 +1,4 @@
-"""The wire format of protobuf, by hand."""
+"""Reading and writing the wire format of protobuf."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def test_fields_in_their_order():
     b"\x00", b"\x0a", b"\x0a\x02a", b"\x08", b"\x08" + b"\xff" * 10, b"\x0b", b"\x0f", b"\x25abc", b"\x08" + b"\xff" * 9 + b"\x02",
     b"\x80\x80\x80\x80\x10",
 ])  # fmt: skip
-def test_what_is_no_message(message):
+def test_invalid_messages(message):
     with pytest.raises(ValueError, match="proto: cannot parse invalid wire-format data"):
         list(fields(message))
 
 
 @given(st.binary(max_size=200))
-def test_junk_ends(junk):
+def test_random_data_are_refused_or_end(junk):
     try:
         assert sum(1 for _ in fields(junk)) <= len(junk)
     except ValueError:
         return
 
 
-def test_a_text_is_utf_8():
+def test_a_text_must_be_utf_8():
     assert text("ä".encode()) == "ä"
     with pytest.raises(ValueError, match="invalid UTF-8"):
         text(b"\xff")

@@ -1,4 +1,4 @@
-"""Keys of strangers: which are read, and that none takes the work its numbers could ask for: a test that did that would not end."""
+"""Untrusted keys: which are read, and that none costs the work that its numbers could cause: such a test would not end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMATS = (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL)
 
 
 def certificate(key, format: PublicFormat = PublicFormat.SubjectPublicKeyInfo) -> tuple[bytes, bytes]:
-    """A request for a certificate in DER, signed with ``key``, and the key's SubjectPublicKeyInfo."""
+    """Returns a certificate request in DER, signed with ``key``, and the key's SubjectPublicKeyInfo."""
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
     return request.public_bytes(Encoding.DER), key.public_key().public_bytes(Encoding.DER, format)
 
@@ -42,17 +42,17 @@ def test_ed25519_is_read():
     assert private_key(text).public_key() == key.public_key()
 
 
-def test_a_huge_key_is_read_and_not_looked_into():
+def test_a_huge_key_is_read_without_checks():
     assert private_key(pem(HUGE, "RSA PRIVATE KEY")).key_size == P.bit_length() + Q.bit_length()
 
 
-def test_what_is_no_key_of_a_known_kind_is_refused():
+def test_other_kinds_of_keys_are_refused():
     d = pow(65537, -1, math.lcm(P - 1, Q - 1))
     refused = [
         b"", b"\x30", b"\x30\x80", element(0x30, b""), element(0x30, b"\x02"), element(0x30, integer(0) * 6),
         element(0x30, integer(0) + algorithm(DH, Q, 2) + element(4, integer(5))),
         element(0x30, integer(0) + algorithm(DSA, Q, P, 3) + element(4, integer(5))),
-        element(0x30, b"".join(map(integer, (0, Q, P, 3, 4, 5)))),  # DSA's own form
+        element(0x30, b"".join(map(integer, (0, Q, P, 3, 4, 5)))),  # DSA's own format
         pkcs1(P, Q, 65537), pkcs1(P, Q, d, e=3), pkcs1(P, Q, d + (P - 1) * (Q - 1)),
         element(0x30, b"".join(map(integer, (0, P * Q, 65537, 1 << 8_000_000, P, Q, 1, 1, 1)))),  # numbers of a megabyte
         ed448.Ed448PrivateKey.generate().private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),
@@ -94,7 +94,7 @@ def test_a_request_with_such_a_key_is_refused(kind):
     request, info = certificate(ec.generate_private_key(ec.SECP256R1()))
     at = request.index(info)
     inside = element(0x30, integer(0) + element(0x30, b"") + spki(*COSTLY[kind]) + element(0xA0, b""))
-    signature = request[at + len(info) :]  # the empty attributes, and what follows the part that is signed
+    signature = request[at + len(info) :]  # the empty attributes, and what follows the signed part
     der = element(0x30, inside + signature[2:])
     assert request_problem(pem(der, "CERTIFICATE REQUEST")) == "x509: cannot verify signature: algorithm unimplemented"
 

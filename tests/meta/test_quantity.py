@@ -1,4 +1,4 @@
-"""Quantities: canonical text, arithmetic and bounds beyond what the vectors show."""
+"""Quantities: canonical text, arithmetic and limits beyond the vectors."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def exact(q: Quantity) -> Fraction:
 def test_canonical_text_keeps_the_value_and_is_stable(text):
     q = parse(text)
     again = parse(q.canonical())
-    # What is larger than E has no suffix upstream, so its canonical text loses its size.
+    # Values beyond E have no suffix upstream, so their canonical text is wrong.
     if abs(exact(q)) < 10**21:
         assert again == q
-    # 1000.0Ki is 1024000, which read again is decimal and so 1024k; after that nothing changes.
+    # 1000.0Ki is 1024000, which is decimal when read again and so 1024k; after that nothing changes.
     once = canonical(canonical(text))
     assert canonical(once) == once
 
 
 @given(texts)
-def test_the_quick_test_of_the_codec_agrees_with_the_parser(text):
+def test_the_codecs_fast_check_agrees_with_the_parser(text):
     assert decode(LIMITS, {"limits": {"cpu": text}})[0]["limits"]["cpu"] == canonical(text)
 
 
@@ -66,7 +66,7 @@ def test_any_text_parses_or_is_refused(text):
         assert str(e) in (ERR_FORMAT, ERR_NUMERIC, ERR_SUFFIX, ERR_NUMERIC)
 
 
-def test_an_absurd_exponent_is_refused_without_work():
+def test_an_extreme_exponent_is_refused_without_work():
     with pytest.raises(DecodeError):
         parse("1e999999999")
     assert str(parse("1e-99999")) == "1e-9"
@@ -88,7 +88,7 @@ def test_json_values():
     assert canonical(0.5) == "500m"
 
 
-def test_what_overflows_wraps_where_upstream_multiplies_at_once():
+def test_overflows_wrap_as_upstream():
     assert parse("999999999999999999").milli_value() == 3875820019684211736
     assert parse("12345678901234567k").value() == -6101065172474984616
     assert parse("12345678901234567k").as_int64() == (-6101065172474984616, False)
@@ -104,7 +104,7 @@ def test_a_zero_keeps_the_digits_it_was_written_with():
 
 
 @pytest.mark.parametrize("text", ["e-10", ".e-10", "-.e-11"])
-def test_a_fine_exponent_needs_digits(text):
+def test_a_negative_exponent_needs_digits(text):
     with pytest.raises(DecodeError, match=ERR_NUMERIC):
         parse(text)
 
@@ -113,7 +113,7 @@ LONG = ["9" * 1001, "9" * 4301, "9" * 100_000, "1e1001", "1e5000", "0." + "9" * 
 
 
 @pytest.mark.parametrize("text", LONG, ids=len)
-def test_digits_are_bounded(text):
+def test_the_number_of_digits_is_bounded(text):
     with pytest.raises(DecodeError):
         parse(text)
 

@@ -1,4 +1,4 @@
-"""Identities and suffixes: form, spread, and that a fork does not repeat them."""
+"""UIDs and suffixes: form, distribution, and that a fork does not repeat them."""
 
 from __future__ import annotations
 

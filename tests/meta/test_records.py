@@ -1,4 +1,4 @@
-"""Records are what ``typing.NamedTuple`` makes of the same class."""
+"""Records behave as ``typing.NamedTuple`` does for the same class."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_a_record_is(point):
 
 
 @BOTH
-def test_what_it_refuses(point):
+def test_errors_of_records(point):
     for wrong in (lambda: point(), lambda: point(1, 2, 3, 4), lambda: point(1, z=2), lambda: point(1, x=2), lambda: point._make("ab")):
         with pytest.raises(TypeError):
             wrong()

@@ -1,4 +1,4 @@
-"""Patterns of clients: RE2's language, Go's words."""
+"""Regular expressions of clients: RE2's syntax, Go's errors."""
 
 from itertools import islice
 
@@ -44,12 +44,12 @@ def test_go_refuses(pattern, why):
     assert str(e.value) == f"error parsing regexp: {why}"
 
 
-def test_time_is_linear():
-    """What takes the square of such a length takes longer than a test may."""
+def test_matching_takes_linear_time():
+    """Quadratic time would exceed the test's time limit."""
     assert compiled("^(a+)+$").search("a" * 1_000_000 + "b") is None
 
 
-def test_long_patterns_are_not_kept():
+def test_long_patterns_are_not_cached():
     assert compiled("abc") is compiled("abc")
     for large in ("a" * 1025, r"\pL{60}"):
         assert compiled(large) is not compiled(large)
@@ -62,7 +62,7 @@ def test_long_patterns_are_not_kept():
         ("[x]{12345678901}", "{12345678901}"),
     ],
 )  # fmt: skip
-def test_a_count_that_no_integer_holds_is_refused_as_go_does(pattern, count):
+def test_a_count_beyond_an_integer_is_refused_as_by_go(pattern, count):
     with pytest.raises(RegexError, match="invalid repeat count") as e:
         compiled(pattern)
     assert str(e.value) == f"error parsing regexp: invalid repeat count: `{count}`"
@@ -72,20 +72,20 @@ def test_a_count_that_no_integer_holds_is_refused_as_go_does(pattern, count):
     ("[{99999999999}]{2}", "}{"), (r"\{99999999999}", "{99999999999}"), (r"\Q{99999999999}\E", "{99999999999}"),
     ("{99999999999", "{99999999999"), ("a{0000000000001}", "a{0000000000001}"),
 ])  # fmt: skip
-def test_braces_that_are_no_count_stand_for_themselves(pattern, text):
+def test_braces_without_a_count_are_literal(pattern, text):
     assert compiled(f"^{pattern}$").search(text) and not compiled(f"^{pattern}$").search("")
 
 
 @pytest.mark.parametrize(
     "pattern", [r"\pL" * 20_000, r"[\PN]" * 201, r"\pL{1000}", "a" * (1 << 18), "[^a]{1000}" * 10_000], ids=lambda p: f"{p[:8]} {len(p)}"
 )
-def test_what_takes_much_to_compile_is_refused(pattern):
+def test_patterns_that_are_costly_to_compile_are_refused(pattern):
     """60 kB of Unicode classes took 680 MB and two seconds, in which nothing else ran."""
     with pytest.raises(RegexError, match="expression too large"):
         compiled(pattern)
 
 
-def test_what_may_take_long_is_not_searched():
+def test_searches_that_may_take_long_are_refused():
     pattern = compiled("[ab]*a" + "[ab]{900}" * 8 + "c")
     assert pattern.search("ab" * 1000) is None
     for how in (pattern.search, lambda text: next(pattern.found_in(text))):
@@ -102,8 +102,8 @@ def test_all_matches_are_those_of_go(pattern, text, want):
     assert list(compiled(pattern).found_in(text)) == want
 
 
-def test_searches_that_go_through_the_same_text_again_and_again_end(monkeypatch):
-    """Each match of ``a.*b|a`` among a's looks at all that is left: the square of the text, which no pattern's size tells."""
+def test_quadratic_searches_are_ended(monkeypatch):
+    """Each match of ``a.*b|a`` among a's scans all that is left: quadratic in the text, which the pattern's size does not show."""
     with pytest.raises(BudgetSpentError):
         LOOP_BUDGET.within(list, compiled("a").found_in("a" * 10_000))
     assert list(islice(compiled("a").found_in("a" * 10_000), 2)) == ["a", "a"]

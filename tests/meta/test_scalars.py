@@ -63,7 +63,7 @@ def test_durations_survive(nanoseconds):
 
 
 @pytest.mark.parametrize(("text", "shown"), [("90m", "1h30m0s"), ("1.5ms", "1.5ms"), ("-2us", "-2µs"), ("0", "0s"), ("61s", "1m1s")])
-def test_durations_are_shown_as_go_does(text, shown):
+def test_durations_are_printed_as_by_go(text, shown):
     assert scalars.canonical_duration(text) == shown
 
 
@@ -77,18 +77,18 @@ def test_times_at_the_edges():
 @pytest.mark.parametrize(
     "text, said", [("9223372036854775809", "invalid"), ("15ns19223372036854775807", "invalid"), ("12", "missing unit in")]
 )
-def test_digits_that_do_not_fit_are_told_before_the_unit(text, said):
+def test_overflowing_digits_are_reported_before_the_unit(text, said):
     with pytest.raises(ValueError, match=f'^time: {said} duration "{text}"$'):
         scalars.parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["92233720368547758080", "92233720368547758080x", "+18446744073709551616 ", "-99999999999999999999."])
-def test_what_is_too_large_is_told_before_what_is_no_digit(text):
+def test_overflow_is_reported_before_an_invalid_digit(text):
     with pytest.raises(DecodeError, match=r"value out of range$"):
         scalars.int64(text)
 
 
-def test_a_megabyte_of_durations_is_read_once():
+def test_a_megabyte_of_durations_takes_linear_time():
     assert scalars.parse_duration("0h" * 500_000) == 0
     with pytest.raises(DecodeError, match="missing unit"):
         scalars.parse_duration("0h" * 500_000 + "1")

@@ -38,7 +38,7 @@ def test_label_selectors(text, labels, want):
 
 
 @pytest.mark.parametrize(("text", "left"), [("=", ""), ("!=", ""), ("==,a=b", "a=b"), ("=x", "=x"), ("x=,!=", "x=")])
-def test_a_term_of_a_field_selector_without_field_and_value_says_nothing(text, left):
+def test_an_empty_term_of_a_field_selector_is_ignored(text, left):
     """``fields.ParseSelector`` of apimachinery."""
     assert str(parse_field_selector(text)) == left
     assert parse_field_selector(text).empty is (not left)
@@ -77,7 +77,7 @@ requirement = st.one_of(
 
 
 @given(st.lists(requirement, max_size=5).map(",".join), st.dictionaries(label, label))
-def test_the_canonical_text_means_the_same(text, labels):
+def test_the_canonical_text_is_equivalent(text, labels):
     selector = parse_label_selector(text)
     again = parse_label_selector(str(selector))
     assert str(again) == str(selector) and again == selector
@@ -85,7 +85,7 @@ def test_the_canonical_text_means_the_same(text, labels):
 
 
 @given(st.text("aB1-_.=!, /", max_size=12) | st.lists(requirement, max_size=5).map(",".join))
-def test_plain_terms_are_read_as_the_parser_reads_them(text):
+def test_plain_terms_are_parsed_as_by_the_parser(text):
     plain = selectors._plain_requirements(text)
     assert plain is None or plain == selectors._Parser(text).parse()
 
@@ -99,7 +99,7 @@ def test_plain_terms(text, plain):
 
 
 @given(st.text("ab=!,()<> \0\\in1é\t"))
-def test_parsers_raise_only_their_error(text):
+def test_parsers_raise_only_their_own_error(text):
     for parse in (parse_label_selector, parse_field_selector):
         try:
             str(parse(text))
@@ -123,12 +123,12 @@ WORDS = st.sampled_from(["a", "b", "c", "4", "5", "x"])
     st.lists(st.tuples(WORDS, OPS, st.lists(WORDS, min_size=1, max_size=3)), max_size=12),
     st.dictionaries(WORDS, WORDS, max_size=4),
 )
-def test_many_requirements_mean_what_each_of_them_means(requirements, labels):
+def test_many_requirements_match_if_each_does(requirements, labels):
     terms = [Requirement(key, op, () if op in ("exists", "!") else tuple(values)) for key, op, values in requirements]
     assert selectors._Looked(terms).match(labels) is all(term.matches(labels) for term in terms)
 
 
-def test_many_requirements_are_looked_up(monkeypatch):
+def test_many_requirements_use_an_index(monkeypatch):
     many = from_label_selector({"matchExpressions": [{"key": f"k{i}", "operator": "NotIn", "values": ["a", "b"]} for i in range(100)]})
     monkeypatch.setattr(Requirement, "matches", None)
     assert many.matches({"k1": "c", "z": "a"}) and not many.matches({"k1": "b"}) and many.matches(None)

@@ -1,4 +1,4 @@
-"""Lines to a stream whose reader stands still."""
+"""Writing lines to a stream whose reader has stopped reading."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pipe():
 
 @pytest.fixture
 def waits(monkeypatch) -> list[float]:
-    """How long was waited, each time; no time passes."""
+    """Records how long each wait was; no time passes."""
     waited: list[float] = []
 
     def takes(self: Outlet, within_s: float) -> bool:
@@ -49,7 +49,7 @@ def lines_until_blocked(out: Outlet) -> int:
     raise AssertionError("it takes everything")
 
 
-def test_who_stands_still_is_waited_for_once(pipe, waits):
+def test_a_reader_that_does_not_read_is_waited_for_once(pipe, waits):
     reader, writer = pipe
     out = outlet(writer)
     taken = lines_until_blocked(out)
@@ -64,13 +64,13 @@ def test_who_stands_still_is_waited_for_once(pipe, waits):
     assert len(waits) == 1, "who has read is waited for again"
 
 
-def test_others_that_have_the_pipe_wait_as_before(pipe):
+def test_other_users_of_the_pipe_block_as_before(pipe):
     _, writer = pipe
     outlet(writer).write(LINE)
     assert os.get_blocking(writer)
 
 
-def test_a_line_that_was_torn_does_not_begin_the_next_one(pipe, waits):
+def test_a_truncated_line_is_ended_before_the_next_one(pipe, waits):
     reader, writer = pipe
     out = outlet(writer)
     with pytest.raises(Blocked):
@@ -81,8 +81,8 @@ def test_a_line_that_was_torn_does_not_begin_the_next_one(pipe, waits):
     assert os.read(reader, 1 << 20) == b"\n" + LINE + LINE
 
 
-def test_what_cannot_be_opened_anew_is_looked_at_first(pipe, waits, monkeypatch):
-    """The terminal of somebody who became another user."""
+def test_a_stream_that_cannot_be_reopened_is_polled_first(pipe, waits, monkeypatch):
+    """The terminal of a user who became another one."""
     reader, writer = pipe
 
     def refuses(path: str, flags: int) -> int:
@@ -98,7 +98,7 @@ def test_what_cannot_be_opened_anew_is_looked_at_first(pipe, waits, monkeypatch)
     assert os.read(reader, 1 << 16) == LINE
 
 
-def test_a_stream_that_was_put_elsewhere_is_followed(tmp_path):
+def test_a_redirected_stream_is_followed(tmp_path):
     with (tmp_path / "a").open("w") as stream:
         put(stream, "1\n")
         with (tmp_path / "b").open("w") as other:

@@ -1,4 +1,4 @@
-"""The formats of strings, by what is one and what only looks like one."""
+"""String formats: valid examples, and invalid ones that look similar."""
 
 import pytest
 
@@ -58,20 +58,20 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in RIGHT.items() for text in texts])
-def test_right(name, text):
+def test_valid(name, text):
     assert FORMATS[name](text)
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in WRONG.items() for text in texts])
-def test_wrong(name, text):
+def test_invalid(name, text):
     assert not FORMATS[name](text)
 
 
-def test_every_format_is_tried():
+def test_every_format_has_examples():
     assert set(RIGHT) == set(FORMATS)
     assert set(FORMATS) - set(WRONG) == {"password", "uuid3", "uuid5", "isbn10", "isbn13"}
 
 
-def test_formats_go_with_types():
+def test_formats_apply_to_their_types():
     assert is_known("string", "date-time") and is_known("integer", "int64") and is_known("number", "double") and is_known("", "ipv4")
     assert not is_known("string", "int64") and not is_known("array", "cidr") and not is_known("string", "bogus")

@@ -1,4 +1,4 @@
-"""What a misspelt word is taken for."""
+"""Suggestions for misspelt words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def test_the_nearest_word_is_offered_as_it_is_written():
     assert did_you_mean("secure-prt", ["secure-port", "bind-address"], "--") == " (did you mean --secure-port?)"
 
 
-def test_what_resembles_nothing_gets_no_offer():
+def test_dissimilar_words_get_no_suggestion():
     assert did_you_mean("dance", ["node", "secure-port"]) == ""
     assert did_you_mean("", ["a"]) == ""
-    assert did_you_mean("a" * 101, ["a" * 100]) == ""  # comparing costs the square of the length
+    assert did_you_mean("a" * 101, ["a" * 100]) == ""  # comparing takes quadratic time

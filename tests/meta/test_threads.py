@@ -1,4 +1,4 @@
-"""Pools where the system gives no thread."""
+"""Thread pools when the system gives no thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kas.meta.errors import ApiError
 from kas.meta.threads import Threads, no_thread
 
 
-def test_what_finds_no_thread_is_refused_and_not_done_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_without_a_thread_is_refused_and_not_done_later(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
 
     def none(thread: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""What clients of backends believe: as much as Go's do, whatever the version of Python."""
+"""Verification of backends' certificates: as strict as Go's, whatever the version of Python."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_extensions_that_may_be_missing(client, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(("dns", "believed"), [(("a.test",), True), (("b.test",), False), ((), False)])
-def test_a_common_name_is_no_name_of_a_server(client, dns, believed, tmp_path):
+def test_a_common_name_is_not_a_server_name(client, dns, believed, tmp_path):
     shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     shown.load_cert_chain(*pki.issue([("CN", "a.test")], AUTHORITY, usages=("server",), dns=dns).write(tmp_path, "server"))
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -80,8 +80,8 @@ def bundle(*ders: bytes) -> bytes:
     return b"".join(b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n" for der in ders)
 
 
-def test_authorities_are_taken_one_at_a_time_and_not_without_end():
-    """OpenSSL reads with the interpreter's lock held, and what it reads costs the square of how many there are."""
+def test_the_number_of_cas_is_bounded_and_they_are_loaded_one_by_one():
+    """OpenSSL holds the interpreter's lock while it loads them, in quadratic time."""
     one, other = (pki.authority(name).der for name in ("one", "other"))
 
     class Context:
@@ -97,8 +97,8 @@ def test_authorities_are_taken_one_at_a_time_and_not_without_end():
     assert len(Context.loaded) == tls.MOST_AUTHORITIES
 
 
-def test_of_a_bundle_what_is_no_certificate_is_passed_over():
-    """As ``CertPool.AppendCertsFromPEM`` does; a block that holds several certificates is none."""
+def test_invalid_certificates_of_a_bundle_are_skipped():
+    """As ``CertPool.AppendCertsFromPEM`` does; a block with several certificates is invalid."""
     one, other = (pki.authority(name).der for name in ("one", "other"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.trust_authorities(context, b"text\n" + bundle(b"", b"\x30", b"\x30\x82", one[:-1], one + other, b"\x30\x01x", other))

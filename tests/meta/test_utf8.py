@@ -1,4 +1,4 @@
-"""Bytes that need not be UTF-8."""
+"""Bytes that may not be UTF-8."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kas.types.scheme import read_pairs
     [
         (b"caf\xc3\xa9", "café"),
         (b"a\xffb", "a\ufffdb"),
-        (b"\xe2\x80x", "\ufffd\ufffdx"),  # two bytes of a character of three
+        (b"\xe2\x80x", "\ufffd\ufffdx"),  # two bytes of a three-byte character
         (b"\xed\xa0\x80", "\ufffd" * 3),  # half of a surrogate pair
         (b"\xf0\x9f\x98", "\ufffd" * 3),
         (b"\xf0\x9f\x98\x80\xf0", "\U0001f600\ufffd"),
         (b"\xc0\x80", "\ufffd" * 2),
-        (b"\xed\xa0\xbd\xed\xb8\x80", "\ufffd" * 6),  # a pair in CESU-8 is no character either
+        (b"\xed\xa0\xbd\xed\xb8\x80", "\ufffd" * 6),  # a pair in CESU-8 is invalid, too
     ],
 )
-def test_each_byte_that_is_part_of_no_character_is_replaced(raw, text):
+def test_each_invalid_byte_is_replaced(raw, text):
     assert utf8.text(raw) == text
     body = b'{"a":"' + raw + b'"}'
     assert gojson.loads(body) == {"a": text}
@@ -36,7 +36,7 @@ PARTS = (b"a", b"\xc3", b"\xa9", b"\xe2", b"\x80", b"\xed", b"\xa0", b"\xf0", b"
 
 
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=1).map(str.encode)).map(b"".join))
-def test_each_byte_of_no_character_is_one_replacement(raw):
+def test_each_invalid_byte_is_one_replacement(raw):
     halves = raw.decode("utf-8", "surrogateescape")
     assert utf8.text(raw) == "".join("\ufffd" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in halves)
 

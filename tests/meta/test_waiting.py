@@ -1,4 +1,4 @@
-"""Who goes on in a turn of the loop where many come at once."""
+"""Which waiting tasks continue in a loop iteration when many could."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kas.meta.waiting import TIME_SLICE_S, Throttle
 
 
 class _Clock:
-    """Stands still but for what work takes."""
+    """A clock that only advances by the duration of work."""
 
     now = 1.0
 
@@ -25,7 +25,8 @@ async def _turns(turn: list[int]) -> None:
 
 
 def _went(seconds: list[float], clients: list[str] | None = None, leave: int = 0) -> tuple[list[int], list[int]]:
-    """In which turns who went on whose work takes so long, of these clients, and in which order; the last ``leave`` give up first."""
+    """Returns, by iteration, which tasks continued, in order, whose work takes this long, for these clients; the last ``leave`` are
+    cancelled first."""
     clock, turn, went, order = _Clock(), [0], [0] * len(seconds), list[int]()
     throttle = Throttle(clock)
 
@@ -53,19 +54,19 @@ def _went(seconds: list[float], clients: list[str] | None = None, leave: int = 0
     return went, order
 
 
-def test_those_who_take_long_go_on_one_in_a_turn() -> None:
+def test_long_tasks_continue_one_in_each_iteration() -> None:
     went, order = _went([2 * TIME_SLICE_S] * 100)
     assert max(Counter(went).values()) == 1
     assert order == sorted(order), "of one client the oldest is first"
 
 
-def test_those_who_take_little_go_on_together() -> None:
+def test_short_tasks_continue_together() -> None:
     went, _ = _went([TIME_SLICE_S / 100] * 1000)
     assert max(Counter(went).values()) <= 101 and len(set(went)) < 100
     assert len(set(_went([0.0] * 1000)[0])) == 1, "who takes nothing waits for nobody"
 
 
-def test_one_that_takes_long_among_them_ends_a_turn() -> None:
+def test_a_long_task_ends_the_iteration() -> None:
     went, _ = _went([TIME_SLICE_S / 100, 5 * TIME_SLICE_S] * 40)
     long = Counter(turn for i, turn in enumerate(went) if i % 2)
     assert max(long.values()) == 1

@@ -1,4 +1,4 @@
-"""A collector of spans: OTLP over gRPC on loopback, as OpenTelemetry's ``trace_service.proto`` has it."""
+"""A collector of spans: OTLP over gRPC on loopback, by OpenTelemetry's ``trace_service.proto``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 @dataclass
 class Received:
-    """A span as it arrived; ``start`` and ``end`` in nanoseconds."""
+    """A received span; ``start`` and ``end`` in nanoseconds."""
 
     trace: str
     span: str
@@ -57,7 +57,7 @@ def read_span(message: bytes) -> Received:
 
 
 class Collector:
-    """Listens at ``endpoint``. ``spans`` and ``resource`` are what came."""
+    """Listens at ``endpoint``. ``spans`` and ``resource`` have what arrived."""
 
     def __init__(self) -> None:
         self.spans: list[Received] = []
@@ -79,7 +79,7 @@ class Collector:
         return b""
 
     def wait_for(self, count: int) -> list[Received]:
-        """The spans once there are so many."""
+        """Returns the spans once there are this many."""
         with self._came:
             assert self._came.wait_for(lambda: len(self.spans) >= count, 60), self.spans
             return self.spans

@@ -1,4 +1,4 @@
-"""Every cache has a budget in bytes, stands in the list, in docs/architecture.md and at /metrics, and stays within it."""
+"""Every cache has a limit in bytes, is in the list, in docs/architecture.md and at /metrics, and stays within its limit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rows() -> dict[str, caches.Row]:
 
 
 def wide(i: int, length: int) -> str:
-    """Texts that differ, of the characters that take most."""
+    """Returns different texts of the characters that take the most memory."""
     return f"{i}" + "\U0001f600" * (length - len(str(i)))
 
 
@@ -90,11 +90,11 @@ ONE_TEXT = {
 
 
 @pytest.mark.parametrize("name", sorted(ONE_TEXT))
-def test_a_cache_filled_with_hostile_texts_stays_within_its_budget(name):
+def test_a_cache_filled_with_hostile_texts_stays_within_its_limit(name):
     call = ONE_TEXT[name]
     refused(call, "warm")
     row = rows()[name]
-    # Texts of about the length up to which they are kept, more of them than fit, within a time that a test may take.
+    # Texts of about the maximum length, more of them than fit, within the time of a test.
     length = {"answer_forms": 200, "write_options": 400, "media_types": 900, "field_selectors": 250}.get(name, 120)
     count = 400 if name == "cel_types" else min(5000, 3 * row.budget // (400 + 4 * length))
     tracemalloc.start()
@@ -117,14 +117,14 @@ def test_a_cache_filled_with_hostile_texts_stays_within_its_budget(name):
     ("label_selectors", selectors.parse_label_selector, (",".join(f"a{i}-{j}" for j in range(40)) for i in range(600))),
     ("patterns", lambda text: regex.compiled(text).search("ab" * 50), (f"a{{{i % 900 + 1}}}|[a-z]{{10,20}}b{i}" for i in range(400))),
 ])  # fmt: skip
-def test_a_cache_of_what_texts_mean_stays_within_its_budget(name, call, texts):
+def test_a_cache_of_parsed_texts_stays_within_its_limit(name, call, texts):
     for text in texts:
         call(text)
     row = rows()[name]
     assert 0 < row.size <= row.budget
 
 
-def test_long_quantities_are_read_anew():
+def test_long_quantities_are_parsed_again():
     quantity.cached("1")
     before = rows()["quantities"].size
     quantity.cached("1" * 900)
@@ -138,7 +138,7 @@ def ask(index: RbacIndex, user: UserInfo, path: str = "", namespace: str = "", r
         index.authorize(Attributes(user, "get", namespace=namespace, resource=resource, api_version="v1"))
 
 
-def test_what_users_ask_rbac_is_kept_within_bytes():
+def test_rbac_decisions_are_bounded_in_bytes():
     index = RbacIndex()
     user = UserInfo("mallory", ("devs",))
     for i in range(12_000):
@@ -150,7 +150,7 @@ def test_what_users_ask_rbac_is_kept_within_bytes():
     assert 0 < row.size <= row.budget
 
 
-def test_long_paths_are_decided_and_not_kept():
+def test_long_paths_are_decided_and_not_cached():
     index = RbacIndex()
     index.put("clusterroles", {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "nonResourceURLs": ["/a*"]}]})
     role = {"kind": "ClusterRole", "name": "r"}
@@ -163,7 +163,7 @@ def test_long_paths_are_decided_and_not_kept():
     assert len(index.matcher(user).paths) == 1
 
 
-def test_credentials_are_kept_within_bytes():
+def test_credentials_are_bounded_in_bytes():
     class Tokens:
         def authenticate_token(self, token: str) -> UserInfo:
             return UserInfo("jane", ("g" * 1000,))
@@ -179,10 +179,10 @@ def test_credentials_are_kept_within_bytes():
     assert 0 < certificates._known.size <= certificates._known.budget
 
 
-def test_the_list_in_the_documentation_is_the_list():
+def test_the_documented_list_is_complete():
     """One row for each cache, with its budget."""
     load_everything()
-    # Made with the server.
+    # Created with the server.
     keep = RbacIndex(), BearerToken(None), ClientCertificate(None), TokenWebhook(None, "v1", (), 60.0)
     text = (ROOT / "docs" / "architecture.md").read_text()
     told = {m[1]: m[2] for m in re.finditer(r"^\| `([a-z_]+)` \| ([0-9.]+ [KM]iB) \|", text, re.MULTILINE)}
@@ -198,7 +198,7 @@ def test_the_list_in_the_documentation_is_the_list():
         "shown_certificates": 4 << 20,
     }  # fmt: skip
     budgets = {name: row.budget for name, row in here.items()} | made_with_the_server
-    # Of these others may be alive.
+    # Others of these may exist.
     one = {"bearer_tokens": 16 << 20, "client_certificates": 16 << 20, "token_reviews": 16 << 20, "rbac_decisions": 32 << 20}
     assert told == {name: shown(one.get(name, budget)) for name, budget in budgets.items()}
 
@@ -212,7 +212,7 @@ class Said:
         return UserInfo("jane")
 
 
-def test_what_counts_for_a_while_is_gone_when_that_is_over():
+def test_entries_with_a_lifetime_are_removed_at_its_end():
     cache = caches.Expiring("test", "tokens", 1 << 20, 1000)
     cache.put(b"one", ("user", 10.0), 3)
     first = cache.size
@@ -224,8 +224,8 @@ def test_what_counts_for_a_while_is_gone_when_that_is_over():
     assert cache.entries == {} and cache.size == 0
 
 
-def test_no_token_stays_in_memory_longer_than_it_counts(monkeypatch):
-    """The bearer's memory and the filter's have digests, which go with the sweep."""
+def test_no_token_stays_in_memory_longer_than_it_is_valid(monkeypatch):
+    """The caches of the bearer authenticator and the filter hold digests, which are removed with the sweep."""
     token = "a-token-nobody-else-has"
     bearer = BearerToken(Said())
     bearer.authenticate({"authorization": f"Bearer {token}"}.get)

@@ -1,4 +1,4 @@
-"""Verbosity, of everything and of single files."""
+"""Log levels, global and of single files."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ ROOT = Path(kas.__file__).parent
     ("", 2), ("http_logging=3", 3), ("http_*=4,http_logging=3", 4), ("other=9", 2), ("filters/*=5", 5), ("kas/*=5", 2),
     ("filters=5", 2), ("?ttp_logging=0", 0), ("x=1,, http_logging=7", 7),
 ])  # fmt: skip
-def test_a_pattern_is_of_the_name_or_with_a_slash_of_the_path(vmodule, verbosity):
+def test_a_pattern_matches_the_name_or_with_a_slash_the_path(vmodule, verbosity):
     assert verbosity_of("filters/http_logging", 2, vmodule) == verbosity
 
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What is logged, as ``setup_logging`` would have it on standard error."""
+    """Returns what is logged, as ``setup_logging`` would write it to standard error."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield io.StringIO()
@@ -60,7 +60,7 @@ def say(path: str, level: int) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_a_library_warns_of_is_a_line_of_the_log(written: io.StringIO, form: str) -> None:
+def test_warnings_of_libraries_are_log_lines(written: io.StringIO, form: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         setup_logging(0, form)
@@ -78,7 +78,7 @@ def test_what_a_library_warns_of_is_a_line_of_the_log(written: io.StringIO, form
     (1, "b=0", {("a/b.py", 30), ("a/c.py", 20), ("a/c.py", 30)}),
     (0, "a/*=6", {(f"a/{f}.py", n) for f in "bc" for n in (10, 20, 30)}),
 ])  # fmt: skip
-def test_files_have_their_own(written, verbosity, vmodule, heard):
+def test_files_have_their_own_verbosity(written, verbosity, vmodule, heard):
     setup_logging(verbosity, "text", vmodule)
     (handler,) = [h for h in logging.getLogger().handlers if isinstance(h, Handler)]
     handler.stream = written
@@ -89,8 +89,8 @@ def test_files_have_their_own(written, verbosity, vmodule, heard):
     assert {tuple(line.rpartition("] ")[2].split()) for line in lines} == {(path, str(n)) for path, n in heard}
 
 
-def test_verbosity_changes_for_what_vmodule_does_not_name(written, tmp_path):
-    """By PUT /debug/flags/v, in the worker that is asked and, once they look, in others."""
+def test_verbosity_can_be_changed_except_for_vmodule(written, tmp_path):
+    """By PUT /debug/flags/v, in the worker that is asked and, at their next check, in others."""
     setup_logging(0, "text", "b=1")
     asked, other = DebugFlags(tmp_path / "verbosity"), DebugFlags(tmp_path / "verbosity")
     other.follow()
@@ -112,7 +112,7 @@ def test_verbosity_changes_for_what_vmodule_does_not_name(written, tmp_path):
     assert current_verbosity("a/c") == 4
 
 
-def test_requests_are_logged_from_the_moment_on_at_which_that_is_wanted(caplog):
+def test_requests_are_logged_from_the_change_of_verbosity_on(caplog):
     caplog.set_level(logging.INFO, "kas.http")
     verbosity = [2]
     logged = http_logging(0, lambda: verbosity[0])
@@ -138,13 +138,14 @@ def test_no_record_can_be_forged(written: io.StringIO, form: str) -> None:
     lines = written.getvalue().split("\n")
     records = [line for line in lines if line and not line.startswith("  ")]
     assert len(records) == 2 and not set("\r\x1b\u2028\x85") & set(written.getvalue())
-    said = records[0].replace("\\u00", "\\x")  # JSON's way of saying it
+    said = records[0].replace("\\u00", "\\x")  # JSON's escape for it
     assert "path=x\\nE1123 00:00:00.000000 1 kas] all is lost\\r\\x1b[2J\\u2028\\x85" in said
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_a_client_has_logged_is_bounded(written: io.StringIO, form: str) -> None:
-    """Of one statement a hundred lines or two a second, and of each line some KiB, whatever an error quotes. Of what was asked for, all."""
+def test_log_lines_that_a_client_causes_are_bounded(written: io.StringIO, form: str) -> None:
+    """A hundred or two hundred lines a second for each statement, and some KiB for each line, whatever an error quotes. What was
+    configured to be logged is not limited."""
     handler = setup_logging(3, form)
     handler.setStream(written)
     log, long = logging.getLogger("kas.t"), "x" * 1_000_000
@@ -176,7 +177,7 @@ def test_what_a_client_has_logged_is_bounded(written: io.StringIO, form: str) ->
     assert max(map(len, written.getvalue().splitlines())) < 2 * LONGEST + 1000
 
 
-def test_a_log_that_can_be_written_again_is_well_before_anybody_says_more(written: io.StringIO) -> None:
+def test_a_log_that_can_be_written_again_is_healthy_before_the_next_line(written: io.StringIO) -> None:
     """A disk that was full once must not fail /livez until there is something to log."""
     room = False
 
@@ -200,7 +201,7 @@ def test_a_log_that_can_be_written_again_is_well_before_anybody_says_more(writte
 
 @pytest.mark.parametrize(("form", "kept"), [("text", {30, 40}), ("json", {40})])
 @pytest.mark.parametrize("split", [True, False])
-def test_what_is_no_error_goes_to_standard_output_where_that_is_asked_for(
+def test_non_errors_go_to_standard_output_if_configured(
     written: io.StringIO, capfd: pytest.CaptureFixture[str], form: str, kept: set[int], split: bool
 ) -> None:
     setup_logging_of(Options(v=1, logging_format=form, **{f"log_{form}_split_stream": split}))
@@ -215,7 +216,7 @@ def test_what_is_no_error_goes_to_standard_output_where_that_is_asked_for(
     assert {level for level in (20, 30, 40) if f"a/b.py {level}" in out} == {20, 30, 40} - levels
 
 
-def test_lines_wait_for_the_buffer_to_be_full_the_time_or_the_end(
+def test_buffered_lines_are_written_when_full_due_or_at_the_end(
     written: io.StringIO, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     def lines() -> int:

@@ -1,4 +1,4 @@
-"""What is told about a loop that keeps others waiting."""
+"""Reports about an event loop that is blocked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def whose(frame: FrameType) -> str:
 
 
 def run(hold: Callable[[LoopTime], None], made: type[LoopTime] = LoopTime) -> tuple[float, float]:
-    """(delay, held) in seconds, added up, after ``hold(timer)`` ran in the loop."""
+    """Returns (delay, held) in seconds, added up, after ``hold(timer)`` ran in the loop."""
     metrics = Registry()
 
     async def main() -> None:
@@ -37,7 +37,7 @@ def run(hold: Callable[[LoopTime], None], made: type[LoopTime] = LoopTime) -> tu
 
 
 class Kept(LoopTime):
-    """Stays with what it saw of alice: it may look once more between her end and the timer's turn."""
+    """Keeps what it saw of alice: it may look once more between her end and the timer's turn."""
 
     found = ""
 
@@ -47,33 +47,33 @@ class Kept(LoopTime):
         return self.found
 
 
-def test_who_held_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_blocking_code_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def inner(req: str, timer: LoopTime) -> None:
         time.sleep(1.5 * HELD_S)
-        while "alice" not in timer._seen:  # whoever looks on gets to it when the machine lets it
+        while "alice" not in timer._seen:  # the observing thread runs when the machine lets it
             time.sleep(0.05)
 
     with caplog.at_level(logging.WARNING, "kas.loop"):
         delay, _ = run(lambda timer: inner("alice", timer), Kept)
     assert delay > HELD_S
-    line = next(said for r in caplog.records if "test_looptime.py" in (said := r.getMessage()) and "was held" in said)
-    said = re.match(r"the loop was held for ([0-9.]+) s, ([0-9.]+) of them at work by ", line)
+    line = next(said for r in caplog.records if "test_looptime.py" in (said := r.getMessage()) and "was blocked" in said)
+    said = re.match(r"the event loop was blocked for ([0-9.]+) s, of which ([0-9.]+) s were processor time, by ", line)
     assert said and float(said[1]) >= HELD_S > float(said[2])
     assert "by the request of alice at " in line and "test_looptime.py:" in line
 
 
-def test_waiting_for_the_processor_is_no_hold() -> None:
+def test_waiting_for_the_processor_does_not_count_as_held() -> None:
     before = time.process_time()
     delay, held = run(lambda timer: time.sleep(1.0))
-    computed = time.process_time() - before  # by this loop and whatever else this process has: a look for cycles takes its time
+    computed = time.process_time() - before  # by this loop and everything else in this process: the garbage collector takes its time
     assert delay > 0.9 and held <= computed < 0.9
 
 
 @pytest.mark.parametrize(
     ("late", "own", "others", "queued", "held"),
     [
-        (0.1, 0.02, 0.0, 0.08, 0.02),  # others had the processor
-        (0.1, 0.02, 0.3, 0.08, 0.02),  # and so it was while threads of its own had another one: it did not wait for the lock
+        (0.1, 0.02, 0.0, 0.08, 0.02),  # other processes had the processor
+        (0.1, 0.02, 0.3, 0.08, 0.02),  # and its own threads had another one: it did not wait for the lock
         (0.1, 0.02, 0.3, 0.0, 0.1),  # it did
         (0.1, 0.02, 0.3, 0.05, 0.05),  # both
         (0.1, 0.0, 0.0, 0.0, 0.0),  # it waited for something else
@@ -81,14 +81,14 @@ def test_waiting_for_the_processor_is_no_hold() -> None:
         (0.0, 0.05, 0.05, 0.0, 0.0),
     ],
 )
-def test_what_other_threads_did_counts_where_the_loop_stood_for_it(
+def test_work_of_other_threads_counts_if_the_loop_waited_for_it(
     late: float, own: float, others: float, queued: float, held: float
 ) -> None:
     before = Used(1.0, 2.0, 3.0)
     assert Used(1.0 + own, 2.0 + others, 3.0 + queued).held(late, before) == pytest.approx(held)
 
 
-def test_work_is() -> None:
+def test_work_counts_as_held() -> None:
     def work(timer: LoopTime) -> None:
         until = time.thread_time() + 0.4
         while time.thread_time() < until:

@@ -22,7 +22,7 @@ from kas.meta import waiting
 from kas.meta.protowire import fields, read_varint
 from kas.observe import nativebuckets
 from kas.observe.metricmessages import delimited, family
-from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, dumped, exposed, told
+from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, dumped, exposed, merged_families
 from kas.observe.reloads import Reloads
 from kas.request.http import Request, Response
 
@@ -271,7 +271,8 @@ def test_what_was_read_does_not_change() -> None:
     read = metrics.read()
     counter.inc()
     histogram.observe((), 0.5)
-    assert b"\nc 1\n" in exposed(told(read, (), metrics.shown)) and b"h_count 1" in exposed(told(read, (), metrics.shown))
+    page = exposed(merged_families(read, (), metrics.shown))
+    assert b"\nc 1\n" in page and b"h_count 1" in page
 
 
 def test_many_children_are_read_in_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,7 +498,7 @@ def test_messages_tell_what_the_text_tells(tmp_path: Path, encoding: str) -> Non
 def test_a_message_has_labels_that_are_empty_and_counts_of_nothing() -> None:
     metrics = Registry()
     metrics.counter("c", "Counted.", ("b", "a")).inc(("", "x"), 0)
-    (metric,) = children(families(delimited(told(metrics.read(), (), metrics.shown)))["c"], 4)
+    (metric,) = children(families(delimited(merged_families(metrics.read(), (), metrics.shown)))["c"], 4)
     assert children(metric, 1) == [b"\x0a\x01a\x12\x01x", b"\x0a\x01b\x12\x00"] and children(children(metric, 3)[0], 1) == [0.0]
 
 
@@ -557,7 +558,7 @@ def test_of_more_buckets_than_may_be_each_two_become_one(finer: None) -> None:
     wide = metrics.histogram("wide", "Wide.", (), (2.0**-20, 2.0**20))
     for key in range(-160, 161):
         wide.observe((), nativebuckets.bound(key))
-    found = read_histogram(families(delimited(told(metrics.read(), (), metrics.shown)))["wide"])
+    found = read_histogram(families(delimited(merged_families(metrics.read(), (), metrics.shown)))["wide"])
     assert signed(found[5][0]) == 1  # 321 buckets are 161, and 81
     assert sparse(found) == {key: 1 if key == -40 else 4 for key in range(-40, 41)}
 
@@ -567,7 +568,7 @@ def test_what_is_beyond_all_buckets_is_in_the_last(finer: None) -> None:
     narrow = metrics.histogram("narrow", "Narrow.", (), (1.0,))
     for value in (1e-9, 1e9):
         narrow.observe((), value)
-    found = read_histogram(families(delimited(told(metrics.read(), (), metrics.shown)))["narrow"])
+    found = read_histogram(families(delimited(merged_families(metrics.read(), (), metrics.shown)))["narrow"])
     assert sparse(found) == {-32: 1, 17: 1} and found[1] == [2] and [children(b, 1) for b in found[3]] == [[1]]
 
 
@@ -582,5 +583,5 @@ def test_who_counts_in_its_own_buckets_has_no_native_form(finer: None) -> None:
     other = metrics.histogram("other", "Other.", (), (1.0,), finer=False)
     other.observe((), 2.0)
     read = Registry().read()
-    (metric, values), = told(read, (dumped(metrics.read()),), metrics.shown)
+    (metric, values), = merged_families(read, (dumped(metrics.read()),), metrics.shown)
     assert not read_histogram(family(metric, values))[12] and list(values[()]) == [0, 1, 2.0]

@@ -1,4 +1,4 @@
-"""Roles and bindings of every cluster at a start, after somebody has changed them: upstream's tables, as far as a start goes."""
+"""Bootstrap roles and bindings at a start, after somebody has changed them: upstream's tables, as far as they concern a start."""
 
 import pytest
 
@@ -54,11 +54,11 @@ def binding(name, *subjects, **meta):
     (binding("role", "a", "c"), binding("role", "a", "b"), "update", binding("role", "a", "b", "c")),
 ])  # fmt: skip
 def test_bindings(wanted, old, action, new):
-    """Nobody gets a role by having been bound to another one under the name of a binding that every cluster has."""
+    """A subject does not get a role because it was bound to another one under the name of a bootstrap binding."""
     assert reconcile("clusterrolebindings", wanted, old) == (action, new or old)
 
 
-def test_a_role_that_is_too_large_to_compare_gets_what_it_lacks():
+def test_a_role_too_large_to_compare_gets_missing_rules():
     everything = [f"r{i}" for i in range(2000)]
     many = [{"verbs": ["get"], "apiGroups": ["", "x"], "resources": everything, "resourceNames": [str(i)]} for i in range(1000)]
     wanted = rules(*everything) + [{"apiGroups": ["x"], "verbs": ["get"], "resources": ["r1"]}]

@@ -1,4 +1,4 @@
-"""The ConfigMap by which aggregated servers know whom to believe: several API servers write it."""
+"""The ConfigMap that tells aggregated servers which proxies to trust: several API servers write it."""
 
 import datetime
 import os
@@ -32,7 +32,7 @@ NOBODY = {f"requestheader-{key}": "[]" for key in bootstrap_trust.LISTS}
 
 
 def written(known, **own):
-    """What ``own`` makes of a ConfigMap with ``known``; None when it is left alone."""
+    """Returns what ``own`` makes of a ConfigMap with ``known``; None if it is left alone."""
     wanted = bootstrap.authentication_config_map(NOW, **own)
     if known is None:
         return wanted.obj.get("data")
@@ -62,16 +62,16 @@ HEADERS = {"username_headers": (), "group_headers": (), "extra_prefixes": ()}
     ({**NOBODY, "requestheader-client-ca-file": OTHER, "requestheader-group-headers": "{"}, {"request_header_ca": OTHER, **HEADERS},
      {**NOBODY, "requestheader-client-ca-file": OTHER}),
 ])  # fmt: skip
-def test_servers_add_what_is_their_own(known, own, data):
+def test_servers_add_their_own_cas(known, own, data):
     assert written(known, **own) == data
 
 
-def test_too_much_for_a_config_map_is_begun_anew():
+def test_too_much_for_a_config_map_is_replaced():
     known = {**NOBODY, "requestheader-client-ca-file": OTHER, "requestheader-group-headers": '["' + "A" * (1 << 20) + '"]'}
     assert written(known, client_ca=ONE) == {"client-ca-file": ONE}
 
 
-def test_files_are_as_they_could_last_be_read(tmp_path):
+def test_the_last_readable_content_of_files_is_used(tmp_path):
     file, texts = tmp_path / "ca.crt", bootstrap_trust.Texts()
     with pytest.raises(OSError):
         texts.of(str(file))

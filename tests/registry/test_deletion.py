@@ -1,4 +1,4 @@
-"""What a delete leaves of an object that is being deleted already."""
+"""A delete of an object that is already being deleted."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def dying(deadline, period):
     [
         ("2024-01-02T03:05:00Z", 60, 10, ("2024-01-02T03:04:10Z", 10)),  # begun at 03:04:00
         ("2024-01-02T03:05:00Z", 60, -3, (NOW, 1)),
-        ("2024-01-02T03:05:00Z", 60, 4, (NOW, 1)),  # which has passed: the least, for who is to make the last delete
+        ("2024-01-02T03:05:00Z", 60, 4, (NOW, 1)),  # which has passed: the minimum, for the client of the last delete
         ("2024-01-02T03:05:00Z", 60, 5, (NOW, 1)),
         ("2024-01-02T03:03:00Z", 60, 50, (NOW, 1)),
         ("2024-01-02T03:05:00Z", 60, 0, (NOW, 0)),
         ("2024-01-02T03:04:04Z", -1, 0, (NOW, 0)),
     ],
 )
-def test_a_shorter_grace_does_not_end_in_the_past(deadline, period, asked, want):
+def test_a_shorter_grace_period_does_not_end_in_the_past(deadline, period, asked, want):
     obj, options = dying(deadline, period), {"gracePeriodSeconds": asked}
     assert not deletion.pending(PODS.resource, obj, options)
     step, graceful = deletion.begin(PODS, Context(now=NOW), obj, options)
@@ -39,5 +39,5 @@ def test_a_shorter_grace_does_not_end_in_the_past(deadline, period, asked, want)
 @pytest.mark.parametrize(
     ("period", "asked", "waits"), [(-1, -1, True), (-1, 1, True), (-1, 0, False), (2, 1, False), (2, 2, True), (0, 1, False)]
 )
-def test_what_waits_for_its_grace(period, asked, waits):
+def test_which_objects_wait_for_their_grace_period(period, asked, waits):
     assert deletion.pending(PODS.resource, dying(NOW, period), {"gracePeriodSeconds": asked}) is waits

@@ -1,4 +1,4 @@
-"""An empty list or map that was sent, at every place the types have one: refusals print it as Go does, and nothing else comes of it."""
+"""An empty list or map at every place of the types: errors print it as Go does, and it has no other effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kas.registry.strategy import Context
 from kas.types.scheme import BUILTIN, DecodeError, TypeDesc, encode_json
 from tests.types.randomobjects import struct
 
-# Where upstream asks whether a list is nil, not whether it has items.
+# Where upstream checks whether a list is nil, not whether it has items.
 ASKED_FOR_NIL = {
     "allocatable": "the default of a node's, copied from capacity",
     "claims": "of resources at pod level, which may not be set",
@@ -36,7 +36,7 @@ STORED = [r for r in BUILTIN.resources if r.storage_gvk]
 
 
 def places(type_: TypeDesc, obj: dict[str, Any], path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """(path, empty value) of every list and map that is not in the object though what would hold it is."""
+    """Yields (path, empty value) of every list and map that the object lacks although its parent exists."""
     for field in type_.json_fields:
         value, inner = obj.get(field.name), field.message
         at = (*path, field.name)
@@ -79,7 +79,7 @@ def outcome(resource: Any, obj: dict[str, Any], old: dict[str, Any] | None) -> t
 
 @pytest.mark.parametrize("resource", STORED, ids=lambda r: f"{r.group}.{r.version}.{r.resource}")
 @pytest.mark.parametrize("updated", [False, True], ids=["create", "update"])
-def test_an_empty_list_changes_nothing_but_words(resource, updated) -> None:
+def test_an_empty_list_changes_only_messages(resource, updated) -> None:
     r = random.Random(resource.resource)
     for depth in (0, 1):
         obj = struct(r, resource.type, depth)

@@ -1,8 +1,9 @@
-"""The bytes in etcd beside upstream's own: what its encoder made of whole objects is in the vectors, with a resourceVersion and a selfLink,
-which are not stored. They are taken out of the bytes here, so that nothing of the codec under test makes what it is compared with.
+"""The bytes in etcd compared with upstream's: its encoder's results for complete objects are in the vectors, with a resourceVersion and a
+selfLink, which are not stored. These are removed from the bytes here, without the codec under test.
 
-Kinds of which these have nothing are of 1.33 (``encoded``), every field of theirs set. Four were stored in an earlier version then, whose
-messages are today's: the name of the version is replaced in JSON and bytes, and nothing else."""
+Kinds without such vectors use those of 1.33 (``encoded``), with every field set. Four were stored in an earlier version then, with the
+same messages: only the name of the version is replaced, in JSON and bytes.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ SELF_LINK, RESOURCE_VERSION = 4, 6  # of ObjectMeta
 
 
 def kept(name: str) -> list[dict]:
-    """The vectors of what is stored in protobuf, in the version that is stored."""
+    """Returns the vectors stored as protobuf, in the stored version."""
     found = [v for v in files.lines(name) if (v["in"]["group"], v["in"]["version"], v["in"]["kind"]) in STORED]
     return [v for v in found if v["in"]["group"] not in AS_JSON]
 
 
 GOLDEN, MORE = kept("golden"), kept("codec")
-# In what version 1.33 knew a kind that is stored in another one today, where it is the same message.
+# The version in which 1.33 had a kind that is now stored in another one with the same message.
 EARLIER = {
     "MutatingAdmissionPolicy": "v1alpha1",
     "ResourceClaimTemplate": "v1beta2",
@@ -54,7 +55,7 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The number of each field, what is in it if it has a length, and all of it."""
+    """Yields the number of each field, its content if it has a length, and all of its bytes."""
     at = 0
     while at < len(message):
         first = at
@@ -77,7 +78,7 @@ def field(number: int, inside: bytes) -> bytes:
 
 
 def stored(message: bytes) -> bytes:
-    """What upstream stores where this is what it answers."""
+    """Returns what upstream stores for an object that it answers like this."""
     assert message[:4] == b"k8s\0"
     out = b"k8s\0"
     for number, inside, all_ in fields(message[4:]):
@@ -91,7 +92,7 @@ def stored(message: bytes) -> bytes:
 
 
 def today(vector: dict) -> dict:
-    """A vector of 1.33 as if what it had in an earlier version had been in the one that is stored."""
+    """Returns a vector of 1.33 with the name of the stored version."""
     given, message = vector["in"], base64.b64decode(vector["out"]["protobuf"])
     if EARLIER.get(given["kind"]) != given["version"]:
         return vector
@@ -118,7 +119,7 @@ ENCODED = [today(v) for v in files.lines("encoded")]
 
 
 def written(vector: dict, defaulted: bool = False) -> tuple[Registry, Draft]:
-    """What a write of the object gives the store."""
+    """Returns what a write of the object puts into the store."""
     given = vector["in"]
     registry = STORED[given["group"], given["version"], given["kind"]]
     kind = _kind(registry)
@@ -133,20 +134,20 @@ def written(vector: dict, defaulted: bool = False) -> tuple[Registry, Draft]:
 
 
 @pytest.mark.parametrize("vector", [*GOLDEN, *ENCODED, *MORE], ids=lambda v: v["id"])
-def test_what_is_stored_is_what_upstream_encodes(vector: dict) -> None:
+def test_stored_values_are_those_of_upstreams_encoder(vector: dict) -> None:
     registry, draft = written(vector)
     assert VALUES.encode(f"{registry.root}a/b", draft) == stored(base64.b64decode(vector["out"]["protobuf"]))
 
 
 @pytest.mark.parametrize("vector", [*GOLDEN, *ENCODED], ids=lambda v: v["id"])
-def test_what_upstream_has_stored_is_read(vector: dict) -> None:
+def test_values_stored_by_upstream_are_read(vector: dict) -> None:
     registry, draft = written(vector, defaulted=True)
     found = VALUES.decode(f"{registry.root}a/b", stored(base64.b64decode(vector["out"]["protobuf"])))
     assert (found.json, found.label_map, found.field_map) == (draft.json, draft.label_map, draft.field_map)
     assert VALUES.whole
 
 
-def test_the_vectors_have_all_that_is_stored_in_protobuf_but_three_kinds() -> None:
+def test_all_but_three_protobuf_kinds_have_vectors() -> None:
     assert (len(GOLDEN), len({v["in"]["kind"] for v in [*GOLDEN, *MORE]}), len(ENCODED)) == (35, 35, 27)
     stored_kinds = {kind for group, _, kind in STORED if group not in AS_JSON}
     recorded = {v["in"]["kind"] for v in [*GOLDEN, *MORE, *ENCODED]}

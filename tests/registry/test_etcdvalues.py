@@ -1,4 +1,4 @@
-"""What stands in etcd for an object: kube-apiserver's bytes, and what is read of them."""
+"""The value of an object in etcd: kube-apiserver's bytes, and how they are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def as_json(values: StoredValues) -> StoredValues:
 
 
 def stored(values: StoredValues, given: dict, path: str):
-    """The key and the draft of a sample, as a write would make it."""
+    """Returns the key and the draft of a sample, as a write would make them."""
     resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     obj, _ = pipeline.decode_input(resource, orjson.loads(orjson.dumps(given["object"])))
     registry = values.registry(path)
@@ -46,7 +46,7 @@ def stored(values: StoredValues, given: dict, path: str):
 
 
 @pytest.mark.parametrize("sample", BUILT_IN, ids=lambda v: "{group}/{version}/{resource}".format(**v["in"]))
-def test_a_sample_is_stored_in_upstreams_form_and_read_again(values: StoredValues, sample: dict) -> None:
+def test_a_sample_is_stored_in_upstreams_format_and_read_again(values: StoredValues, sample: dict) -> None:
     path, given = sample["out"]["etcdPath"], sample["in"]
     stored_as = sample["out"].get("storedAs", given)
     kind, draft = stored(values, sample["in"], path)
@@ -67,7 +67,7 @@ def test_a_sample_is_stored_in_upstreams_form_and_read_again(values: StoredValue
 @pytest.mark.parametrize(
     "sample", [v for v in SAMPLES if v not in BUILT_IN], ids=lambda v: "{group}/{version}/{resource}".format(**v["in"])
 )
-def test_a_sample_of_a_custom_resource_is_json_to_the_byte(values: StoredValues, sample: dict) -> None:
+def test_a_custom_resource_is_stored_as_upstreams_json(values: StoredValues, sample: dict) -> None:
     given, path = sample["in"], sample["out"]["etcdPath"]
     obj = orjson.loads(orjson.dumps(given["object"]))
     stored_as = {**given, "kind": obj["kind"], **sample["out"].get("storedAs", {})}
@@ -80,7 +80,7 @@ def test_a_sample_of_a_custom_resource_is_json_to_the_byte(values: StoredValues,
 
 
 @pytest.mark.parametrize("sample", BUILT_IN, ids=lambda v: "{group}/{version}/{resource}".format(**v["in"]))
-def test_json_where_it_is_asked_for(values: StoredValues, as_json: StoredValues, sample: dict) -> None:
+def test_json_if_configured(values: StoredValues, as_json: StoredValues, sample: dict) -> None:
     path = sample["out"]["etcdPath"]
     kind, draft = stored(values, sample["in"], path)
     value, message = as_json.encode(path, draft), values.encode(path, draft)
@@ -100,7 +100,7 @@ def test_json_where_it_is_asked_for(values: StoredValues, as_json: StoredValues,
          b'{"kind":"Endpoints","apiVersion":"v1","metadata":{},"subsets":[{"addresses":[{"ip":"10.0.0.1"}]}]}\n'),
     ],
 )  # fmt: skip
-def test_what_is_no_object_in_json(values: StoredValues, as_json: StoredValues, key: str, value: bytes) -> None:
+def test_json_that_is_no_object(values: StoredValues, as_json: StoredValues, key: str, value: bytes) -> None:
     assert as_json.encode(key, values.decode(key, value)) == value
     message = values.encode(key, values.decode(key, value))
     assert as_json.encode(key, as_json.decode(key, message)) == value
@@ -124,7 +124,7 @@ def test_older_versions_and_json_are_read(values: StoredValues) -> None:
         assert "resourceVersion" not in found["metadata"]
 
 
-def test_custom_resources_are_json_and_selected_by_what_their_definition_says(values: StoredValues) -> None:
+def test_custom_resources_are_json_and_selected_by_their_definition(values: StoredValues) -> None:
     crd = {
         "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
         "metadata": {"name": "widgets.acme.io", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z"},
@@ -145,14 +145,14 @@ def test_custom_resources_are_json_and_selected_by_what_their_definition_says(va
     draft = values.decode(key, value)
     assert values.encode(key, draft) == value
     assert (draft.label_map, draft.field_map["spec.color"]) == ({"a": "b"}, "red")
-    values.decode(key, value.replace(b"acme.io/v1", b"acme.io/v0"))  # a version that is defined no more
+    values.decode(key, value.replace(b"acme.io/v1", b"acme.io/v0"))  # a version that is no longer defined
     with pytest.raises(Undecodable) as e:
         values.decode(key, value.replace(b"acme.io/v1", b"other.io/v2").replace(b"Widget", b"Thing"))
     assert str(e.value) == 'other.io/v2, Kind=Thing is unstructured and is not suitable for converting to "acme.io/v1"'
 
 
 @pytest.mark.parametrize("metadata", [b"{}", b'{"name":"a"}', b'{"labels":{"x":"y"},"name":"a"}'])
-def test_what_others_wrote_without_a_time_of_creation_is_read(values: StoredValues, metadata: bytes, tmp_path) -> None:
+def test_objects_without_a_creation_time_are_read(values: StoredValues, metadata: bytes, tmp_path) -> None:
     store = open_store(str(tmp_path), sync=False)
     custom = b'{"apiVersion":"acme.io/v1","kind":"Widget","metadata":%b,"spec":{"a":1}}\n' % metadata
     config_map = transcode_json_to_protobuf(BUILTIN.type("io.k8s.api.core.v1.ConfigMap"), b'{"metadata":%b,"data":{"a":"1"}}' % metadata)
@@ -168,7 +168,7 @@ def test_what_others_wrote_without_a_time_of_creation_is_read(values: StoredValu
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"kind":"Pod"}', b'{"kind":"Node","apiVersion":"v1"}'])
-def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
+def test_values_that_are_no_objects_are_reported(values: StoredValues, value: bytes) -> None:
     for key in ("/registry/pods/ns1/a", "/registry/acme.io/widgets/ns1/a"):
         with pytest.raises(Undecodable):
             values.decode(key, value)
@@ -180,7 +180,7 @@ def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
      (b"k8s\0x", "invalid character 'k' looking for beginning of value"), (b'{"a":1}x', "invalid character 'x' after top-level value"),
      (b'{"metadata":{}', "unexpected end of JSON input"), (b'{"metadata":{}}x', "invalid character 'x' after top-level value")],
 )  # fmt: skip
-def test_a_custom_resource_that_is_no_json_is_told_as_kube_apiserver_does(values: StoredValues, value: bytes, why: str) -> None:
+def test_an_invalid_custom_resource_has_kube_apiservers_error(values: StoredValues, value: bytes, why: str) -> None:
     with pytest.raises(Undecodable) as e:
         values.decode("/registry/acme.io/widgets/ns1/a", value)
     assert str(e.value) == why
@@ -195,20 +195,20 @@ GO = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string 
      *((value, f"couldn't get version/kind; json parse error: json: cannot unmarshal {kind} into Go value of type {GO}")
        for value, kind in ((b"[]", "array"), (b'"x"', "string"), (b"1", "number")))],
 )  # fmt: skip
-def test_json_that_is_no_object_is_told_as_go_does(values: StoredValues, value: bytes, why: str) -> None:
+def test_json_that_is_no_object_has_gos_error(values: StoredValues, value: bytes, why: str) -> None:
     with pytest.raises(Undecodable) as e:
         values.decode("/registry/pods/ns1/a", value)
     assert str(e.value) == why
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"data":1}', b'{"data":"?"}', b'{"data":"AB=="}', b'{"range":1}'])
-def test_a_bitmap_that_is_none_says_so(values: StoredValues, value: bytes) -> None:
+def test_an_invalid_bitmap_is_reported(values: StoredValues, value: bytes) -> None:
     with pytest.raises(Undecodable):
         values.decode("/registry/ranges/servicenodeports", value)
 
 
-def test_what_names_the_stored_version_is_of_the_stored_kind() -> None:
-    """It is not looked up among all: what would be found is the same."""
+def test_a_value_in_the_stored_version_needs_no_lookup() -> None:
+    """The result would be the same."""
     homes = [r.storage_kind or BUILTIN.known(r.group, r.version, r.kind) for r in BUILTIN.resources if r.etcd_prefix is not None]
     assert len(homes) > 50
     for home in homes:

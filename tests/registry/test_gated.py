@@ -25,7 +25,7 @@ def pod(**spec):
     return {"spec": {"containers": [{"name": "a"}], **spec}}
 
 
-def test_a_field_goes_and_stays_with_its_gate():
+def test_a_field_follows_its_gate():
     obj = pod(hostnameOverride="x")
     assert dropped(POD, obj, HostnameOverride=False) == pod()
     assert dropped(POD, obj, HostnameOverride=True) == obj
@@ -33,7 +33,7 @@ def test_a_field_goes_and_stays_with_its_gate():
     assert dropped(POD, obj, pod(), HostnameOverride=False) == pod()
 
 
-def test_fields_of_lists_go_where_nobody_used_one():
+def test_fields_of_lists_are_dropped_if_unused_before():
     one, other = {"name": "a", "lifecycle": {"stopSignal": "SIGHUP"}}, {"name": "b", "lifecycle": {"stopSignal": "X", "preStop": {}}}
     obj = {"spec": {"containers": [one, other]}}
     without = {"spec": {"containers": [{"name": "a"}, {"name": "b", "lifecycle": {"preStop": {}}}]}}
@@ -43,14 +43,14 @@ def test_fields_of_lists_go_where_nobody_used_one():
     assert dropped(POD, obj, used) == obj
 
 
-def test_maps_are_entered():
+def test_fields_of_maps_follow_their_gate():
     kind = ("resource.k8s.io", "v1", "ResourceSlice")
     obj = {"spec": {"devices": [{"name": "d", "attributes": {"a": {"ints": [1]}, "b": {"int": 1}}}]}}
     assert dropped(kind, obj) == {"spec": {"devices": [{"name": "d", "attributes": {"a": {}, "b": {"int": 1}}}]}}
     assert dropped(kind, obj, DRAListTypeAttributes=True) == obj
 
 
-def test_fields_with_a_gate_within_one_that_has_another():
+def test_nested_fields_with_different_gates():
     kind = ("resource.k8s.io", "v1", "ResourceClaim")
     one = {"name": "a", "tolerations": [{"operator": "Exists"}], "capacity": {"requests": {"c": "1"}}}
     obj = {"spec": {"devices": {"requests": [{"name": "r", "firstAvailable": [one]}]}}}
@@ -70,12 +70,12 @@ def test_fields_with_a_gate_within_one_that_has_another():
     assert got["status"]["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"] == [{"resourceID": "i"}]
 
 
-def test_the_health_of_resources_goes_although_it_was_told_before():
+def test_the_health_of_resources_is_dropped_even_if_stored():
     told = {"status": {"containerStatuses": [{"name": "c", "allocatedResourcesStatus": [{"name": "n"}]}]}}
     assert dropped(POD, told, told, True, ResourceHealthStatus=False) == {"status": {"containerStatuses": [{"name": "c"}]}}
 
 
-def test_restart_policies_go_with_their_gate_but_for_that_of_sidecars():
+def test_restart_policies_follow_their_gate_except_those_of_sidecars():
     containers = [{"name": name, "restartPolicy": name} for name in ("Always", "Never")]
     obj = {"spec": {"initContainers": containers, "containers": containers}}
     bare = [{"name": name} for name in ("Always", "Never")]
@@ -85,7 +85,7 @@ def test_restart_policies_go_with_their_gate_but_for_that_of_sidecars():
     assert dropped(POD, obj, {"spec": {"initContainers": containers}}, ContainerRestartRules=False) == obj
 
 
-def test_all_gates_of_a_field_have_to_be_on():
+def test_all_gates_of_a_field_must_be_on():
     kind = ("resource.k8s.io", "v1", "ResourceSlice")
     obj = {"spec": {"devices": [{"name": "d", "bindsToNode": True}]}}
     assert dropped(kind, obj) == obj
@@ -94,8 +94,8 @@ def test_all_gates_of_a_field_have_to_be_on():
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1beta2"])
-def test_what_a_scheduler_tells_of_an_allocation_stays_but_for_conditions_of_a_binding(version):
-    """What was tolerated, and since when a device is allocated: the gates of these look at what is asked for."""
+def test_allocation_results_are_kept_except_binding_conditions(version):
+    """Tolerations and allocation times: their gates apply to requests."""
     result = {"request": "r", "device": "d", "tolerations": [{"operator": "Exists"}], "bindingConditions": ["c"]}
     obj = {"status": {"allocation": {"allocationTimestamp": "2026-01-01T00:00:00Z", "devices": {"results": [result]}}}}
     got = dropped(("resource.k8s.io", version, "ResourceClaim"), obj, None, True, DRADeviceTaints=False, DRADeviceBindingConditions=False)
@@ -103,14 +103,14 @@ def test_what_a_scheduler_tells_of_an_allocation_stays_but_for_conditions_of_a_b
     assert got == obj
 
 
-def test_the_status_is_looked_at_when_it_is_written():
+def test_status_fields_are_checked_in_status_writes():
     obj = {"spec": {"hostnameOverride": "x"}, "status": {"resize": "x", "extendedResourceClaimStatus": {"resourceClaimName": "c"}}}
     off = {"DRAExtendedResource": False, "HostnameOverride": False}
     assert dropped(POD, obj, None, True, **off) == {"spec": {"hostnameOverride": "x"}, "status": {"resize": "x"}}
     assert dropped(POD, obj, None, False, **off) == {"spec": {}, "status": obj["status"]}
 
 
-def test_a_status_tells_what_the_stored_spec_asked_for():
+def test_status_fields_may_follow_the_stored_spec():
     claim = ("resource.k8s.io", "v1", "ResourceClaim")
     told = {"allocation": {"devices": {"results": [{"request": "r", "shareID": "x", "consumedCapacity": {"c": "1"}}]}}}
     asked = {"devices": {"requests": [{"name": "r", "exactly": {"capacity": {"requests": {"c": "1"}}}}]}}
@@ -122,12 +122,12 @@ def test_a_status_tells_what_the_stored_spec_asked_for():
     claims = {"status": {"resourceClaimStatuses": [{"name": "a"}]}}
     assert dropped(group, claims, {"spec": {"resourceClaims": [{"name": "a"}]}}, True) == claims
     assert dropped(group, claims, {"spec": {}}, True) == {"status": {}}
-    # And not the other way round.
+    # And not the reverse.
     assert dropped(claim, {"spec": asked}, {"status": told}, False, DRAConsumableCapacity=False) != {"spec": asked}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
-def test_terminating_replicas_are_counted_where_their_gate_is_on(kind):
+def test_terminating_replicas_follow_their_gate(kind):
     obj = {"status": {"replicas": 2, "terminatingReplicas": 1}}
     assert dropped(("apps", "v1", kind), obj, {"status": {}}, True) == obj
     off = {"DeploymentReplicaSetTerminatingReplicas": False}
@@ -135,7 +135,7 @@ def test_terminating_replicas_are_counted_where_their_gate_is_on(kind):
     assert dropped(("apps", "v1", kind), obj, {"status": {"terminatingReplicas": 0}}, True, **off) == obj
 
 
-def test_what_is_shared_with_the_stored_object_is_copied():
+def test_values_shared_with_the_stored_object_are_copied():
     shared = [{"name": "a", "env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "k"}}}]}]
     old = {"spec": {"containers": [{"name": "a"}]}}
     obj = {"spec": {"containers": shared}}
@@ -170,7 +170,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("gate", "kind", "path", "value"), FIELDS)
-def test_single_fields_go_and_stay_with_their_gates(gate, kind, path, value):
+def test_single_fields_follow_their_gates(gate, kind, path, value):
     *parents, last = path.split(".")
 
     def holding(**fields):
@@ -184,7 +184,7 @@ def test_single_fields_go_and_stay_with_their_gates(gate, kind, path, value):
     assert dropped(kind, obj, obj, **{gate: False}) == obj
 
 
-def test_what_is_said_of_an_observed_generation_goes_and_stays_with_its_gate():
+def test_observed_generations_follow_their_gate():
     kind, gate = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"), "CRDObservedGenerationTracking"
     condition = {"type": "Established", "status": "True"}
     obj = {"status": {"observedGeneration": 3, "conditions": [{**condition, "observedGeneration": 3}]}}

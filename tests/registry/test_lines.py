@@ -1,4 +1,4 @@
-"""Who has lost a race stands in line: one after another, passed when it takes too long, and left by whoever goes away."""
+"""Writers with a conflict queue up: one after another, skipped when one takes too long, and removed when cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 WRITERS = 80
 
 
-def test_one_after_another_in_the_order_in_which_they_came() -> None:
+def test_writers_run_in_the_order_of_arrival() -> None:
     async def main() -> None:
         waiting, order, inside = Lines(), [], 0
 
@@ -29,7 +29,7 @@ def test_one_after_another_in_the_order_in_which_they_came() -> None:
             order.append(i)
             inside -= 1
             waiting.over("a", turn)
-            waiting.over("a", turn)  # no other's
+            waiting.over("a", turn)  # another object's
 
         await asyncio.gather(*(one(i) for i in range(10)))
         assert order == list(range(10)) and not waiting._lines
@@ -37,8 +37,8 @@ def test_one_after_another_in_the_order_in_which_they_came() -> None:
     asyncio.run(main())
 
 
-def test_a_turn_that_takes_too_long_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of a write whose webhook writes the same object."""
+def test_a_writer_that_takes_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose webhook writes the same object."""
     monkeypatch.setattr(lines, "PATIENCE_S", 0.001)
 
     async def main() -> None:
@@ -47,7 +47,7 @@ def test_a_turn_that_takes_too_long_is_passed(monkeypatch: pytest.MonkeyPatch) -
         next_one = await waiting.turn("a")
         waiting.over("a", slow)
         assert waiting._lines["a"][0] is next_one
-        again = asyncio.create_task(waiting.turn("a", slow))  # behind who has its turn now
+        again = asyncio.create_task(waiting.turn("a", slow))  # behind the current one
         await asyncio.sleep(0)
         assert waiting._lines["a"][0] is next_one and len(waiting._lines["a"]) == 2
         waiting.over("a", next_one)
@@ -57,7 +57,7 @@ def test_a_turn_that_takes_too_long_is_passed(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
 
-def test_who_goes_away_keeps_nobody_waiting() -> None:
+def test_a_cancelled_writer_delays_no_other() -> None:
     async def main() -> None:
         waiting = Lines()
         first = await waiting.turn("a")
@@ -74,7 +74,7 @@ def test_who_goes_away_keeps_nobody_waiting() -> None:
 
 
 @pytest.mark.parametrize("ctype", [MERGE, APPLY])
-def test_all_who_change_an_object_at_once_succeed_with_few_attempts(tmp_path, monkeypatch: pytest.MonkeyPatch, ctype: str) -> None:
+def test_concurrent_writers_of_one_object_succeed_in_few_attempts(tmp_path, monkeypatch: pytest.MonkeyPatch, ctype: str) -> None:
     async def test(api: Api) -> None:
         attempts = 0
         commit = api.config_maps.commit
@@ -95,18 +95,18 @@ def test_all_who_change_an_object_at_once_succeed_with_few_attempts(tmp_path, mo
         answers = await asyncio.gather(*asked)
         assert [status for status, _ in answers] == [200] * WRITERS, json.dumps([a for a in answers if a[0] != 200][:1])
         assert len((await api("GET", f"{MAPS}/a"))[1]["data"]) == WRITERS
-        assert attempts <= 3 * WRITERS  # each as it comes and once more; the square would be 3,200
+        assert attempts <= 3 * WRITERS  # each once on arrival and once more; quadratic would be 3,200
 
     run(tmp_path, test)
 
 
-def test_a_replace_that_names_a_revision_does_not_wait_for_its_refusal(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacements_with_a_revision_do_not_queue(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "PATIENCE_S", 3600)
 
     async def test(api: Api) -> None:
         status, stored = await api("POST", MAPS, {"metadata": {"name": "a"}})
         assert status == 201
-        await api.config_maps.lines.turn(api.config_maps.key("ns", "a"))  # somebody's that does not end
+        await api.config_maps.lines.turn(api.config_maps.key("ns", "a"))  # another writer's that does not end
         asked = asyncio.gather(*(api("PUT", f"{MAPS}/a", stored | {"data": {f"k{i}": "v"}}) for i in range(3)))
         assert sorted(status for status, _ in await asyncio.wait_for(asked, 60)) == [200, 409, 409]
 

@@ -1,4 +1,4 @@
-"""What servers of years ago left in etcd, in versions that nobody serves any more: nothing of it is lost."""
+"""Values that old servers left in etcd, in versions that are no longer served: none of it is lost."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def workload(api_version: str, kind: str, **spec: Any) -> dict:
 
 
 ZONED = {"topology.kubernetes.io/zone": "z", "kubernetes.io/hostname": "n"}
-# Where it stands, what stands there, where something is to be found in it, and what.
+# Its key, the value, a place in it, and the content there.
 CASES: dict[str, tuple[str, dict, str, Any]] = {
     "ingress": ("ingress/ns/a", ingress("networking.k8s.io/v1beta1"), "spec", INGRESS),
     "ingress of extensions": ("ingress/ns/a", ingress("extensions/v1beta1"), "spec", INGRESS),
@@ -167,7 +167,7 @@ def values() -> StoredValues:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_older_value_is_read_whole(values: StoredValues, name: str) -> None:
+def test_an_older_value_is_read_completely(values: StoredValues, name: str) -> None:
     path, old, where, wanted = CASES[name]
     kind = kind_for(old["apiVersion"], old["kind"])
     assert kind is not None
@@ -183,7 +183,7 @@ def test_an_older_value_is_read_whole(values: StoredValues, name: str) -> None:
 
 
 def _lost(old: Any, new: Any, path: str, above: frozenset[tuple[str, str]]) -> list[str]:
-    """Fields that a type has and another one has not."""
+    """Returns the fields that one type has and another one lacks."""
     if old.name == new.name or (old.name, new.name) in above:
         return []
     there, out = {f.name: f for f in new.fields}, []
@@ -196,8 +196,8 @@ def _lost(old: Any, new: Any, path: str, above: frozenset[tuple[str, str]]) -> l
     return out
 
 
-def test_no_older_version_has_fields_that_nobody_converts(values: StoredValues) -> None:
-    """A version without a function of its own is read as today's: what that one does not have would be gone without a word."""
+def test_no_older_version_has_unconverted_fields(values: StoredValues) -> None:
+    """A version without a conversion function is read as the current one: fields that this lacks would be lost silently."""
     resources = [registry.resource for registry in values._by_root.values()]
     homes = {r.storage_kind or BUILTIN.known(r.group, r.version, r.kind) for r in resources}
     lost = {}

@@ -47,11 +47,11 @@ def cells(obj):
         (691200, "8d"), (63072000, "2y"), (63158400, "2y1d"), (252288000, "8y"), (1e12, "292y"),
     ],
 )  # fmt: skip
-def test_durations_are_rounded_as_people_read_them(seconds, text):
+def test_durations_are_rounded_for_reading(seconds, text):
     assert human_duration(seconds) == text
 
 
-def test_an_init_container_without_a_name_goes_by_the_empty_one():
+def test_an_init_container_without_a_name_has_an_empty_name():
     status = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "started": True, "ready": True}
     one = pod(phase="Pending", initContainerStatuses=[status])
     one["spec"]["initContainers"] = [{"restartPolicy": "Always"}]
@@ -62,11 +62,11 @@ def test_an_unset_or_zero_time_has_no_age():
     assert since(None, NOW) == since("", NOW) == since("0001-01-01T00:00:00Z", NOW) == "<unknown>"
 
 
-def test_microseconds_and_offsets_are_times_too():
+def test_microseconds_and_offsets_are_parsed():
     assert parse_time("2026-01-01T01:00:00.500000+01:00") == NOW + 0.5
 
 
-def test_years_beyond_those_of_python_are_times_too():
+def test_years_beyond_pythons_are_parsed():
     assert since("0000-01-01T00:00:00Z", NOW) == "292y"
 
 
@@ -77,7 +77,7 @@ def test_a_controller_without_kind_is_shown_by_its_name():
     owner["apiVersion"] = "apps/v1"
     row = row_of("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}})
     assert row[1] == ".apps/q"
-    # A group that is there but empty is none, and leaves no dot.
+    # An empty group adds no dot.
     owner.update(apiVersion="/v1", kind="K")
     row = row_of("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}})
     assert row[1] == "k/q"
@@ -104,13 +104,13 @@ def test_a_sidecar_counts_as_container_and_a_failing_init_container_hides_the_re
     assert cells(pod(**statuses))[1:4] == ["0/3", "Init:ExitCode:3", "4"]
 
 
-def test_of_init_containers_with_one_name_the_last_says_whether_it_is_a_sidecar():
+def test_of_equally_named_init_containers_the_last_decides():
     obj = pod(phase="Running", initContainerStatuses=[{"name": "", "started": True, "ready": True, "state": {"running": {}}}])
     obj["spec"]["initContainers"] = [{"name": "", "restartPolicy": "Always"}, {"name": ""}]
     assert cells(obj)[1:3] == ["0/3", "Init:0/2"]
 
 
-def test_restarts_say_when_the_last_one_was():
+def test_restarts_show_when_the_last_one_was():
     ended = {"terminated": {"finishedAt": "2025-12-31T23:58:00Z"}}
     status = {"phase": "Running", "containerStatuses": [{"name": "a", "restartCount": 2, "lastState": ended}]}
     assert cells(pod(**status))[3] == "2 (2m ago)"
@@ -121,7 +121,7 @@ def test_a_finished_pod_carries_a_row_condition():
     assert [r.get("conditions", [{}])[0].get("reason") for r in rows] == ["Succeeded", None]
 
 
-def test_any_of_equal_conditions_says_that_a_pod_is_gated_or_ready():
+def test_any_of_equal_conditions_makes_a_pod_gated_or_ready():
     gated = [{"type": "PodScheduled", "status": "True"}, {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
     assert cells(pod(phase="Pending", conditions=gated))[2] == "SchedulingGated"
     ended = {"name": "a", "state": {"terminated": {"reason": "Completed"}}}
@@ -148,7 +148,7 @@ def test_metadata_comes_from_the_list_or_the_only_object():
     assert printers.table(POD, [pod()], now=NOW, list_metadata=listed)["metadata"] == listed
 
 
-def test_flow_schemas_are_listed_in_matching_order():
+def test_flow_schemas_are_sorted_by_precedence():
     listed = [{"metadata": {"name": n}, "spec": {"matchingPrecedence": p}} for n, p in (("a", 900), ("c", 1), ("b", 1))]
     made = printers.table(("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"), listed, now=NOW, list_metadata={})
     assert [r["cells"][0] for r in made["rows"]] == ["b", "c", "a"]
@@ -165,7 +165,7 @@ def test_kinds_without_printer_show_name_and_creation_time():
     assert printers.table(POD, [], now=NOW, list_metadata={})["rows"] == []
 
 
-def test_capacities_answer_with_the_default_table_although_they_have_a_printer():
+def test_capacities_have_the_default_table():
     made = printers.table(("storage.k8s.io", "v1", "CSIStorageCapacity"), [{"metadata": {"name": "c"}}], now=NOW)
     assert made["rows"][0]["cells"] == ["c", "0001-01-01T00:00:00Z"]
 
@@ -182,16 +182,16 @@ def test_capacities_answer_with_the_default_table_although_they_have_a_printer()
         ("flowcontrol.apiserver.k8s.io", "FlowSchema", {"spec": {"priorityLevelConfiguration": {"name": "p"}}}, 3, "<none>"),
     ],
 )  # fmt: skip
-def test_an_empty_value_is_shown_as_it_is(group, kind, fields, column, cell):
+def test_an_empty_value_is_printed_as_it_is(group, kind, fields, column, cell):
     row = printers.table((group, "v1", kind), [{"metadata": {"name": "a"}, **fields}], now=NOW)["rows"][0]
     assert row["cells"][column] == cell
 
 
-def test_headers_can_be_left_out():
+def test_headers_can_be_omitted():
     assert printers.table(POD, [pod()], now=NOW, headers=False)["columnDefinitions"] is None
 
 
-def test_printing_changes_nothing():
+def test_printing_does_not_change_the_object():
     obj = pod(phase="Failed")
     before = copy.deepcopy(obj)
     printers.table(POD, [obj], now=NOW, include_object="Object")
@@ -216,7 +216,7 @@ def test_selectors_as_text(value, text):
     assert selector_text(value) == {"<none>": "", "<error>": "<invalid>"}.get(text, text)
 
 
-def test_a_port_of_an_ipv6_endpoint_is_bracketed_and_only_three_are_shown():
+def test_ipv6_endpoints_are_bracketed_and_at_most_three_shown():
     subsets = [{"addresses": [{"ip": "::1"}, {"ip": "10.0.0.1"}], "ports": [{"port": 80}, {"port": 81}]}]
     row = row_of("", "Endpoints", {"metadata": {"name": "e"}, "subsets": subsets})
     assert row[1] == "[::1]:80,10.0.0.1:80,[::1]:81 + 1 more..."
@@ -235,7 +235,7 @@ WIDGET = {
 
 
 def printed(obj: dict, *columns: dict) -> dict:
-    """The Table of a custom resource."""
+    """Returns the Table of a custom resource."""
     return printers.table(("example.com", "v1", "Widget"), [obj], now=NOW, custom_columns=Printer(columns))
 
 
@@ -313,8 +313,8 @@ def test_cells_of_custom_columns(kind, path, cell):
 @pytest.mark.parametrize(
     "path", [".spec.[", ".status.conditions[?(@.type=", '.spec["size"]', "..*", "....a", ".spec[a]", ".spec{", "="]
 )
-def test_a_path_that_cannot_be_parsed_ends_the_columns(path):
-    """Answers of client-go's jsonpath; upstream's converter of tables goes no further than the first error."""
+def test_an_invalid_path_ends_the_columns(path):
+    """Results of client-go's jsonpath; upstream's table converter stops at the first error."""
     columns = [{"name": n, "type": "string", "jsonPath": p} for n, p in (("A", ".spec.size"), ("B", path), ("C", ".spec.size"))]
     made = printed(WIDGET, *columns)
     assert made["rows"][0]["cells"] == ["w", "3"]
@@ -326,14 +326,14 @@ def test_a_path_that_cannot_be_parsed_ends_the_columns(path):
     [
         ([None, {"b": ["x"]}], ".a[*].b[0]", "x"),
         ([{"b": None}, {"b": ["x"]}], ".a[*].b[0]", "x"),
-        ([{"b": []}, {"b": ["x"]}], ".a[*].b[*]", None),  # no elements are the last ones
+        ([{"b": []}, {"b": ["x"]}], ".a[*].b[*]", None),  # no elements come last
         ([{"b": ["x"]}, {"b": []}], ".a[*].b[*]", "x"),
         ([{"b": {}}, {"b": ["x"]}], ".a[*].b[*]", None),
         ([{"b": []}, {"b": ["x"]}], ".a[*].b[0]", None),
     ],
 )
-def test_what_has_no_elements_among_others(listed, path, cell):
-    """Answers of client-go's jsonpath."""
+def test_empty_results_among_others(listed, path, cell):
+    """Results of client-go's jsonpath."""
     assert custom_cells({"a": listed}, path) == [cell]
 
 
@@ -360,8 +360,8 @@ def custom_cells(obj: dict, *paths: str) -> list:
     return printed(obj, *({"name": "C", "type": "string", "jsonPath": path} for path in paths))["rows"][0]["cells"][1:]
 
 
-def test_paths_that_multiply_end():
-    """Of ten in a row there are 10^12 results in 80 levels."""
+def test_multiplying_paths_are_bounded():
+    """Ten in a row have 10^12 results in 80 levels."""
     assert custom_cells(nested(80), "..a" * 10, ".a" * 79) == [None, None], "what the row may cost is gone"
     assert custom_cells(nested(80), ".a" * 80, "..a..a", "..a" * 10)[0] == "{}"
     assert custom_cells({"a": [1]}, ".a" + "[0,0]" * 40, ".a[*,*]") == [None, "1"]
@@ -376,7 +376,7 @@ def test_a_row_is_not_much_longer_than_its_object():
     assert None not in custom_cells({"spec": "x" * 100}, *[".spec"] * 100)
 
 
-def test_what_is_parsed_of_paths_is_bounded():
+def test_the_cache_of_parsed_paths_is_bounded():
     assert custom_cells({"a": "1"}, ".a", ".a" * 100_000, ".a") == ["1", None, None]
     assert custom_cells({"a": ["1"]}, ".a[0]", ".a" + "[?(@" * 60 + ")]" * 60)[0] == "1"
 
@@ -386,7 +386,7 @@ def test_what_is_parsed_of_paths_is_bounded():
     [((".a.b[0]",) * 20, False), (('.c[?(@.t=="x")].s',) * 8, False), ((".c[*].s",) * 9, True), (("..a",), True), ((".a['b','c']",), True),
      ((".a",) * 70, True), ((".[",), False)],
 )  # fmt: skip
-def test_which_columns_may_be_long_work(paths, costly):
+def test_which_columns_count_as_long_work(paths, costly):
     assert Printer([{"name": "C", "type": "string", "jsonPath": path} for path in paths]).costly is costly
 
 
@@ -394,7 +394,7 @@ JSON = st.recursive(st.none() | st.text("ab"), lambda x: st.lists(x) | st.dictio
 
 
 @given(st.text(alphabet=".[]'\"?(@)=<>*:,ab01-\\\\ ", max_size=20), JSON)
-def test_paths_never_fail_otherwise_than_by_their_own_error(path, value):
+def test_paths_raise_only_their_own_error(path, value):
     try:
         jsonpath.Path(path)(value)
     except jsonpath.PathError:

@@ -1,4 +1,4 @@
-"""What is counted of the store's requests."""
+"""Counters of requests to the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kas.registry.requests import Pages, StorageMetrics
 
 
 class Store:
-    """Each page looks at three objects, two of which are selected; ``body`` is that of scans."""
+    """Each page reads three objects, of which two are selected; ``body`` is that of scans."""
 
     body: bytes | None = b"{}"
 
@@ -20,7 +20,7 @@ class Store:
     range = range_json = range_protobuf = _page
 
 
-def test_objects_of_lists_are_counted_once_and_as_many_as_are_told():
+def test_objects_of_lists_are_counted_once():
     metrics, store = Metrics(), Store()
     pages = Pages(store, StorageMetrics(metrics).of("g", "r"))  # type: ignore[arg-type]
 
@@ -32,7 +32,7 @@ def test_objects_of_lists_are_counted_once_and_as_many_as_are_told():
     for n, read in enumerate((pages.range, pages.range_json, pages.range_protobuf), 1):
         read()
         assert counted() == [3 * n, 3 * n, 2 * n]
-    store.body = None  # told sizes alone, or is read again
+    store.body = None  # only sizes are reported, or it is read again
     pages.range_json()
     pages.range_protobuf()
     assert counted() == [9, 9, 6]

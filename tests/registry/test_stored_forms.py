@@ -1,4 +1,4 @@
-"""What stands in the store beside the JSON says the same as the JSON, to the byte: every sample object of every built-in kind."""
+"""The protobuf and metadata stored beside the JSON are equal to it, to the byte: every sample object of every built-in kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.vectors import files
 
 SAMPLES = [v["in"] for v in files.lines("etcd-samples")]
 BUILT_IN = [v for v in SAMPLES if BUILTIN.resource(v["group"], v["version"], v["resource"]) is not None]
-AWKWARD = {  # what decoding lets through or code may leave behind
+AWKWARD = {  # fields that decoding accepts or code may leave
     "kind": "Secret", "group": "", "version": "v1", "resource": "secrets",
     "object": {"metadata": {"name": "s", "labels": {}, "annotations": {"b": "é\u2028<", "a": ""}, "finalizers": []},
                "data": {"none": None, "empty": "", "x": "AAEC"}, "type": "Opaque"},
@@ -35,7 +35,7 @@ def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
     obj, _ = pipeline.decode_input(resource, orjson.loads(orjson.dumps(given["object"])))
     storage = BUILTIN.known(*resource.storage_gvk)
     obj["kind"], obj["apiVersion"] = storage.kind, storage.api_version
-    # A revision somebody left in the object is not what is stored.
+    # A revision in the object is not stored.
     obj["metadata"].update(uid="u-1", creationTimestamp="2024-01-02T03:04:05Z", resourceVersion="77")
     op = Op(registry.key("ns1", obj["metadata"]["name"]), registry.draft(obj, encode_stored(storage.type, obj, least=0)))
     store.commit_now(op)
@@ -49,7 +49,7 @@ def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
     assert encode_json(storage.type, decode(storage.type, found)[0], stored=True) == rec.json or given["kind"].endswith("Definition")
 
 
-def test_only_what_takes_long_to_make_is_kept(store) -> None:
+def test_only_forms_that_are_costly_to_make_are_stored(store) -> None:
     def stored(kind: str, resource: str, obj: dict):
         registry = Registry(BUILTIN.resource("", "v1", resource), store, lambda: "")
         obj.update(kind=kind, apiVersion="v1")
@@ -64,7 +64,7 @@ def test_only_what_takes_long_to_make_is_kept(store) -> None:
 
 
 @pytest.mark.parametrize("given", [AWKWARD, *BUILT_IN], ids=lambda v: f"{v['group']}/{v['version']}/{v['resource']}")
-def test_the_answer_that_is_found_by_the_way_is_the_answer(given) -> None:
+def test_an_answer_made_while_storing_is_the_answer(given) -> None:
     resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     obj, _ = pipeline.decode_input(resource, orjson.loads(orjson.dumps(given["object"])))
     storage = BUILTIN.known(*resource.storage_gvk)
@@ -78,13 +78,13 @@ def test_the_answer_that_is_found_by_the_way_is_the_answer(given) -> None:
         assert text is None or text == encode_json(storage.type, obj)
         found.append(text is not None)
     assert len(set(found)) == 1
-    # What is stored is another text than what is answered where an empty list or map is always written, or there are bytes that are none.
+    # The stored text differs from the answer if an empty list or map is always written, or bytes are absent.
     head, tail, *_ = encode_stored(storage.type, obj)
     assert found[0] == (head + b'"resourceVersion":"odd\\"",' + tail == encode_json(storage.type, obj))
 
 
-def test_where_all_is_written_as_protobuf_it_is_made_with_the_json(store, monkeypatch) -> None:
-    """etcd is given it of small objects, too: to make it of their JSON later took twice as much."""
+def test_protobuf_for_etcd_is_made_together_with_the_json(store, monkeypatch) -> None:
+    """Also of small objects: making it from their JSON later took twice as long."""
     registry = Registry(BUILTIN.resource("", "v1", "configmaps"), store, lambda: "")
     obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v"}}
     assert registry.encoded(obj)[4] is None

@@ -1,6 +1,8 @@
-"""What ``test_etcd_faults.py`` shows, with each server and each member of etcd on a host of its own (a network namespace), on disks that
-can be slow and with clocks that jump. For who is root, and names this file (``make robustness BACKEND=etcd HOSTS=1``): not every machine
-lets namespaces be made."""
+"""The promises of ``test_etcd_faults.py`` with each server and each etcd member on a host of its own (a network namespace), on slow disks
+and with clocks that jump.
+
+Needs root and is only run by name (``make robustness BACKEND=etcd HOSTS=1``): not every machine allows network namespaces.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,16 @@ from tests.robustness.namespaces import Host, Housed, Network
 from tests.robustness.shims import Clock, SlowDisk
 from tests.robustness.test_etcd_faults import ALL, Faults, LinkFaults, promises_hold
 
-SLOW_S = 0.15  # a sync; etcd has two or three for a write, and waits a second for a leader
+SLOW_S = 0.15  # seconds for a sync; etcd makes two or three for a write, and waits a second for a leader
 FULL = pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, alarm=pb.AlarmMember.NOSPACE)
 NOT_FULL = pb.AlarmRequest(action=pb.AlarmRequest.DEACTIVATE, alarm=pb.AlarmMember.NOSPACE)
 
 
 class HostFaults(Faults):
-    """The ways between them are a network."""
+    """Faults of servers and members that are connected by a network."""
 
     def __init__(self, cluster: Housed, servers: list[KasServer], hosts: list[Host], clocks: list[Clock]) -> None:
-        """``hosts`` are the servers'."""
+        """``hosts`` are those of the servers."""
         super().__init__(cluster, servers, clocks)
         self.members, self._others, self.hosts = cluster.hosts, cluster.others, hosts
 
@@ -35,14 +37,14 @@ class HostFaults(Faults):
         host.cut()
 
     def part_leader(self) -> None:
-        """Neither members nor servers hear it."""
+        """Neither members nor servers receive anything from the leader, nor it from them."""
         self._away(self.members[self.cluster.leader().name])
 
     def part_member(self) -> None:
         self._away(self.rnd.choice(list(self.members.values())))
 
     def part_server(self) -> None:
-        """Neither etcd nor clients hear it."""
+        """Neither etcd nor clients can reach the server, nor it them."""
         self._away(self.rnd.choice(self.hosts))
 
     def _silence(self, host: Host, others: list[Host]) -> None:
@@ -56,28 +58,28 @@ class HostFaults(Faults):
             self._silence(other, [own])
 
     def deafen_leader(self) -> None:
-        """The others hear it; it does not hear them."""
+        """The others receive from the leader; it receives nothing from them."""
         leader = self.cluster.leader()
         for other in self._others(leader.name):
             self._silence(other, [self.members[leader.name]])
 
     def mute_leader(self) -> None:
-        """It hears the others, and they do not hear it."""
+        """The leader receives from the others, and they receive nothing from it."""
         leader = self.cluster.leader()
         self._silence(self.members[leader.name], self._others(leader.name))
 
     def mute_server(self) -> None:
-        """Nothing of what it says reaches etcd; clients reach it."""
+        """Nothing that the server sends reaches etcd; clients reach the server."""
         self._silence(self.rnd.choice(self.hosts), list(self.members.values()))
 
     def deafen_server(self) -> None:
-        """What it says reaches etcd, and it hears no answer; clients reach it."""
+        """What the server sends reaches etcd, and it receives no answer; clients reach the server."""
         host = self.rnd.choice(self.hosts)
         for member in self.members.values():
             self._silence(member, [host])
 
     def mute_server_to_leader(self) -> None:
-        """It reaches all members but one."""
+        """The server reaches all members but the leader."""
         self._silence(self.rnd.choice(self.hosts), [self.members[self.cluster.leader().name]])
 
     def _slow(self, members: list[Etcd]) -> None:
@@ -92,7 +94,7 @@ class HostFaults(Faults):
         self._slow(self.cluster.members)
 
     def fill(self) -> None:
-        """etcd says that its quota is used up."""
+        """etcd reports that its quota is exhausted."""
         self._heal.append(lambda: self._alarm(NOT_FULL))
         self._alarm(FULL)
 

@@ -1,4 +1,4 @@
-"""How fuzzing went, below the areas: how often each status was answered, and each 5xx by what explains it."""
+"""Prints a summary of fuzzing: how often each status was answered, and what explains each 5xx."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _counted: dict[str, collections.Counter[str]] = collections.defaultdict(collecti
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Adds up what tests have counted, here or in another process."""
+    """Adds up the counts of tests, from this process or another."""
     if report.when == "teardown":
         for name, counts in report.user_properties:
             if name in ("answered", "explained"):
@@ -18,7 +18,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The sums."""
+    """Prints the sums."""
     for name, counts in sorted(_counted.items()):
         terminalreporter.section(f"{name}: {sum(counts.values())}")
         for what, n in sorted(counts.items()):

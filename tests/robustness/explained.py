@@ -1,4 +1,4 @@
-"""The answers with 5xx that kube-apiserver gives, too, each as narrow as it is: its code, its reason and the whole of its message."""
+"""The 5xx answers that kube-apiserver gives, too, each described as narrowly as possible: its code, its reason and its whole message."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STATUS = BUILTIN.known("", "v1", "Status").type
 
 
 class Explained(NamedTuple):
-    """A 5xx that may come, and why it is right. ``text`` is a regular expression that all of the message fits; ``reason`` is the
-    Status' ("" when it has none, None for an answer that is no Status)."""
+    """A 5xx answer that is allowed, and the reason. ``text`` is a regular expression for the whole message; ``reason`` is that of the
+    Status ("" if it has none, None for an answer that is not a Status)."""
 
     code: int
     reason: str | None
@@ -29,7 +29,7 @@ class Explained(NamedTuple):
 
 NAMED = r"\([^;]*; [^;)]*, Kind=[^;)]*\)"  # an object, as apply names it
 QUOTED = r'"(?:[^"\\]|\\.)*"'  # as Go quotes
-# What schemas say of what is none of theirs: one complaint, or a list of them.
+# Complaints of schemas about unknown fields: one, or a list.
 MISFIT = r"(errors:\n  )?\.?\S.*(expected|not declared|duplicate|missing|associative|element|list map|failed|invalid|must).*"
 REFUSED = r"dial tcp 127\.0\.0\.1:1: connect: connection refused"
 EXPLAINED = (
@@ -101,14 +101,14 @@ EXPLAINED = (
 
 
 class Told(NamedTuple):
-    """What an answer says: None as reason for one that is no Status, whose text is the message."""
+    """The content of an answer. ``reason`` is None if it is not a Status; its text is then the message."""
 
     reason: str | None
     message: str
 
 
 def told(answer: Answer) -> Told:
-    """The reason and message of an answer in any form. A Status that cannot be read is the text it is."""
+    """Returns the reason and message of an answer in any format. A Status that cannot be parsed is returned as text."""
     try:
         status = _read(answer)
     except (ValueError, yaml.YAMLError):
@@ -132,7 +132,7 @@ def _read(answer: Answer) -> Any:
 
 
 def explanation(answer: Answer) -> Explained | None:
-    """What a 5xx is explained by; None for one that nothing explains. The answer must have its text, which that to a HEAD has not."""
+    """Returns the explanation of a 5xx, or None. The answer must have its text, which one to a HEAD has not."""
     said = told(answer)
     return next(
         (e for e in EXPLAINED if (e.code, e.reason) == (answer.status, said.reason) and re.fullmatch(e.text, said.message, re.S)), None
@@ -143,33 +143,33 @@ class Asking(Protocol):
     """Connections to a server."""
 
     def ask(self, asked: Asked) -> Answer:
-        """The answer to one request."""
+        """Returns the answer to one request."""
 
 
 class Tally:
-    """What was answered, and what explains the 5xx among it."""
+    """Counts the answers, and the explanations of 5xx answers."""
 
     def __init__(self) -> None:
         self.answered: collections.Counter[str] = collections.Counter()
         self.explained: collections.Counter[str] = collections.Counter()
 
     def wrong(self, wire: Asking, asked: Asked, answer: Answer) -> str:
-        """What is wrong with an answer: that there is none, or that nothing explains its 5xx; "" for nothing. The text of a 5xx to a HEAD
-        is asked for with a GET."""
+        """Returns what is wrong with an answer: that there is none, or that its 5xx has no explanation; "" if nothing is. The text of a
+        5xx to a HEAD is requested with a GET."""
         self.answered[f"{answer.status}"] += 1
         if 100 < answer.status < 500:
             return ""
         if asked.verb == "HEAD" and answer.status:
             answer = wire.ask(asked._replace(verb="GET"))
             if 100 < answer.status < 500:
-                return ""  # what was not there a moment ago
+                return ""  # the object did not exist a moment ago
         if found := explanation(answer):
             self.explained[f"{found.code} {found.why}"] += 1
             return ""
         return f"{asked.shown()}: {answer.status} {told(answer)}"[:2500]
 
     def properties(self) -> list[tuple[str, object]]:
-        """The counts, for the summary of a run; they begin anew."""
+        """Returns the counts for the summary of a run, and resets them."""
         out: list[tuple[str, object]] = [("answered", dict(self.answered)), ("explained", dict(self.explained))]
         self.answered.clear()
         self.explained.clear()

@@ -1,4 +1,4 @@
-"""What fuzzing over HTTP sends: an object of every kind and of every subresource, changed by a seed, in every form."""
+"""What fuzzing over HTTP sends: an object of every kind and subresource, changed at random by a seed, in every format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMESPACE = "ns1"
 
 
 class Sample(NamedTuple):
-    """An object, and where it is served: the path of its collection, or of what is posted. Without a type there is no protobuf of it."""
+    """An object, and where it is served: the path of its collection, or the path to post to. Without a type it has no protobuf form."""
 
     obj: dict[str, Any]
     path: str
@@ -46,7 +46,8 @@ def _root(resource: Resource) -> str:
 
 
 def samples() -> list[Sample]:
-    """One of every built-in kind that is stored, a definition, custom resources of its versions, and what is only posted."""
+    """Returns an object of every stored built-in kind, a definition, custom resources of its versions, and objects that can only be
+    posted."""
     out = [DEFINITION, *CUSTOM, NODE, POD]
     for vector in files.lines("etcd-samples"):
         given = vector["in"]
@@ -65,7 +66,7 @@ def samples() -> list[Sample]:
 
 
 def below(sample: Sample, name: str) -> Sample:
-    """What is written to a subresource of an object: a form of its own, or the object."""
+    """Returns what is written to a subresource of an object: a form of its own, or the object."""
     if name not in OF_SUBRESOURCES:
         return sample
     obj = OF_SUBRESOURCES[name]
@@ -107,7 +108,7 @@ OF_SUBRESOURCES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# A node where nobody listens, and a pod on it: what is streamed or proxied gets as far as the dialling.
+# A node whose address does not answer, and a pod on it: streams and proxies get as far as dialling.
 NODE = Sample(
     {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "fuzz-node"},
@@ -210,7 +211,7 @@ NAMES = (
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of everything in an object."""
+    """Yields the path of everything in an object."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
         yield (*at, key)
@@ -218,12 +219,12 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def extreme(rnd: random.Random) -> Any:
-    """One of them, to be changed as one likes."""
+    """Returns a random extreme value, which the caller may change."""
     return copy.deepcopy(rnd.choice(EXTREMES))
 
 
 def mutated(rnd: random.Random, obj: Any, others: list[Sample]) -> Any:
-    """A copy with something else in a few places."""
+    """Returns a copy with other values in a few places."""
     out = copy.deepcopy(obj)
     for _ in range(rnd.choice((0, 1, 1, 1, 2, 3, 6))):
         found = list(places(out))
@@ -258,12 +259,12 @@ def _at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def pointer(path: tuple[Any, ...]) -> str:
-    """A JSON pointer."""
+    """Returns a JSON pointer."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
 
 def operations(rnd: random.Random, obj: Any) -> list[Any]:
-    """A JSON patch about an object's places, and others."""
+    """Returns a JSON patch with operations on an object's places and on others."""
     found = [pointer(p) for p in places(obj)] + ["", "/", "/nope", "/metadata/labels/-", "/spec/-", "/~2", "/metadata/99999999999999999999"]
     out: list[Any] = []
     for _ in range(rnd.randrange(4)):
@@ -277,12 +278,13 @@ def operations(rnd: random.Random, obj: Any) -> list[Any]:
 
 
 def text(value: Any) -> bytes:
-    """JSON, with surrogates as they are."""
+    """Returns JSON, with surrogates unescaped."""
     return json.dumps(value).encode()
 
 
 def body(rnd: random.Random, sample: Sample, value: Any, ctype: str) -> bytes:
-    """A value in a form; in YAML as its own writer does it, in protobuf what can be said in it, both damaged now and then."""
+    """Returns a value in a format: in YAML as a writer of its own writes it, in protobuf what that can express; both are sometimes
+    damaged."""
     if ctype in (YAML, APPLY) and rnd.random() < 0.7:
         whole = yaml.safe_dump(value, allow_unicode=rnd.random() < 0.5, default_flow_style=rnd.choice((None, True, False))).encode(
             "utf-8", "surrogatepass"
@@ -303,7 +305,7 @@ def body(rnd: random.Random, sample: Sample, value: Any, ctype: str) -> bytes:
 
 
 def damaged(rnd: random.Random, data: bytes, times: int) -> bytes:
-    """Bytes changed, taken out and put in."""
+    """Returns data with bytes changed, removed and inserted."""
     out = bytearray(data)
     for _ in range(times):
         at = rnd.randrange(len(out) + 1)

@@ -1,4 +1,4 @@
-"""Requests made by a seed: verbs, paths, queries, headers and bodies around what is valid."""
+"""Random requests made from a seed: verbs, paths, queries, headers and bodies similar to valid ones."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ SUBRESOURCES = (
     "status", "scale", "eviction", "binding", "token", "approval", "ephemeralcontainers", "resize", "finalize", "log", "exec", "attach",
     "portforward", "proxy", "proxy/x/y", "proxy/%2e%2e/%00", "nope", "status/nope",
 )  # fmt: skip
-# What is needed to get any further.
+# Fields without which requests fail early.
 STREAMED = {
     "exec": {"container": "a", "command": "x", "stdout": "true"}, "attach": {"container": "a", "stdout": "true"},
     "portforward": {"ports": "80"}, "log": {"container": "a"},
@@ -128,13 +128,13 @@ OTHER_TYPES = (
     "application/x-www-form-urlencoded", "multipart/form-data; boundary=", "application/merge-patch+yaml", CBOR, "application/cbor-seq",
     "\xff",
 )  # fmt: skip
-# Without these, or with others of them, nothing else is served any more; each other one that is deleted is made again.
+# Without these, or with other values in them, nothing else is served; every other deleted object is created again.
 CHANGE = ("PUT", "PATCH", "DELETE")
 KEPT = ("namespaces", "customresourcedefinitions", "apiservices", "nodes")
 
 
 def made(seed: int, known: list[Sample]) -> Asked:
-    """The request of a seed."""
+    """Returns the request of a seed."""
     rnd = random.Random(seed)
     if rnd.random() < 0.1:
         return _elsewhere(rnd, known)
@@ -168,7 +168,7 @@ def made(seed: int, known: list[Sample]) -> Asked:
 
 
 def _value(rnd: random.Random, seed: int, verb: str, form: Sample, sub: bool, known: list[Sample]) -> tuple[Any, str]:
-    """What is said in a body, and in which form."""
+    """Returns the value of a body, and its format."""
     ctype = rnd.choice((JSON, JSON, YAML, PROTOBUF, CBOR))
     value = mutated(rnd, form.obj, known)
     if verb == "PATCH":
@@ -180,12 +180,12 @@ def _value(rnd: random.Random, seed: int, verb: str, form: Sample, sub: bool, kn
     elif verb == "DELETE":
         value = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"], rnd.choice(OPTIONS): extreme(rnd)}
     if verb == "POST" and not sub and isinstance(value, dict) and isinstance(meta := value.get("metadata"), dict) and rnd.random() < 0.6:
-        meta["name"] = f"f{seed}"  # one that is not there yet
+        meta["name"] = f"f{seed}"  # one that does not exist yet
     return value, ctype
 
 
 def _accept(rnd: random.Random) -> dict[str, str]:
-    """What a client says it takes: nothing, one form, or some with what they are worth to it."""
+    """Returns an Accept header: none, one format, or several with weights."""
     if rnd.random() < 0.6:
         return {}
     if rnd.random() < 0.6:
@@ -194,7 +194,7 @@ def _accept(rnd: random.Random) -> dict[str, str]:
 
 
 def _more_headers(rnd: random.Random, verb: str, headers: dict[str, str], data: bytes, upgrade: float = 0.1) -> bytes:
-    """Puts a few more headers in; the body, as they say it is."""
+    """Adds a few more headers; returns the body as they describe it."""
     for _ in range(rnd.choice((0, 0, 0, 1, 2, 3))):
         name, values = rnd.choice(HEADERS)
         headers[name] = rnd.choice(values)
@@ -224,13 +224,13 @@ def _query(rnd: random.Random, verb: str, path: str, dry: bool) -> str:
     if "watch" in query or "watch" in path:
         query["timeoutSeconds"] = "1"
     if query.get("resourceVersion", "0").lstrip("+").strip() not in ("", "0", "1", "-1"):
-        query["resourceVersion"] = rnd.choice(("0", "1", "-1", "x", ""))  # a future one is waited for
+        query["resourceVersion"] = rnd.choice(("0", "1", "-1", "x", ""))  # a future revision is waited for
     more = "&" + rnd.choice(RAW_QUERIES) if rnd.random() < 0.03 and not dry else ""
     return ("?" if "?" not in path else "&") + urllib.parse.urlencode(query) + more
 
 
 def _elsewhere(rnd: random.Random, known: list[Sample]) -> Asked:
-    """What is asked of paths that are no object's, or of a kind in all namespaces, or in the old form of a watch."""
+    """Returns a path that belongs to no object, or to a kind in all namespaces, or the old form of a watch."""
     path = rnd.choice(ELSEWHERE)
     if rnd.random() < 0.2:
         path = rnd.choice(known).path.replace(f"/namespaces/{NAMESPACE}", "", 1)

@@ -16,13 +16,13 @@ import h2.settings
 from kas.testing.server import KasServer
 from tests.robustness.fuzzwire import BODIES, CONNECTIONS, TIMEOUT_S, Answer, Asked
 
-NOT_IN_HTTP2 = ("connection", "upgrade", "te")  # a stream that has them is none (RFC 9113, 8.2.2)
+NOT_IN_HTTP2 = ("connection", "upgrade", "te")  # a stream with these headers is malformed (RFC 9113, 8.2.2)
 WINDOW = 1 << 24
 
 
 class Streams:
-    """A connection of HTTP/2 as the administrator, made again when the server ended it; otherwise as a `Wire`. A CONNECT has another form
-    there, and cannot be asked."""
+    """The administrator's HTTP/2 connection, opened again when the server closed it; otherwise like `Wire`. A CONNECT has another form
+    there, and cannot be sent."""
 
     def __init__(self, server: KasServer) -> None:
         self.server = server
@@ -32,18 +32,18 @@ class Streams:
         self._h2 = h2.connection.H2Connection()
 
     def ask(self, asked: Asked) -> Answer:
-        """The answer to one request."""
+        """Returns the answer to one request."""
         return self.ask_all([asked])[0]
 
     def ask_all(self, asked: Sequence[Asked]) -> list[Answer]:
-        """The answers to requests, in their order. Status 0 is that of a stream the server has reset, or of a connection it has ended."""
+        """Returns the answers to requests, in their order. Status 0 means that the server reset the stream or closed the connection."""
         out: list[Answer] = []
         for at in range(0, len(asked), CONNECTIONS):
             out += self._exchange(asked[at : at + CONNECTIONS])
         return out
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -84,7 +84,7 @@ class Streams:
         return [Answer(begun[i][0], begun[i][1], bytes(begun[i][2])) if i not in left else Answer(0) for i in ids]
 
     def _take(self, event: h2.events.Event, begun: dict[int, tuple[int, str, bytearray]], left: set[int]) -> None:
-        """What one event says of a stream."""
+        """Handles one event of a stream."""
         match event:
             case h2.events.ResponseReceived(stream_id=int(stream), headers=headers) if headers:
                 said = {str(k): str(v) for k, v in headers}
@@ -103,7 +103,7 @@ class Streams:
                 left.clear()
 
     def _head(self, asked: Asked) -> list[tuple[bytes, bytes]]:
-        # The library of HTTP below ends a connection with a path that is no UTF-8, and a stream with one that begins elsewhere.
+        # The HTTP library below closes a connection with a path that is not UTF-8, and a stream whose path does not begin with a slash.
         path = "/" + quote(asked.path, safe=string.punctuation).removeprefix("/")
         fields = [(":method", asked.verb), (":scheme", "https"), (":authority", f"127.0.0.1:{self.server.port}"), (":path", path)]
         given = {k.lower(): v for k, v in asked.headers.items() if k.lower() not in NOT_IN_HTTP2}

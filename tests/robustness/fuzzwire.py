@@ -1,4 +1,4 @@
-"""Connections for fuzzing: a request is written to each of them before the first answer is read, so that nobody waits for a turn."""
+"""Connections for fuzzing: a request is written to each of them before the first answer is read, so that requests run concurrently."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import NamedTuple
 
 from kas.testing.server import KasServer
 
-http.client._MAXHEADERS = 1000  # type: ignore[attr-defined]  # up to 4 KiB of short warnings are more headers than Python's client takes
+http.client._MAXHEADERS = 1000  # type: ignore[attr-defined]  # up to 4 KiB of short warnings are more headers than Python's client accepts
 TIMEOUT_S = 90.0
 CONNECTIONS = 16
-BODIES = ("POST", "PUT", "PATCH")  # a request that says a length even where it is 0
+BODIES = ("POST", "PUT", "PATCH")  # methods whose requests have a Content-Length even if it is 0
 
 
 class Asked(NamedTuple):
-    """A request: its path as it is on the wire, and headers besides Host, Authorization and Content-Length."""
+    """A request: its path as it is sent, and headers besides Host, Authorization and Content-Length."""
 
     verb: str
     path: str
-    headers: dict[str, str] = {}  # nobody changes it
+    headers: dict[str, str] = {}  # must not be changed
     body: bytes = b""
 
     def shown(self) -> str:
-        """What a failure says of it."""
+        """Returns a description for failures."""
         return f"{self.verb} {self.path[:300]} {self.headers} {self.body[:1500]!r}"
 
 
 class Answer(NamedTuple):
-    """What came: status 0 for a connection that was ended, twice, without an answer."""
+    """An answer; status 0 for a connection that was closed, twice, without one."""
 
     status: int
     ctype: str = ""
@@ -39,12 +39,12 @@ class Answer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The body, whatever its form."""
+        """The body as text, whatever its format."""
         return self.data.decode(errors="replace")
 
 
 class Connection:
-    """A connection to a server as its administrator, made again when the server ended it."""
+    """The administrator's connection to a server, opened again when the server closed it."""
 
     def __init__(self, server: KasServer, context: ssl.SSLContext) -> None:
         self._server, self._context = server, context
@@ -53,16 +53,16 @@ class Connection:
         self._socket: ssl.SSLSocket | None = None
 
     def send(self, asked: Asked) -> None:
-        """Writes a request. What cannot be written is seen when the answer is read."""
+        """Writes a request. A write error shows when the answer is read."""
         if self._socket is None:
             plain = socket.create_connection(("127.0.0.1", self._server.port), timeout=TIMEOUT_S)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = self._context.wrap_socket(plain, server_hostname="127.0.0.1")
-        with contextlib.suppress(ConnectionError, ssl.SSLError):  # a server that says no before it has read all
+        with contextlib.suppress(ConnectionError, ssl.SSLError):  # the server may refuse before it has read everything
             self._socket.sendall(self._head(asked) + asked.body)
 
     def take(self, asked: Asked) -> Answer | None:
-        """The answer to the request that was written; None where the connection was ended without one. Raises TimeoutError."""
+        """Returns the answer to the request that was written; None if the connection was closed without one. Raises TimeoutError."""
         if self._socket is None:
             raise ValueError("nothing was sent")
         answer = http.client.HTTPResponse(self._socket, method=asked.verb)
@@ -81,7 +81,7 @@ class Connection:
         return Answer(answer.status, answer.headers.get("Content-Type", ""), data)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -99,7 +99,7 @@ class Connection:
 
 
 class Wire:
-    """`CONNECTIONS` to a server."""
+    """`CONNECTIONS` connections to a server."""
 
     def __init__(self, server: KasServer) -> None:
         self.server = server
@@ -107,8 +107,8 @@ class Wire:
         self._connections = [Connection(server, context) for _ in range(CONNECTIONS)]
 
     def ask(self, asked: Asked) -> Answer:
-        """The answer to one request. One that was left without because its connection ended is asked once more, on a new one: the end may
-        have been that of the request before it."""
+        """Returns the answer to one request. If the connection was closed without one, the request is repeated once on a new connection:
+        the request before it may have caused the close."""
         one = self._connections[0]
         one.send(asked)
         if (answer := one.take(asked)) is not None:
@@ -117,7 +117,7 @@ class Wire:
         return one.take(asked) or Answer(0)
 
     def ask_all(self, asked: Sequence[Asked]) -> list[Answer]:
-        """The answers to requests, in their order, asked side by side in that of nobody."""
+        """Returns the answers to requests, in their order; the requests run concurrently."""
         out: list[Answer] = []
         for at in range(0, len(asked), CONNECTIONS):
             some = asked[at : at + CONNECTIONS]
@@ -128,6 +128,6 @@ class Wire:
         return out
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections."""
         for one in self._connections:
             one.close()

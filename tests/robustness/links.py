@@ -1,5 +1,5 @@
-"""Connections that fail as networks do: TCP proxies on loopback that are cut, stalled or slowed down, and a cluster whose members, and
-whose clients, speak through them."""
+"""Connections that fail as networks do: TCP proxies on loopback that can be cut, stalled or slowed down, and an etcd cluster whose members
+and clients connect through them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kas.store.etcd.client import STATUS, Client
 from tests.etcd import Cluster, Etcd
 
 CHUNK = 1 << 16
-SENDER = re.compile(rb"X-Server-From: ([0-9a-f]+)\r\n", re.IGNORECASE)  # etcd's members say who they are in the head of a stream
+SENDER = re.compile(rb"X-Server-From: ([0-9a-f]+)\r\n", re.IGNORECASE)  # etcd's members identify themselves in the head of a stream
 
 
 class _Connection:
-    """One client of a link, and its way on."""
+    """One client of a link, and its connection to the target."""
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far, self.sender = near, far, b""
@@ -33,11 +33,11 @@ class _Connection:
 
 
 class Link:
-    """A way to one port of this host; a context manager. ``port`` is where it begins.
+    """A proxy to one port of this host, which listens on ``port``; a context manager.
 
-    ``stall()``: nothing comes through, nobody is told. ``cut()``: connections break, new ones are refused. ``slow(n)``: n bytes a second
-    each way. ``garble(f)``: what the server says is made something else by f. ``heal()``: all flows again, also what was held.
-    ``ban(sender)`` breaks those of one member of etcd.
+    ``stall()``: no data pass, and connections stay open. ``cut()``: connections break, new ones are refused. ``slow(n)``: n bytes a second
+    in each direction. ``garble(f)``: the server's data are replaced by f. ``heal()``: all data pass again, including those held back.
+    ``ban(sender)`` breaks the connections of one etcd member.
     """
 
     def __init__(self, port: int) -> None:
@@ -131,18 +131,18 @@ class Link:
                 if garbled is not None and not first:
                     data = garbled(data)
                 if rate:
-                    with self._state:  # heal() lets go what is on its way
+                    with self._state:  # heal() releases data held back
                         self._state.wait_for(lambda: self._closed or self._rate != rate, len(data) / rate)  # noqa: B023
                 b.sendall(data)
         except OSError:
-            pass  # one end is gone: so is the other, below
+            pass  # one end is gone: the other is closed below
         finally:
             c.close()
             self._open.discard(c)
 
 
 class Linked(Cluster):
-    """A cluster whose members hear each other over links."""
+    """A cluster whose members connect to one another over links."""
 
     def __init__(self, directory: Path, members: int = 3, *flags: str) -> None:
         super().__init__(directory, members, *flags)
@@ -158,7 +158,7 @@ class Linked(Cluster):
         self._stack.close()
 
     def isolate(self, member: Etcd) -> None:
-        """None of the others hears it, nor does it hear them. Clients reach it."""
+        """Cuts a member off from the others in both directions. Clients reach it."""
         client = Client(member.config)
         try:
             own = b"%x" % client.call(STATUS, pb.StatusRequest(), within_s=2.0).header.member_id
@@ -170,12 +170,12 @@ class Linked(Cluster):
                 link.ban(own)
 
     def join(self) -> None:
-        """Everybody hears everybody again."""
+        """Connects all members again."""
         for link in self.links.values():
             link.heal()
 
 
 def ways(cluster: Cluster, stack: contextlib.ExitStack) -> tuple[list[Link], tuple[str, ...]]:
-    """Links of one server to each member, and the URLs at which they begin."""
+    """Returns the links of one server to each member, and the URLs of their ports."""
     links = [stack.enter_context(Link(urlsplit(url).port or 0)) for url in cluster.urls]
     return links, tuple(f"http://127.0.0.1:{link.port}" for link in links)

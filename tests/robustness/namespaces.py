@@ -1,5 +1,7 @@
-"""Hosts of their own on this machine: network namespaces on one switch, for who is root. What is sent to a host that was cut off is lost,
-and nobody is told: no connection is refused, none is reset."""
+"""Hosts on this machine: network namespaces on one switch; needs root.
+
+Data sent to a host that was cut off are lost without a notice: no connection is refused, none is reset.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 from tests.etcd import Cluster
 
-NETWORK = "10.213.79"  # nothing outside of the namespaces hears of it
+NETWORK = "10.213.79"  # addresses that are used in the namespaces only
 CLONE_NEWNET = 0x40000000
 
 
@@ -21,14 +23,14 @@ def _ip(*args: str) -> None:
 
 
 def _enter(descriptor: int) -> None:
-    """The calling thread, and what it starts from now on, is in that namespace."""
+    """Moves the calling thread, and what it starts from now on, into a namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
 
 
 class Host:
-    """One of a ``Network``. ``prefix`` is a command that runs the rest of its line there."""
+    """A host of a ``Network``. ``prefix`` is a command that runs the rest of its line there."""
 
     def __init__(self, hub: str, name: str, number: int) -> None:
         self._hub, self._link, self.name, self.address = hub, f"v{number}", name, f"{NETWORK}.{number}"
@@ -42,25 +44,25 @@ class Host:
         self._silent: set[str] = set()
 
     def cut(self) -> None:
-        """Nobody hears it, and it hears nobody."""
+        """Cuts the host off in both directions."""
         _ip("-n", self._hub, "link", "set", self._link, "down")
 
     def silence(self, others: Iterable[Host]) -> None:
-        """These do not hear it any more; it hears them."""
+        """These hosts receive nothing from it any more; it receives from them."""
         for other in others:
             _ip("-n", self.name, "route", "replace", "blackhole", f"{other.address}/32")
             self._silent.add(other.address)
 
     def heal(self) -> None:
-        """Everybody hears it, and it hears everybody."""
+        """Connects it with all again."""
         _ip("-n", self._hub, "link", "set", self._link, "up")
         while self._silent:
             _ip("-n", self.name, "route", "del", "blackhole", f"{self._silent.pop()}/32")
 
 
 class Network:
-    """A context manager, for the main thread: it, and the threads and processes that it starts meanwhile, are in a namespace that reaches
-    all hosts, and nothing else."""
+    """A context manager for the main thread, which moves it, and the threads and processes that it starts meanwhile, into a namespace that
+    reaches all hosts and nothing else."""
 
     def __init__(self) -> None:
         self._name, self._numbers = f"kas{os.getpid()}", itertools.count(2)
@@ -85,14 +87,14 @@ class Network:
         _ip("netns", "del", self._name)
 
     def host(self) -> Host:
-        """A new one."""
+        """Returns a new host."""
         number = next(self._numbers)
         self._hosts.append(Host(self._name, f"{self._name}-{number}", number))
         return self._hosts[-1]
 
 
 class Housed(Cluster):
-    """A cluster, each member of which has a host of its own: ``hosts``, by the members' names."""
+    """A cluster with a host for each member: ``hosts``, by the members' names."""
 
     def __init__(self, network: Network, directory: Path, members: int = 3, *flags: str) -> None:
         super().__init__(directory, members, *flags)
@@ -101,5 +103,5 @@ class Housed(Cluster):
             member.live_at(self.hosts[member.name].address, self.hosts[member.name].prefix)
 
     def others(self, name: str) -> list[Host]:
-        """The hosts of the other members."""
+        """Returns the hosts of the other members."""
         return [host for other, host in self.hosts.items() if other != name]

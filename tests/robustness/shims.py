@@ -1,4 +1,4 @@
-"""Faults of a machine under one process: a disk that takes long to sync or fails at it, a clock that jumps."""
+"""Faults of a machine that affect one process: a disk that syncs slowly or fails to sync, a clock that jumps."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ CALLS = {"x86_64": (317, 74, 75), "aarch64": (277, 82, 83)}
 
 
 class SlowDisk:
-    """What runs with ``before`` (a ``preexec_fn``) waits ``wait_s`` at each sync of a file, and is told ``error`` then, an errno, if there
-    is one. Seccomp tells of each call and lets it go on
-    later: it needs no root, no library, and holds for programs that call the kernel themselves. Linux from 5.5 on."""
+    """A process started with ``before`` (a ``preexec_fn``) waits ``wait_s`` at each sync of a file, and then gets ``error``, an errno, if
+    there is one. Seccomp notifies of each call and lets it continue later: this needs no root and no library, and works for programs that
+    call the kernel directly. Linux from 5.5 on."""
 
     def __init__(self) -> None:
         self.wait_s, self.error = 0.0, 0
         self._ours, self._theirs = socket.socketpair()
 
     def before(self) -> None:
-        """In the new process, before its program: from now on it is watched."""
+        """Runs in the new process, before its program: from now on its calls are intercepted."""
         number, *syncs = CALLS[platform.machine()]
         load, jump, ret = 0x20, 0x15, 0x06  # BPF: a word, a jump if equal, an end
         code = [(load, 0, 0, 0), (jump, 1, 0, syncs[0]), (jump, 0, 1, syncs[1]), (ret, 0, 0, RET_USER_NOTIF), (ret, 0, 0, RET_ALLOW)]
@@ -64,18 +64,18 @@ class SlowDisk:
             asked = bytearray(80)
             try:
                 fcntl.ioctl(told, NOTIF_RECV, asked)
-            except OSError:  # who asked is gone
+            except OSError:  # the calling process is gone
                 continue
             threading.Thread(target=self._let, args=(told, bytes(asked[:8])), daemon=True).start()
         os.close(told)
 
     def _let(self, told: int, which: bytes) -> None:
         time.sleep(self.wait_s)
-        with contextlib.suppress(OSError):  # who asked is gone
+        with contextlib.suppress(OSError):  # the calling process is gone
             fcntl.ioctl(told, NOTIF_SEND, bytearray(which + struct.pack("qiI", 0, -self.error, 0 if self.error else NOTIF_CONTINUE)))
 
     def close(self) -> None:
-        """Nobody is slowed down or told of a failure any more."""
+        """Ends all delays and failures."""
         self.wait_s, self.error = 0.0, 0
         self._ours.close()
         self._theirs.close()
@@ -124,7 +124,7 @@ time_t time(time_t *out) {
 
 
 class Clock:
-    """The time of day of what is run with ``prefix`` before its line. Its waiting is not touched: that clock cannot be set."""
+    """The time of day of a program that is run with ``prefix`` before its command line. The monotonic clock is not changed."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ class Clock:
         self.prefix = ("env", f"LD_PRELOAD={library}", f"KAS_CLOCK={self._page}")
 
     def jump(self, seconds: int) -> None:
-        """It is so many seconds ahead of the machine's."""
+        """Sets it this many seconds ahead of the machine's."""
         if not self._page.exists():
             self._page.write_bytes(bytes(8))
         with self._page.open("r+b") as page:

@@ -1,4 +1,4 @@
-"""Opens a damaged data directory and reads all of it; prints how that ended. Run as a program: a crash must hit only this process."""
+"""Opens a damaged data directory and reads all of it; prints the result. Run as a program, so that a crash ends only this process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A nursery of writers that are made to be killed. Run as a program by test_store_kill.py, never imported by it.
+"""Forks writers that are killed by the test. Run as a program by test_store_kill.py, never imported by it.
 
 Commands on stdin: ``start <path> <sync> <seed>`` answers ``pid <n>``; ``kill <pid>`` answers ``dead <pid>``. A writer is a fork of this
-process, which itself never opens the store. It writes as fast as it can and reports each acknowledged write on stdout as
-``ack <revision> <key> <mark>``, one write(2) a line, so lines of several writers do not mix and a killed one leaves no half line.
+process, which itself never opens the store. It writes as fast as it can and reports each acknowledged write on stdout as ``ack <revision>
+<key> <mark>``, one write(2) per line, so that lines of several writers do not mix and a killed one leaves no incomplete line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def write(path: str, sync: bool, seed: int) -> None:
                 if kind < 0.15:
                     done = [await store.commit(Op(key, None))]
                 elif kind < 0.4:
-                    # A group's writes have revisions of their own, or all the same.
+                    # The writes of a transaction have one revision each, or all the same.
                     one = kind < 0.28
                     ops = [Op(f"/registry/{'one' if one else 'group'}/{i}", draft(mark, rng.choice([0, 300, 5000]))) for i in range(3)]
                     done = await store.commit_many(ops, one_revision=one)

@@ -1,8 +1,7 @@
-"""The time of day of servers jumps, back and forth by minutes and hours, while it is used: nothing that was acknowledged is lost, no read
-is stale, watches keep their promises, nothing ends early, who leads goes on leading, and refused is only what the clock says is over or has
-not come yet.
+"""The servers' time of day jumps back and forth by minutes and hours while they are used.
 
-KAS_ROBUSTNESS_SECONDS (6) is how long is written.
+No acknowledged write is lost, no read is stale, watches keep their promises, nothing expires early, the leader stays leader, and only what
+has expired or is not valid yet by the clock is refused. KAS_ROBUSTNESS_SECONDS (6) is how long the test writes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tests.robustness.test_watch_promises import SECONDS
 
 pytestmark = pytest.mark.long
 
-AHEAD_S = (7200, 0, -7200, 180, -180, 86400)  # how far, one after the other
+AHEAD_S = (7200, 0, -7200, 180, -180, 86400)  # seconds of each jump, in order
 LEADER = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kas-controllers"
 EVENTS = "/api/v1/namespaces/default/events"
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -43,7 +42,7 @@ FAILED = re.compile(r'^apiserver_request_total\{code="(?:429|500)".*\} \d+', re.
 
 
 class Holder:
-    """Somebody with a token of an hour, or a certificate of one: who a server says that it is."""
+    """A user with a token or a certificate that is valid for an hour, and the user name that the server sees."""
 
     def __init__(self, server: KasServer, token: str = "", certificate: tuple[str, str] | None = None) -> None:
         self.url, self.ca, self.certificate = server.url, server.ca, certificate
@@ -63,7 +62,7 @@ def token(client: Client) -> str:
 
 def tell(client: Client, name: str) -> None:
     event = {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}, "reason": "Jumped"}
-    until(lambda: client("POST", EVENTS, event)[0] in (201, 409))  # one that took too long may have been made
+    until(lambda: client("POST", EVENTS, event)[0] in (201, 409))  # one that timed out may have been created
 
 
 def leader(client: Client) -> tuple[Any, ...]:
@@ -72,9 +71,9 @@ def leader(client: Client) -> tuple[Any, ...]:
 
 
 def disturbed(servers: Sequence[KasServer], clocks: Sequence[Clock], certificate: tuple[str, str]) -> list[str]:
-    """Jumps while everything is used; the names of the Events that were made on the way."""
+    """Makes the clocks jump during load; returns the names of the Events that were created meanwhile."""
     clients, told = [Client(server) for server in servers], []
-    leads = until(lambda: leader(clients[0])) if len(servers) > 1 else ()  # a server by itself need not be chosen
+    leads = until(lambda: leader(clients[0])) if len(servers) > 1 else ()  # a single server need not win an election
     until(lambda: clients[0]("GET", ACCOUNT)[0] == 200)
     tokens = [Holder(server, token(client)) for server, client in zip(servers, clients, strict=True)]
     shown = [Holder(server, certificate=certificate) for server in servers]
@@ -88,7 +87,7 @@ def disturbed(servers: Sequence[KasServer], clocks: Sequence[Clock], certificate
         name = f"jumped.{turn}"
         tell(clients[at], name)
         told.append(name)
-        # Its certificate is of an hour. A token that was good is remembered for a moment; one of another time is not known yet.
+        # Its certificate is valid for an hour. A valid token is cached for a moment; one from another time is not known yet.
         assert shown[at].status() == (201 if abs(ahead) < TTL_S else 401)
         there = Holder(servers[at], token(clients[at]))
         assert there.status() == 201, "a token of its own clock"
@@ -104,14 +103,14 @@ def disturbed(servers: Sequence[KasServer], clocks: Sequence[Clock], certificate
 
 
 def failed(server: KasServer) -> list[str]:
-    """Which requests failed, as its metrics tell: those with a certificate or a token out of its time are answered, by 401; what took too
-    long, 503 and 504, a machine that is busy has without jumps, too."""
+    """Returns which requests failed, by the metrics. Those with a certificate or token that is not valid now are answered with 401;
+    timeouts (503 and 504) occur on a busy machine without jumps, too."""
     return FAILED.findall(Client(server).raw("GET", "/metrics").text)
 
 
 @pytest.fixture
 def flags(tmp_path: Path) -> tuple[str, ...]:
-    """Servers of one cluster: their tokens are one another's."""
+    """Returns the flags of the servers of one cluster: they accept one another's tokens."""
     key, authority = tmp_path / "sa.key", pki.authority("clients")
     ensure_signing_key(key)
     (tmp_path / "clients.crt").write_bytes(authority.pem)
@@ -151,8 +150,8 @@ def test_a_server_on_lmdb(tmp_path: Path, flags: tuple[str, ...]) -> None:
         assert not failed(server)
 
 
-def test_a_token_of_a_time_that_has_not_come_is_refused_at_another_server(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """And one that has ended where the clock is ahead, once it is forgotten that it was good."""
+def test_a_token_from_the_future_is_refused_at_another_server(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """As is an expired one where the clock is ahead, once the cached verdict has expired."""
     clock = Clock(tmp_path / "clock")
     with KasServer(tmp_path / "kas", "--unsafe-no-fsync", *flags, prefix=clock.prefix) as server:
         client = Client(server)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 COUNT, WRITERS = 10_000, 8
 
 
-def test_ten_thousand_objects_go_with_their_definition(kas_server, connect):
+def test_ten_thousand_objects_are_deleted_with_their_definition(kas_server, connect):
     server = kas_server("--unsafe-no-fsync", "--controllers=none", workers=2)
     client = connect(server)
     customs = Customs(client, definition("example.com", version(spec={"x": {"type": "integer"}}))).install()

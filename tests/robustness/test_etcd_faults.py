@@ -1,8 +1,8 @@
-"""Several servers on an etcd cluster of three while its members, and they, are killed, stopped, cut off and slowed down, and the servers'
-clocks jump (``test_clock_jumps.py`` looks closer at these): nothing acknowledged is lost, no read that names no revision is older than what
-was acknowledged before it, and watches keep their promises over every server.
+"""Several servers on an etcd cluster of three while members and servers are killed, suspended, cut off and slowed down, and the servers'
+clocks jump (``test_clock_jumps.py`` tests these in detail).
 
-KAS_ROBUSTNESS_SECONDS (6) is how long is written, KAS_ROBUSTNESS_SEED which faults come.
+No acknowledged write is lost, no read without a revision is older than what was acknowledged before it, and watches keep their promises
+over every server. KAS_ROBUSTNESS_SECONDS (6) is how long the test writes, KAS_ROBUSTNESS_SEED chooses the faults.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from tests.robustness.watch_model import Write
 
 SEED = int(os.environ.get("KAS_ROBUSTNESS_SEED", "1"))
 STARTS = 5
-NOT_DONE = (404, 409, 429, 503)  # the server says that it has not happened
+NOT_DONE = (404, 409, 429, 503)  # the server says that the write has not happened
 
 
 @dataclass
 class Register:
-    """What is known of a key that one writer writes: the value acknowledged last (None: it is gone), and those that may have come since."""
+    """What is known of a key with one writer: the value acknowledged last (None: deleted), and those that may have been written since."""
 
     value: str | None = None
     revision: int = 0
     maybe: list[str | None] = field(default_factory=list)
 
     def acknowledged(self, value: str | None, revision: int = 0) -> None:
-        # A create whose outcome nobody told may still come after a delete; what it would overwrite keeps it away otherwise.
+        # A create with an unknown outcome may still happen after a delete; otherwise the existing object prevents it.
         self.maybe = [v for v in self.maybe if v is not None] if value is None else []
         self.value, self.revision = value, max(revision, self.revision)
 
@@ -56,13 +56,13 @@ class Register:
 
 
 class Several(Recorder):
-    """Writers and watchers of several servers, each request to any of them."""
+    """Writers and watchers of several servers; each request goes to any of them."""
 
     def __init__(self, servers: list[KasServer]) -> None:
         self._rnd = random.Random(SEED)
         super().__init__(servers[0], lambda _: Client(self._asked()))
         self.servers = servers
-        self.pauses: list[tuple[float, float]] = []  # between two acknowledged puts, the longest ones: seconds, and when it ended
+        self.pauses: list[tuple[float, float]] = []  # the longest pauses between two acknowledged puts: seconds, and when they ended
         self._acknowledged = time.monotonic()
         self.registers: dict[str, Register] = {}
         self.stale: list[str] = []
@@ -140,20 +140,20 @@ class Several(Recorder):
 
 
 def children(server: KasServer, name: str) -> list[int]:
-    """Of a server: its "kas-replicator", or its workers ("python", whatever the interpreter is called)."""
+    """Returns children of a server: its "kas-replicator", or its workers ("python", whatever the interpreter is called)."""
     return [pid for pid, comm in processes.children(server.pid).items() if (comm == "kas-replicator") is (name == "kas-replicator")]
 
 
 class Faults:
-    """What is done to a cluster and its servers; ``heal`` undoes what the one before has left."""
+    """Faults of a cluster and its servers; ``heal`` undoes the last one."""
 
     def __init__(self, cluster: Cluster, servers: list[KasServer], clocks: list[Clock]) -> None:
-        """``clocks`` are the servers'."""
+        """``clocks`` are those of the servers."""
         self.cluster, self.servers, self.clocks, self.rnd = cluster, servers, clocks, random.Random(SEED)
         self._heal: list[Callable[[], object]] = []
         self.done: list[str] = []
         self.at: list[float] = []  # when each of ``done`` began
-        self.failed: list[KasServer] = []  # that did not start again
+        self.failed: list[KasServer] = []  # servers that did not start again
 
     def heal(self) -> None:
         while self._heal:
@@ -163,7 +163,7 @@ class Faults:
         self.heal()
         self.done.append(name)
         self.at.append(time.monotonic())
-        with contextlib.suppress(RuntimeError, StoreError, LookupError, ProcessLookupError):  # nobody leads; what it aims at is gone
+        with contextlib.suppress(RuntimeError, StoreError, LookupError, ProcessLookupError):  # without a leader there is no target
             getattr(self, name)()
 
     def _kill(self, member: Etcd) -> None:
@@ -210,12 +210,12 @@ class Faults:
             try:
                 server.start()
                 break
-            except RuntimeError:  # within its minute: on a machine that is busy
+            except RuntimeError:  # within its minute, on a busy machine
                 if attempt == STARTS - 1:
                     self.failed.append(server)
 
     def _isolate(self, member: Etcd) -> None:
-        """The other members do not hear it, nor it them."""
+        """Cuts a member off from the others in both directions."""
         raise NotImplementedError
 
     def isolate_leader(self) -> None:
@@ -225,7 +225,7 @@ class Faults:
         self._isolate(self.rnd.choice(self.cluster.members))
 
     def slow_leader(self) -> None:
-        """As on a disk, or a core, that others use up: a tenth of the time is its own."""
+        """The leader runs a tenth of the time, as on a disk or a core that other programs use up."""
         member, done = self.cluster.leader(), threading.Event()
 
         def hold() -> None:
@@ -244,7 +244,7 @@ class Faults:
         self._heal.append(end)
 
     def jump_clock(self) -> None:
-        """A server's time of day is another one until the next jump."""
+        """Changes a server's time of day until the next jump."""
         self.rnd.choice(self.clocks).jump(self.rnd.choice([-7200, -60, 0, 60, 7200]))
 
     def compact(self) -> None:
@@ -257,7 +257,7 @@ class Faults:
 
 
 class LinkFaults(Faults):
-    """The ways between them are TCP proxies."""
+    """Servers and members that are connected by TCP proxies."""
 
     def __init__(self, cluster: Linked, servers: list[KasServer], clocks: list[Clock], ways: list[list[Link]]) -> None:
         """``ways[i]`` are the links of ``servers[i]`` to the members."""
@@ -274,7 +274,7 @@ class LinkFaults(Faults):
         return links
 
     def stall_server(self) -> None:
-        """Nothing of what it says reaches etcd, and it is not told."""
+        """Nothing that the server sends reaches etcd, and it gets no error."""
         for link in self._links():
             link.stall()
 
@@ -283,7 +283,7 @@ class LinkFaults(Faults):
             link.cut()
 
     def garble_server(self) -> None:
-        """What it hears is noise."""
+        """The server receives noise."""
         for link in self._links():
             link.garble(lambda said: os.urandom(len(said)))
 
@@ -300,10 +300,10 @@ ALL = [
 
 
 def promises_hold(servers: list[KasServer], faults: Faults, every: list[str]) -> None:
-    """Writes, reads and watches while one fault of ``every`` comes after the other."""
+    """Writes, reads and watches while one fault of ``every`` after the other happens."""
     recorder = Several(servers)
     recorder.start()
-    # A short run meets the first ones, another each time KAS_ROBUSTNESS_SEED says so; a long one all of them, many times.
+    # A short run has only a few faults, which KAS_ROBUSTNESS_SEED changes; a long one has all of them, many times.
     names = every[:3] if SEED == 1 else random.Random(SEED).sample(every, 3)
     until, turn = time.monotonic() + SECONDS, 0
     try:
@@ -329,7 +329,7 @@ def cluster(tmp_path: Path) -> Iterator[Linked]:
         yield cluster
 
 
-def test_promises_hold_while_parts_fail(cluster: Linked, tmp_path: Path) -> None:
+def test_promises_hold_during_faults(cluster: Linked, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         servers, clocks, between = [], [], []
         for i in range(2 if SECONDS < 60 else 3):

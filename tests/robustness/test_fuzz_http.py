@@ -1,8 +1,8 @@
-"""Whatever comes over HTTP, kas answers it: no 500, no hang, no panic, no dead worker.
+"""Whatever arrives over HTTP, kas answers: no 500, no hang, no panic, no dead worker.
 
-Bodies, patches, selectors, tokens, protobuf, queries, headers and paths are made up by hypothesis around what is valid, because
-pure noise never gets past the first parser; a few are drawn at once and asked side by side. Raw bytes on the socket test what HTTP
-libraries would not send.
+hypothesis generates bodies, patches, selectors, tokens, protobuf, queries, headers and paths similar to valid ones, because pure noise
+never passes the first parser; several are generated together and sent concurrently. Raw bytes on the socket test what HTTP libraries would
+not send.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from kas.types.scheme import BUILTIN, decode, encode_protobuf
 from tests.robustness.explained import Tally
 from tests.robustness.fuzzwire import Answer, Asked, Wire
 
-# ``make fuzz`` asks for ten thousand of each.
+# ``make fuzz`` sets it to ten thousand for each test.
 EXAMPLES = int(os.environ.get("KAS_FUZZ_EXAMPLES", "64"))
-FLAGS = os.environ.get("KAS_FUZZ_FLAGS", "").split()  # more of the server's
-TOGETHER = 8  # drawn as one example: a batch that fails is shrunk to what fails, and to the least beside it
+FLAGS = os.environ.get("KAS_FUZZ_FLAGS", "").split()  # further flags of the server
+TOGETHER = 8  # requests of one example: a failing batch is shrunk to the failing request and the fewest others
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 PATCHES = [
     "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml",
@@ -78,7 +78,7 @@ ACCEPTS = [
 
 
 class Fuzzed:
-    """A server and what its end of the bargain is."""
+    """A server, and the checks of its answers."""
 
     def __init__(self, server: KasServer) -> None:
         self.server, self.wire = server, Wire(server)
@@ -89,7 +89,7 @@ class Fuzzed:
         return self.all([asked(method, path, body, **headers)])[0]
 
     def all(self, some: Iterable[Asked]) -> list[Answer]:
-        """The answers to requests, of which none may be a 5xx that nothing explains."""
+        """Returns the answers to requests; none may be an unexplained 5xx."""
         every = list(some)
         answers = self.wire.ask_all(every)
         for one, answer in zip(every, answers, strict=True):
@@ -98,7 +98,7 @@ class Fuzzed:
         return answers
 
     def raw(self, data: bytes, wait: float = 60.0) -> bytes:
-        """Bytes as they are; what comes back until the server closes or says no more."""
+        """Sends raw bytes; returns what arrives until the server closes or is silent."""
         context = ssl.create_default_context(cafile=self.server.ca)
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=wait) as plain, context.wrap_socket(
             plain, server_hostname="localhost"
@@ -121,7 +121,7 @@ class Fuzzed:
 
 
 def asked(method: str, path: str, body: bytes = b"", **headers: str) -> Asked:
-    """A request; ``Content_Type`` is a header's name."""
+    """Returns a request; ``Content_Type`` is a header's name."""
     return Asked(method, path, {k.replace("_", "-"): v for k, v in headers.items()}, body)
 
 
@@ -129,7 +129,7 @@ Requests = Callable[..., Iterator[Asked]]
 
 
 def fuzz(**drawn: st.SearchStrategy[Any]) -> Callable[[Requests], Callable[..., None]]:
-    """A test of the requests that a function makes of each example."""
+    """Makes a test of a function that returns the requests of each example."""
     chosen = settings(
         max_examples=-(-EXAMPLES // TOGETHER), deadline=None, derandomize=EXAMPLES <= 64, suppress_health_check=list(HealthCheck),
         database=None, print_blob=False,
@@ -160,7 +160,7 @@ def wire(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def counted(wire: Fuzzed, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tells the summary what a test has counted."""
+    """Passes a test's counts to the summary."""
     yield
     request.node.user_properties += wire.tally.properties()
 
@@ -192,7 +192,7 @@ def damaged_pods(draw):
 
 @fuzz(pod=damaged_pods())
 def test_damaged_pods(pod):
-    """A valid pod with something else in one place."""
+    """A valid pod with another value in one place."""
     yield asked("POST", f"{COLLECTIONS[1]}?dryRun=All", encoded(pod), Content_Type=JSON)
 
 
@@ -273,12 +273,12 @@ arguments = st.one_of(
 )  # fmt: skip
 def test_queries(path, query, method, accept):
     if len(query.get("resourceVersion", "")) < 30 and query.get("resourceVersion", "").lstrip("+").isdigit():
-        query = {**query, "resourceVersion": "0"}  # a future one is waited for
+        query = {**query, "resourceVersion": "0"}  # a future revision is waited for
     said = "&".join(f"{k}={quote(v)}" for k, v in query.items())
     yield asked(method, f"{path}{'/nobody' if method == 'DELETE' else ''}?{said}", Accept=accept, Content_Type=JSON)
 
 
-# Revisions of before now, and what is no revision: one of the future is waited for (``test_tokens_of_the_future``).
+# Old revisions, and invalid ones: a future one is waited for (``test_tokens_of_the_future``).
 tokens = st.fixed_dictionaries(
     {
         "v": st.sampled_from(["meta.k8s.io/v1", "x"]),
@@ -289,7 +289,7 @@ tokens = st.fixed_dictionaries(
 
 
 def token(value: Any) -> str:
-    """A continue token that says this."""
+    """Returns a continue token with this content."""
     return base64.urlsafe_b64encode(encoded(value)).decode().rstrip("=")
 
 
@@ -335,7 +335,7 @@ def test_headers(name, value, method):
 
 @pytest.mark.parametrize("value", ["9" * 60_000, "-" + "9" * 60_000, "+" + "0" * 60_000, "0x" + "f" * 60_000, "1e" + "9" * 60_000])
 def test_numbers_of_sixty_kilobytes(wire, value):
-    """Python's own reading of integers ends at 4,300 digits, with an error."""
+    """Python's own parser of integers fails after 4,300 digits."""
     given = ("limit", "continue", "timeoutSeconds", "timeout", "sendInitialEvents", "tailLines", "sinceSeconds", "limitBytes",
              "shardSelector", "gracePeriodSeconds", "labelSelector", "fieldSelector")  # fmt: skip
     for name in given:
@@ -390,7 +390,7 @@ def test_deep_patches(wire):
 
 @pytest.mark.parametrize("depth", [300, 900, 950, 980, 1000, 1023, 1100])
 def test_deep_and_faulty_documents(wire, depth):
-    """Parsed well enough, too deep for a second look: unknown and repeated fields, escaped keys, raw values."""
+    """They parse, and are too deep for a second pass: unknown and repeated fields, escaped keys, raw values."""
     nested = b'{"a":' * depth + b"1" + b"}" * depth
     listed = b"[" * depth + b"]" * depth
     revisions = "/apis/apps/v1/namespaces/default/controllerrevisions"
@@ -409,14 +409,14 @@ def test_deep_and_faulty_documents(wire, depth):
 
 
 def test_yaml_that_begins_like_json(wire):
-    """A flow mapping is no JSON: looking for its unknown fields as if it were was a panic."""
+    """A flow mapping is not JSON: looking for its unknown fields as if it were caused a panic."""
     for body in (b"{metadata: {name: flow}, nope: 1}", b"{metadata: {name: flow}, data: {a: b, a: c}}", b"{'metadata': {}, ? nope : 1}"):
         for validation in ("", "&fieldValidation=Strict"):
             assert wire("POST", f"{COLLECTIONS[0]}?dryRun=All{validation}", body, Content_Type=YAML).status in (201, 400, 422)
 
 
 def test_a_connect_is_answered(wire):
-    """HTTP has no body for one that goes well, so that nothing came at all of paths that answer every method."""
+    """A successful CONNECT has no body in HTTP, so that paths that accept every method used to give no answer at all."""
     for path in ("/readyz", "/openapi/v3", "/metrics", "/api/v1/namespaces", "/nope"):
         assert wire("CONNECT", path).status == (404 if path == "/nope" else 405), path
 
@@ -428,7 +428,7 @@ def test_bodies_beyond_the_limit(wire):
     pieces = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for at in range(0, len(big), 65536) if (p := big[at : at + 65536]))
     head = f"POST {COLLECTIONS[0]} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wire.server.token}\r\nContent-Type: {JSON}\r\n"
     got = wire.raw(head.encode() + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n")
-    assert got.startswith(b"HTTP/1.1 413") or not got  # answered and closed while we were still sending
+    assert got.startswith(b"HTTP/1.1 413") or not got  # answered and closed while the client was still sending
 
 
 def test_bytes_on_the_socket(wire):

@@ -1,7 +1,7 @@
-"""Objects of every built-in kind, changed, in every form and verb that HTTP has for them: no 5xx that upstream does not give, no panic.
+"""Changed objects of every built-in kind, in every format and verb of HTTP: no 5xx that upstream does not give, no panic.
 
-Each request is made by a number, ``made(seed, …)``, which a failure names. ``KAS_FUZZ_REQUESTS`` asks for so many, from
-``KAS_FUZZ_FROM`` on.
+Each request is made from a number, ``made(seed, …)``, which a failure shows. ``KAS_FUZZ_REQUESTS`` sets their number, ``KAS_FUZZ_FROM``
+the first seed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tests.robustness.fuzzwire import CONNECTIONS, Answer, Asked, Wire
 
 REQUESTS = int(os.environ.get("KAS_FUZZ_REQUESTS", "3000"))
 FROM = int(os.environ.get("KAS_FUZZ_FROM", "0"))
-FLAGS = os.environ.get("KAS_FUZZ_FLAGS", "").split()  # more of the server's
+FLAGS = os.environ.get("KAS_FUZZ_FLAGS", "").split()  # further flags of the server
 RANGES, RANGE = "/apis/networking.k8s.io/v1/servicecidrs", "10.0.0.0/16"
 PART = 10_000  # requests of one test, so that processes may share them
-REFILL = 500  # requests after which what was deleted or damaged is there again
+REFILL = 500  # requests after which deleted or damaged objects are created again
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +60,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KasServer]:
 
 
 def fill(wire: Wire, known: list[Sample]) -> None:
-    """Makes the objects, as far as they are not there."""
+    """Creates the objects that do not exist."""
     given = {"Content-Type": JSON}
 
     def make(some: list[Sample]) -> None:
         for sample, answer in zip(some, wire.ask_all([Asked("POST", s.path, given, text(s.obj)) for s in some]), strict=True):
             assert answer.status in (200, 201, 403, 404, 409), (sample.path, answer.status, answer.text[:500])
 
-    until_served(wire, ["/readyz"])  # writes wait for what is told of storage versions
+    until_served(wire, ["/readyz"])  # writes wait for the reported storage versions
     wire.ask(Asked("POST", "/api/v1/namespaces", given, text({"metadata": {"name": NAMESPACE}})))
-    # No controller makes it again, and no Service has an address without it.
+    # No controller creates it again, and without it no Service has an address.
     wire.ask(Asked("POST", RANGES, given, text({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [RANGE]}})))
     make([DEFINITION])
     until_served(wire, [s.path for s in CUSTOM])
@@ -77,7 +77,7 @@ def fill(wire: Wire, known: list[Sample]) -> None:
 
 
 def until_served(wire: Wire, paths: list[str]) -> None:
-    """Returns when each worker serves the paths."""
+    """Waits until each worker serves the paths."""
     for _ in range(600):
         if all(answer.status == 200 for answer in wire.ask_all([Asked("GET", path) for path in paths for _ in range(CONNECTIONS)])):
             return
@@ -86,7 +86,7 @@ def until_served(wire: Wire, paths: list[str]) -> None:
 
 
 def fuzzed(server: KasServer, wire: Wire | Streams, known: list[Sample], first: int, end: int) -> Tally:
-    """What was answered to the requests of these seeds. Raises AssertionError for what nothing explains, and for a worker that died."""
+    """Returns the answers to the requests of these seeds. Raises AssertionError for an unexplained answer, and for a worker that died."""
     workers, tally, filler = server.worker_pids(), Tally(), Wire(server)
     wrong: list[str] = []
     for start in range(first, end, REFILL):
@@ -107,18 +107,18 @@ def fuzzed(server: KasServer, wire: Wire | Streams, known: list[Sample], first: 
 
 
 @pytest.mark.parametrize("first", range(FROM, FROM + REQUESTS, PART))
-def test_every_kind_in_every_way(server: KasServer, known: list[Sample], first: int, request: pytest.FixtureRequest) -> None:
+def test_random_requests_for_every_kind(server: KasServer, known: list[Sample], first: int, request: pytest.FixtureRequest) -> None:
     tally = fuzzed(server, Wire(server), known, first, min(first + PART, FROM + REQUESTS))
     request.node.user_properties += tally.properties()
 
 
-def test_every_kind_over_http2(server: KasServer, known: list[Sample], request: pytest.FixtureRequest) -> None:
+def test_random_requests_for_every_kind_over_http2(server: KasServer, known: list[Sample], request: pytest.FixtureRequest) -> None:
     first = FROM + REQUESTS
     tally = fuzzed(server, Streams(server), known, first, first + REQUESTS // 10)
     request.node.user_properties += tally.properties()
 
 
-def test_what_is_let_pass_says_why() -> None:
+def test_every_explanation_has_a_request_that_causes_it() -> None:
     assert all(500 <= e.code < 600 and e.why for e in EXPLAINED)
     assert len({e.why for e in EXPLAINED}) == len(EXPLAINED)
 
@@ -136,7 +136,7 @@ def said(verb: str, path: str, value: object = None, ctype: str = JSON, **header
     return Asked(verb, path, headers if value is None else {**headers, "Content-Type": ctype}, b"" if value is None else text(value))
 
 
-# What makes the server say what is explained; the last of a few requests does.
+# Makes the server give each explained answer; the last of a few requests does.
 PROVOKED = (
     (said("GET", "/api/v1/watch"),),
     (said("POST", f"{IN_NAMESPACE}/configmaps", {"metadata": {"name": "x", "resourceVersion": "1"}}),),
@@ -168,7 +168,7 @@ PROVOKED = (
 )  # fmt: skip
 
 
-def test_what_is_let_pass_is_still_said(tmp_path_factory: pytest.TempPathFactory, known: list[Sample]) -> None:
+def test_explained_messages_match_their_explanations(tmp_path_factory: pytest.TempPathFactory, known: list[Sample]) -> None:
     with served(tmp_path_factory.mktemp("provoked")) as server:
         wire = Wire(server)
         fill(wire, known)
@@ -193,18 +193,18 @@ PANIC = "This request caused apiserver to panic. Look in the logs for details."
         (501, "text/plain", ""), (502, "text/plain", "Bad Gateway"), (504, "text/plain", ""),
     ],
 )  # fmt: skip
-def test_nothing_else_is_let_pass(code: int, ctype: str, body: object) -> None:
+def test_other_messages_are_not_explained(code: int, ctype: str, body: object) -> None:
     assert explanation(Answer(code, ctype, body.encode() if isinstance(body, str) else text(body))) is None
 
 
 @pytest.mark.parametrize("form", ["application/json", "application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf"])
-def test_a_status_is_read_in_every_form(server: KasServer, form: str) -> None:
+def test_a_status_is_parsed_in_every_format(server: KasServer, form: str) -> None:
     got = Wire(server).ask(Asked("GET", "/api/v1/namespaces/nobody", {"Accept": form}))
     assert (got.status, got.ctype, told(got)) == (404, form, ("NotFound", 'namespaces "nobody" not found'))
 
 
-def test_what_was_deleted_is_there_again(server: KasServer, known: list[Sample]) -> None:
-    """Also the range of Services' addresses, without which the objects could not be made."""
+def test_deleted_samples_are_created_again(server: KasServer, known: list[Sample]) -> None:
+    """Also the range of Services' addresses, without which the objects could not be created."""
     wire = Wire(server)
     fill(wire, known)
     assert wire.ask(Asked("DELETE", RANGES)).status == 200

@@ -1,4 +1,4 @@
-"""What a request brought is gone with its answer."""
+"""The memory of a request is freed with its answer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BODY_BYTES, WARM_UP, REQUESTS = 1_000_000, 40, 300
 
 
 def anonymous_mb(pid: int) -> float:
-    """Memory of the process's own, without the pages of the database's map."""
+    """Returns the process's own memory, without the pages of the database's map."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
 @pytest.mark.parametrize("query", ["?dryRun=All", ""])
 def test_bodies_of_writes_are_not_kept(kas_server: Callable[..., KasServer], query: str) -> None:
-    """Creates of 1 MB, accepted (dry run) and refused (the name is taken): had each kept its body, the worker would grow by 300 MB."""
+    """Creates of 1 MB, accepted (dry run) and refused (the name is taken): if each kept its body, the worker would grow by 300 MB."""
     server = kas_server("--unsafe-no-fsync", "--controllers", "none")
     (worker,) = server.worker_pids()
     path = f"/api/v1/namespaces/default/configmaps{query}"

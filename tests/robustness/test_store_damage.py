@@ -1,4 +1,4 @@
-"""A damaged data file ends in an answer or a typed error, never in a crash or a hang. ``KAS_DAMAGE_CASES`` sets the number of cases."""
+"""A damaged data file ends in a result or a typed error, never in a crash or a hang. ``KAS_DAMAGE_CASES`` sets the number of cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = int(os.environ.get("KAS_DAMAGE_CASES", "40"))
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The data file of a store with small and large records, history and leases."""
+    """Returns the data file of a store with small and large records, history and leases."""
     path = tmp_path_factory.mktemp("image")
     store = open_store(str(path), max_size=64 << 20, sync=False)
     for i in range(60):
@@ -65,7 +65,7 @@ def test_damaged_bytes(image: bytes, tmp_path: Path) -> None:
     assert "refused Corrupt" in ends
 
 
-def test_cut_off_file_is_told_apart(image: bytes, tmp_path: Path) -> None:
+def test_a_truncated_file_has_its_own_error(image: bytes, tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(image[: len(image) // 2])
     with pytest.raises(Corrupt, match="cut off"):
         open_store(str(tmp_path), max_size=64 << 20)

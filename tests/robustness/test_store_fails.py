@@ -1,4 +1,4 @@
-"""A disk that fails is told as what it is, and not as a full one: nothing of the write is kept, reads go on, and health says why."""
+"""A failing disk is reported as such, and not as a full one: nothing of the write is kept, reads continue, and health says why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ store.close()
 """
 
 
-def test_a_disk_that_fails_is_no_full_one(tmp_path: Path) -> None:
+def test_a_failing_disk_is_not_reported_as_full(tmp_path: Path) -> None:
     disk = SlowDisk()
     command = [sys.executable, "-c", WRITES, str(tmp_path / "store")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=disk.before) as process:
@@ -59,7 +59,7 @@ def test_a_disk_that_fails_is_no_full_one(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_is_answered_names_the_disk() -> None:
+def test_answers_name_the_disks_error() -> None:
     error = translate(Failed("writing: Input/output error"))
     assert error is not None and (error.code, error.reason) == (500, "InternalError")
     assert error.message == "Internal error occurred: writing: Input/output error"
@@ -68,8 +68,8 @@ def test_what_is_answered_names_the_disk() -> None:
 @pytest.mark.parametrize(
     ("of", "no_room"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EIO, False), (0, False)]
 )
-def test_a_write_that_was_taken_in_part_is_one_without_room(of: int, no_room: bool, tmp_path: Path) -> None:
-    """LMDB says EIO of both."""
+def test_a_partial_write_is_reported_as_a_full_disk(of: int, no_room: bool, tmp_path: Path) -> None:
+    """LMDB reports EIO for both."""
 
     class OneThatRefuses:
         def end(self) -> int:

@@ -1,4 +1,4 @@
-"""A full map, a full disk: writes are refused whole, reads and deletes go on, and room made is room used."""
+"""A full map, a full disk: writes are refused completely, reads and deletes continue, and freed space is used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fill(store: LMDBStore, limit: int = 2000) -> int:
 
 
 def check_full(store: LMDBStore, count: int) -> None:
-    """The store is full after ``count`` records: nothing half-written, reads work, deletes make room."""
+    """The store is full after ``count`` records: no record is incomplete, reads work, deletes free space."""
     revision = store.revision
     assert revision == count
     assert store.count("/registry/fill/") == count
@@ -65,7 +65,7 @@ def test_full_map(tmp_path: Path) -> None:
         store.close()
 
 
-def test_full_map_stays_refusing_until_there_is_room(tmp_path: Path) -> None:
+def test_a_full_map_refuses_writes_until_there_is_space(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
     try:
         fill(store)
@@ -89,8 +89,8 @@ def test_one_write_too_large_for_the_map_leaves_the_store_usable(tmp_path: Path)
         store.close()
 
 
-def test_what_one_worker_was_refused_all_know(tmp_path: Path) -> None:
-    """Whichever is asked whether there is room, and whichever finds some."""
+def test_all_workers_know_that_the_store_is_full(tmp_path: Path) -> None:
+    """Whichever worker is asked, and whichever finds space again."""
     shared = Shared.create(2)
     one = open_store(str(tmp_path / "one"), max_size=2 << 20, sync=False, shared=shared)
     shared.files = NO_FILES  # a process opens a path once, so here the workers have different ones
@@ -109,7 +109,7 @@ def test_what_one_worker_was_refused_all_know(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB, where the system lets us mount one."""
+    """A file system of 4 MiB, if the system allows mounting one."""
     libc = ctypes.CDLL(None, use_errno=True)
     where = tmp_path / "disk"
     where.mkdir()
@@ -126,7 +126,7 @@ def test_full_disk(small_disk: Path) -> None:
         assert count > 50
         assert store.count("/registry/fill/") == count
         assert store.get("/registry/fill/00000").revision == 1
-        # Once the disk has room again, so has the store.
+        # When the disk has space again, the store has, too.
         ctypes.CDLL(None).mount(b"tmpfs", str(small_disk).encode(), b"tmpfs", 32, b"size=16m")
         store.commit_now(put("/registry/after/1"))
         assert store.revision == count + 1
@@ -138,10 +138,10 @@ def grow(disk: Path, size: bytes) -> None:
     assert ctypes.CDLL(None).mount(b"tmpfs", str(disk).encode(), b"tmpfs", 32, b"size=" + size) == 0
 
 
-def test_deletes_go_on_when_the_disk_is_full(small_disk: Path) -> None:
+def test_deletes_succeed_when_the_disk_is_full(small_disk: Path) -> None:
     grow(small_disk, b"12m")
     store = open_store(str(small_disk / "data"), max_size=1 << 30)
-    other = open_store(str(small_disk / "data2"), max_size=1 << 30)  # somebody else fills it up
+    other = open_store(str(small_disk / "data2"), max_size=1 << 30)  # another program fills it up
     try:
         count = fill(store)
         fill(other)
@@ -149,7 +149,7 @@ def test_deletes_go_on_when_the_disk_is_full(small_disk: Path) -> None:
         for i in range(count):
             store.commit_now(Op(f"/registry/fill/{i:05d}", None))
         assert store.count("/registry/fill/") == 0
-        for i in range(count // 4):  # in the room that was made inside of the file
+        for i in range(count // 4):  # in the space that was freed inside the file
             store.commit_now(put(f"/registry/again/{i:05d}", expected=0))
         assert store.full() == ""
     finally:
@@ -157,12 +157,12 @@ def test_deletes_go_on_when_the_disk_is_full(small_disk: Path) -> None:
         other.close()
 
 
-def test_a_closed_store_touches_no_file_that_has_its_number(tmp_path: Path) -> None:
+def test_a_closed_ballast_touches_no_file_that_reuses_its_descriptor(tmp_path: Path) -> None:
     ballast = Ballast(str(tmp_path))
     ballast.give_up()
     assert ballast.given_up
     ballast.close()
-    others = [os.open(tmp_path / f"other{i}", os.O_RDWR | os.O_CREAT) for i in range(16)]  # one under the number that was its
+    others = [os.open(tmp_path / f"other{i}", os.O_RDWR | os.O_CREAT) for i in range(16)]  # a file with the same descriptor number
     ballast.give_up()
     ballast.keep()
     ballast.close()
@@ -171,8 +171,8 @@ def test_a_closed_store_touches_no_file_that_has_its_number(tmp_path: Path) -> N
         os.close(fd)
 
 
-def test_other_writes_leave_deletes_their_room(small_disk: Path) -> None:
-    """Until the disk has room again: then it is put aside anew."""
+def test_creates_leave_space_for_deletes(small_disk: Path) -> None:
+    """Until the disk has space again: then the reserve is allocated again."""
     grow(small_disk, b"12m")
     store = open_store(str(small_disk / "data"), max_size=1 << 30)
     try:
@@ -194,7 +194,7 @@ def test_other_writes_leave_deletes_their_room(small_disk: Path) -> None:
         store.close()
 
 
-def test_a_disk_that_is_full_from_the_start_is_left_to_deletes(small_disk: Path) -> None:
+def test_a_disk_that_is_full_from_the_start_allows_only_deletes(small_disk: Path) -> None:
     grow(small_disk, b"12m")
     store = open_store(str(small_disk / "data"), max_size=1 << 30)
     store.commit_now(put("/registry/a"))
@@ -216,11 +216,11 @@ def test_a_disk_that_is_full_from_the_start_is_left_to_deletes(small_disk: Path)
         store.close()
 
 
-def test_a_record_of_what_was_committed_without_room_is_no_bus_error(small_disk: Path) -> None:
+def test_the_committed_record_without_space_causes_no_bus_error(small_disk: Path) -> None:
     data = small_disk / "data"
     open_store(str(data), max_size=1 << 30).close()
     os.truncate(data / "committed", 0)
-    os.truncate(data / "committed", 16)  # as long as ever, and nothing of it on the disk
+    os.truncate(data / "committed", 16)  # as long as before, with nothing of it on the disk
     with contextlib.suppress(OSError), (small_disk / "filled").open("wb", buffering=0) as f:
         while True:
             f.write(b"x" * 4096)
@@ -229,7 +229,7 @@ def test_a_record_of_what_was_committed_without_room_is_no_bus_error(small_disk:
 
 
 def test_file_size_limit(tmp_path: Path) -> None:
-    """A limit on the file's size (ulimit -f) answers like a full disk."""
+    """A limit on the file's size (ulimit -f) has the same effect as a full disk."""
     store = open_store(str(tmp_path), max_size=1 << 30, sync=False)
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -245,8 +245,8 @@ def test_file_size_limit(tmp_path: Path) -> None:
         store.close()
 
 
-def test_all_that_was_deleted_makes_room(tmp_path: Path) -> None:
-    """Deletes leave what was in the history: it is forgotten when a write finds no room."""
+def test_deleting_everything_frees_space(tmp_path: Path) -> None:
+    """Deletes leave the objects in the history, which is dropped when a write finds no space."""
     store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
     try:
         for turn in range(3):
@@ -264,7 +264,7 @@ def test_all_that_was_deleted_makes_room(tmp_path: Path) -> None:
 
 
 def test_updates_do_not_fill_the_map(tmp_path: Path) -> None:
-    """The history of few objects gives way to their next state, however often they are written."""
+    """The history of few objects is dropped for their next states, however often they are written."""
     store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
     try:
         for i in range(1000):
@@ -276,7 +276,7 @@ def test_updates_do_not_fill_the_map(tmp_path: Path) -> None:
         store.close()
 
 
-def test_history_that_would_make_no_room_is_kept(tmp_path: Path) -> None:
+def test_history_is_kept_if_dropping_it_would_not_help(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
     try:
         fill(store)
@@ -286,13 +286,13 @@ def test_history_that_would_make_no_room_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("backend", "told"), [("lmdb", "--data-dir: /there: writing: no space"), ("etcd3", "writing: no space")])
-def test_a_disk_that_is_full_at_the_start_is_named(backend, told):
+def test_a_disk_that_is_full_at_the_start_is_reported(backend, told):
     options = SimpleNamespace(raw=SimpleNamespace(storage_backend=backend), data_dir=Path("/there"))
     assert failure(options, Full("writing: no space")) == told
     assert failure(options, ValueError("something else")) == "something else"
 
 
-def test_a_file_that_a_worker_may_not_open_is_named(tmp_path: Path) -> None:
+def test_a_file_that_a_worker_may_not_open_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "store" / "committed"
     path.mkdir(parents=True)
     with pytest.raises(OSError) as e:
@@ -300,7 +300,7 @@ def test_a_file_that_a_worker_may_not_open_is_named(tmp_path: Path) -> None:
     assert failure(SimpleNamespace(raw=SimpleNamespace(storage_backend="lmdb")), e.value) == f"{path}: Is a directory"
 
 
-def test_a_start_in_too_small_a_store_names_its_flag(tmp_path: Path) -> None:
+def test_starting_with_a_too_small_store_names_the_flag(tmp_path: Path) -> None:
     options = complete(Options({"data-dir": str(tmp_path), "store-max-size": 1 << 16}))
     store = open_store(str(tmp_path / "store"), max_size=1 << 16, sync=False)
     try:

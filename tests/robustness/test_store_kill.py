@@ -1,9 +1,9 @@
 """Writers are killed with SIGKILL in the middle of commits, while a reader in another process follows.
 
-One check per promise: durable (an acknowledged write is there), atomic (no group is there in part, no record is torn), monotonic
-(revisions never go back), ordered, unique and reliable (the follower's events have consecutive revisions, and those of a transaction that
-asked for one are together under it), resumable (a watch from any revision of the history gives the same sequence), and the state is the
-sum of the events. ``KAS_KILL_CYCLES`` sets the number of cycles.
+One check per promise: durable (an acknowledged write exists), atomic (no transaction exists in part, no record is torn), monotonic
+(revisions never go back), ordered, unique and reliable (the follower's events have consecutive revisions, and those of a transaction with
+one revision come together), resumable (a watch from any revision of the history gives the same sequence), and the state is the sum of the
+events. ``KAS_KILL_CYCLES`` sets the number of cycles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CYCLES = int(os.environ.get("KAS_KILL_CYCLES", "200"))
 
 
 class Nursery:
-    """The program that forks and kills writers; collects what they had acknowledged."""
+    """The program that forks and kills writers; collects what they acknowledged."""
 
     def __init__(self) -> None:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -76,7 +76,7 @@ class Nursery:
 
 
 class Follower:
-    """Everything the reader has seen, and the checks on it."""
+    """Everything the reader has seen, and the checks of it."""
 
     def __init__(self) -> None:
         self.history: dict[int, list[Any]] = {}  # the events of each revision
@@ -111,7 +111,7 @@ def told(event: Any) -> tuple[int, str, str]:
 
 
 def check(record: Any) -> None:
-    """Nothing of a record is torn: its parts vouch for each other."""
+    """No record is torn: its parts contain the same mark."""
     obj = json.loads(record.json)
     assert obj["metadata"]["resourceVersion"] == str(record.revision)
     assert zlib.crc32(obj["data"].encode()) == obj["metadata"]["crc"]
@@ -119,8 +119,8 @@ def check(record: Any) -> None:
 
 
 def check_groups(history: dict[int, Any], after: int) -> int:
-    """Each group is there whole, in consecutive revisions. Returns the revision up to which that was checked: the follower may stand
-    inside a group (its writes have revisions of their own), but the rest must come."""
+    """Each transaction is complete, in consecutive revisions. Returns the revision up to which that was checked: the follower may have
+    seen part of a transaction (its writes have revisions of their own), but the rest must come."""
     revision = after + 1
     while revision + 2 in history:
         _, key, mark = history[revision][0]
@@ -172,7 +172,7 @@ def test_killed_writers_break_no_promise(tmp_path: Path) -> None:
                 pass
             acks, nursery.acks = nursery.acks, []
             before = store.revision
-            # The writers share nothing with this process but the file, and died without a word.
+            # The writers share nothing with this process but the file, and died without closing it.
             store.refresh()
             assert store.revision >= before
             store.hub.catch_up()
@@ -182,7 +182,7 @@ def test_killed_writers_break_no_promise(tmp_path: Path) -> None:
                 assert (key, mark) in [event[1:] for event in events], f"acknowledged {key} at {revision} is lost: {events}"
             checked = check_groups(follower.history, checked)
             check_resume(store, follower, rng.randrange(max(0, follower.revision - 900), follower.revision + 1))
-            # Compaction beside the writers; never beyond what the follower has seen.
+            # Compaction runs beside the writers; never beyond what the follower has seen.
             store.compact(max(0, follower.revision - 400), 300)
             if cycle % 10 == 9:
                 result = store.range("/registry/", revision=follower.revision)

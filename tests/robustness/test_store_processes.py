@@ -1,4 +1,4 @@
-"""Several workers on one store: every worker sees every write, in order, woken by the writer and not by a timer."""
+"""Several workers on one store: every worker sees every write, in order, and is woken by the writer, not by a timer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_workers_see_each_other(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=120)
         assert out.strip() == "ok", err[-2000:]
     assert shared.revision == WRITES * WORKERS
-    # The workers are gone without having left: their share of the counters is taken back.
+    # The workers have died without detaching: their share of the counters is taken back.
     assert shared.memory.in_flight(True) == WORKERS
     for i in range(WORKERS):
         shared.memory.reap(i)
@@ -87,7 +87,7 @@ def test_workers_see_each_other(tmp_path: Path) -> None:
 
 
 def test_map_grown_by_another_process(tmp_path: Path) -> None:
-    """A worker with a smaller map adopts the larger one that another has made use of; its own limit holds for its writes."""
+    """A worker with a smaller map adopts the larger one of another process; its own limit applies to its writes."""
     path = str(tmp_path)
     small = open_store(path, max_size=2 << 20, sync=False)
     code = (
@@ -110,7 +110,7 @@ def test_map_grown_by_another_process(tmp_path: Path) -> None:
 
 
 def test_commits_on_the_loop(tmp_path: Path) -> None:
-    """Many concurrent commits form groups; each future resolves after its event was dispatched."""
+    """Many concurrent commits form batches; each future resolves after its event was dispatched."""
 
     async def main() -> None:
         store = open_store(str(tmp_path), sync=False)
@@ -132,8 +132,8 @@ def test_commits_on_the_loop(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_write_of_a_worker_that_died_before_publishing(tmp_path: Path) -> None:
-    """The write is durable and nobody was told: reading it publishes it, and refresh() heals what nobody reads."""
+def test_a_write_of_a_worker_that_died_before_publishing_it(tmp_path: Path) -> None:
+    """The write is durable and unpublished: reading it publishes it, and refresh() publishes what is not read."""
     path = str(tmp_path)
     store = open_store(path, sync=False)
     code = (

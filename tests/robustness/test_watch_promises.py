@@ -1,7 +1,7 @@
 """The six promises of a watch, recorded from many clients while writers write, workers and servers die and history is compacted.
 
-KAS_ROBUSTNESS_SECONDS (6) is how long each scenario writes, KAS_ROBUSTNESS_WATCHERS (6) how many watch, KAS_ROBUSTNESS_WRITERS (3) how
-many write. All that any of them is told is kept and judged.
+KAS_ROBUSTNESS_SECONDS (6) is how long each scenario writes, KAS_ROBUSTNESS_WATCHERS (6) the number of watchers, KAS_ROBUSTNESS_WRITERS (3)
+that of writers. Everything that they receive is recorded and checked.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SELECTOR = "labelSelector=promise"
 WATCHED = f"{PATH}?{SELECTOR}"
 WRITERS, WATCHERS = int(os.environ.get("KAS_ROBUSTNESS_WRITERS", "3")), int(os.environ.get("KAS_ROBUSTNESS_WATCHERS", "6"))
 KEYS = 5
-LEAST = 21  # acknowledged puts, for a run to say something
-OFTEN = 6  # so many watchers begin again every few seconds, the others now and then: a connection costs more than what comes on it
+LEAST = 21  # acknowledged puts without which a run proves nothing
+OFTEN = 6  # this many watchers reconnect every few seconds, the others rarely: a connection costs more than its events
 
 
 class Recorder:
@@ -59,7 +59,7 @@ class Recorder:
         self._threads.append(t)
 
     def _write(self, i: int) -> None:
-        """Keys are a writer's own, so it knows what each of its writes left."""
+        """Each writer has its own keys, so it knows the result of each of its writes."""
         rnd, client, n = random.Random(i), self.connect(self.server), 0
         while not self.stop_writing.is_set():
             n += 1
@@ -69,7 +69,7 @@ class Recorder:
                 if rnd.random() < 0.25:
                     status, answer = client("DELETE", f"{PATH}/{key}")
                     if status == 200:
-                        continue  # the answer of a delete does not tell the revision
+                        continue  # the answer of a delete does not contain the revision
                 else:
                     status, answer = client("PUT", f"{PATH}/{key}", body)
                     if status == 404:
@@ -98,7 +98,7 @@ class Recorder:
             runner.run(run())
 
     def _asked(self) -> KasServer:
-        """The server of the next watch."""
+        """Returns the server of the next watch."""
         return self.server
 
     async def _watch(self, i: int) -> None:
@@ -115,9 +115,9 @@ class Recorder:
             watcher.close()
 
     def finish(self) -> None:
-        """Ends the writers, lets every watcher reach the end, and checks all of them."""
+        """Stops the writers, lets every watcher reach the end, and checks all of them."""
         within = time.monotonic() + 120
-        while len(self.writes) < LEAST and time.monotonic() < within:  # on a machine that is busy little was written between the faults
+        while len(self.writes) < LEAST and time.monotonic() < within:  # on a busy machine little was written between the faults
             time.sleep(0.1)
         self.stop_writing.set()
         for t in self._threads[:WRITERS]:
@@ -152,8 +152,8 @@ def run(server, connect, disturb: Callable[[], None] | None, every_s: float = 2.
     return recorder
 
 
-def test_quiet_servers_keep_every_promise(kas_server, connect):
-    """Two workers, nothing dies: what one worker writes the other's watchers see."""
+def test_promises_hold_without_faults(kas_server, connect):
+    """Two workers, nothing dies: watchers of one see what the other writes."""
     r = run(kas_server("--workers", "2", "--unsafe-no-fsync"), connect, None)
     assert not r.expired
 
@@ -164,7 +164,7 @@ def test_promises_hold_when_workers_are_killed(kas_server, connect):
     def disturb() -> None:
         os.kill(server.worker_pids()[0], signal.SIGKILL)  # the older one, so that both have their turn
 
-    # No more often than the supervisor forgives each of the two.
+    # No more often than the supervisor tolerates for each of the two.
     run(server, connect, disturb, every_s=1.1 * RESPAWN_WINDOW_S / (2 * RESPAWN_LIMIT))
 
 
@@ -184,7 +184,7 @@ def test_promises_hold_over_restarts_and_kills(kas_server, connect):
 
 
 def test_promises_hold_under_compaction(kas_server, connect):
-    """A short history: a client is told that its revision has expired, or misses nothing."""
+    """A short history: a client learns that its revision has expired, or misses nothing."""
     run(kas_server("--workers", "2", "--unsafe-no-fsync", "--history-window", "2s"), connect, None)
 
 
@@ -203,7 +203,7 @@ def falsified(change: Callable[[list[list[Event]]], object], after: int = 12) ->
     return Client({}, [Session(10, events[0]), Session(after, events[1])])
 
 
-def test_a_true_history_passes():
+def test_a_correct_history_passes():
     model.check(Client({}, GOOD), WRITES, {"b": "4"})
 
 
@@ -223,6 +223,6 @@ def test_a_true_history_passes():
         (model.BrokenDigest, falsified(lambda e: e[1].pop(1))),
     ],
 )
-def test_a_falsified_history_is_told(error, client):
+def test_a_falsified_history_is_detected(error, client):
     with pytest.raises(error):
         model.check(client, WRITES, {"b": "4"})

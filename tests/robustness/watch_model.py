@@ -1,8 +1,8 @@
-"""What a watch promises, checked against a history: etcd's six promises by name, one function and one error each.
+"""The promises of a watch, checked against a history: etcd's six promises by name, one function and one error each.
 
-A ``Write`` is what a writer was told; a ``Session`` is one watch from its start revision to its end; a ``Client`` is a row of sessions,
-each resumed from the newest revision the one before had seen. The checks know nothing of the server: they are also fed with
-falsified histories, to show that they would tell.
+A ``Write`` is an acknowledged write; a ``Session`` is one watch from its start revision to its end; a ``Client`` is a sequence of
+sessions, each resumed from the newest revision that the one before had seen. The checks know nothing of the server: tests also feed them
+with falsified histories, to show that they detect these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ADDED, MODIFIED, DELETED, BOOKMARK = "ADDED", "MODIFIED", "DELETED", "BOOKMARK"
 
 
 class BrokenOrdered(AssertionError):
-    """Events came in another order than their revisions."""
+    """Events did not come in the order of their revisions."""
 
 
 class BrokenUnique(AssertionError):
@@ -34,20 +34,20 @@ class BrokenReliable(AssertionError):
 
 
 class BrokenResumable(AssertionError):
-    """A resumed watch repeated or skipped something around the revision it resumed from."""
+    """A resumed watch repeated or skipped an event around the revision that it resumed from."""
 
 
 class BrokenBookmarkable(AssertionError):
-    """A bookmark promised that everything up to it had been sent, and something came later that is older."""
+    """A bookmark promised that everything up to it had been sent, and an older event came later."""
 
 
 class BrokenDigest(AssertionError):
-    """What a client built up from events is not what a list shows."""
+    """The state that a client built from events differs from a list."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """An acknowledged write: the revision, the key, and the value it left (None: deleted)."""
+    """An acknowledged write: the revision, the key, and the value that it left (None: deleted)."""
 
     revision: int
     key: str
@@ -73,7 +73,7 @@ class Session:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)  # of these two
 
     def reached(self) -> int:
-        """The newest revision it knows of. Each event is looked at once, however often this is asked, from any thread."""
+        """The newest revision that it knows of. Each event is examined once, however often this is called, from any thread."""
         with self._lock:
             new = self.events[self._looked_at :]
             self._looked_at += len(new)
@@ -83,7 +83,7 @@ class Session:
 
 @dataclass
 class Client:
-    """What one client saw. ``initial`` is the list it began with."""
+    """What one client saw. ``initial`` is the list that it started with."""
 
     initial: dict[str, str]
     sessions: list[Session] = field(default_factory=list)
@@ -121,8 +121,8 @@ def unique(client: Client) -> None:
 
 
 def atomic(client: Client, writes: Sequence[Write]) -> None:
-    """A revision is one write: one event, with the value that was written. A write nobody was told of (its writer was cut off) has an
-    event whose value no other write left."""
+    """A revision is one write: one event, with the value that was written. A write without an answer (its connection was cut) has an event
+    whose value no other write left."""
     known = {w.revision: w for w in writes}
     revisions: dict[int, Event] = {}
     for e in client.changes():
@@ -137,7 +137,7 @@ def atomic(client: Client, writes: Sequence[Write]) -> None:
 
 
 def reliable(client: Client, writes: Iterable[Write]) -> None:
-    """Every acknowledged write between the start and the newest thing seen has come."""
+    """Every acknowledged write between the start and the newest event seen has come."""
     seen = {e.revision for e in client.changes()}
     first, last = client.sessions[0].after, client.reached()
     missing = [w for w in writes if first < w.revision <= last and w.revision not in seen]
@@ -146,7 +146,7 @@ def reliable(client: Client, writes: Iterable[Write]) -> None:
 
 
 def resumable(client: Client, writes: Iterable[Write]) -> None:
-    """A session begins right behind the revision it was resumed from."""
+    """A session starts right after the revision that it was resumed from."""
     revisions = sorted(w.revision for w in writes)
     for s in client.sessions:
         changes = [e.revision for e in s.events if e.type != BOOKMARK]
@@ -174,7 +174,7 @@ def bookmarkable(client: Client) -> None:
 
 
 def digest(client: Client, listed: dict[str, str]) -> None:
-    """The client's state, when it has reached the list's revision, is the list."""
+    """The client's state, when it has reached the list's revision, equals the list."""
     state = client.state()
     if state != listed:
         wrong = sorted(k for k in state.keys() | listed.keys() if state.get(k) != listed.get(k))
@@ -182,7 +182,7 @@ def digest(client: Client, listed: dict[str, str]) -> None:
 
 
 def check(client: Client, writes: Sequence[Write], listed: dict[str, str] | None = None) -> None:
-    """All promises, in order of how much they explain."""
+    """Checks all promises, those that explain the most first."""
     ordered(client)
     unique(client)
     resumable(client, writes)
@@ -194,7 +194,7 @@ def check(client: Client, writes: Sequence[Write], listed: dict[str, str] | None
 
 
 def event_of(raw: dict[str, Any]) -> Event:
-    """A watch event of a ConfigMap whose data.v is the value."""
+    """Returns a watch event of a ConfigMap whose data.v is the value."""
     meta = raw["object"]["metadata"]
     value = (raw["object"].get("data") or {}).get("v")
     return Event(raw["type"], int(meta["resourceVersion"]), meta.get("name", ""), None if raw["type"] == DELETED else value)

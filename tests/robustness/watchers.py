@@ -1,6 +1,6 @@
-"""Many watchers in one thread. An event costs its decryption and one look-up, so that a run of minutes can judge a million of them.
+"""Many watchers in one thread. An event costs its decryption and one look-up, so that a run of minutes can check a million of them.
 
-What a watcher is told is kept as it came, line by line: the same line is read once, whoever gets it, as it always says the same.
+A watcher's events are kept line by line as they came: equal lines are parsed once for all watchers.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tests.robustness.watch_model import Event, Session
 
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 CONNECT_S = 20.0
-LATE_S = 20.0  # a stream that goes on for so long behind its end is given up
+LATE_S = 20.0  # seconds after its expected end at which a stream is closed
 
 
 class Expired(Exception):
-    """The server has forgotten what the watch would begin with."""
+    """The server no longer has the history with which the watch would begin."""
 
 
 @functools.lru_cache(1 << 15)
 def read(line: bytes) -> Event:
-    """One line of a stream; raises Expired, ValueError for half a line, AssertionError for an error that is another one."""
+    """Parses one line of a stream; raises Expired, ValueError for an incomplete line, AssertionError for another error."""
     raw = json.loads(line)
     if raw["type"] == "ERROR":
         assert raw["object"]["code"] == 410, raw
@@ -38,7 +38,7 @@ def read(line: bytes) -> Event:
 
 
 class Stream(asyncio.Protocol):
-    """A connection that takes one watch after the other. Cut off, or with an answer it does not understand, it is closed."""
+    """A connection for one watch after the other. It is closed when it is cut or gets an answer that it does not understand."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -63,7 +63,7 @@ class Stream(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(transport.abort)
 
     async def watch(self, head: bytes, took: Callable[[Event], None], within_s: float) -> None:
-        """Sends a request and gives each event to ``took``. Raises Expired; ConnectionError when the stream was cut or refused."""
+        """Sends a request and passes each event to ``took``. Raises Expired; ConnectionError when the stream was cut or refused."""
         if self._transport is None:
             raise ConnectionError("closed")
         self._took, self._done = took, asyncio.get_running_loop().create_future()
@@ -98,7 +98,7 @@ class Stream(asyncio.Protocol):
             self.close()
 
     def _begun(self) -> bool:
-        """Whether the head is here; takes it away then."""
+        """Whether the head has arrived; removes it then."""
         end = self._raw.find(b"\r\n\r\n")
         if end < 0:
             return False
@@ -111,7 +111,7 @@ class Stream(asyncio.Protocol):
         return True
 
     def _chunks(self) -> None:
-        """Takes whole chunks, and of them whole lines."""
+        """Takes complete chunks, and of these complete lines."""
         raw, at = self._raw, 0
         while (end := raw.find(b"\r\n", at)) >= 0:
             size = int(raw[at:end], 16)
@@ -134,7 +134,7 @@ class Watcher:
         self._streams: dict[str, Stream] = {}
 
     async def session(self, server: KasServer, path: str, s: Session, seconds: int) -> bool:
-        """Watches until the stream ends or is cut; False when the revision has expired."""
+        """Watches until the stream ends or is cut; returns False when the revision has expired."""
         url = server.url
         try:
             stream = self._streams.get(url)
@@ -169,7 +169,7 @@ async def connected(url: str, ca: str) -> Stream:
 
 
 async def until(stopped: Callable[[], bool], tasks: list[asyncio.Task[None]]) -> None:
-    """Lets them run until it is to stop, and ends them. An error of one of them is this one's."""
+    """Runs them until it is time to stop, and ends them. Raises the error of any of them."""
     try:
         while not stopped():
             done, _ = await asyncio.wait(tasks, timeout=0.1, return_when=asyncio.FIRST_EXCEPTION)

@@ -13,8 +13,8 @@ from typing import Any
 from tests.security.normal import Normal
 
 LIMIT_S = 60.0
-QUIET_S = 0.2  # nothing new for so long: that was all, unless more is there at the end (`AuditIDs.late`)
-MISSING_S = 15.0  # when it is less than what was recorded: a busy machine takes its time
+QUIET_S = 0.2  # no new events for this long: all have arrived, unless more are there at the end (`AuditIDs.late`)
+MISSING_S = 15.0  # if there are fewer than recorded: a busy machine may be slow
 LOOK_EVERY_S = 0.1
 STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}")
@@ -26,10 +26,10 @@ class AuditIDs:
     def __init__(self, case: str, directory: Path) -> None:
         self._case, self._directory = case, directory
         self.steps: dict[str, int] = {}
-        self._found = 0  # lines in the file when it was last looked at, for all that was sent
+        self._found = 0  # lines in the file at the last read, for all sent ids
 
     def of(self, step: int) -> str:
-        """The id that step number ``step`` is sent with."""
+        """The id of step number ``step``."""
         x = hashlib.sha1(f"{self._case} {step} {self._directory}".encode()).hexdigest()
         made = f"{x[:8]}-{x[8:12]}-4{x[13:16]}-8{x[17:20]}-{x[20:32]}"
         self.steps[made] = step
@@ -37,29 +37,29 @@ class AuditIDs:
         return made
 
     def file(self, path: Path, step: dict[str, Any], recorded: dict[str, Any], normal: Normal) -> dict[str, Any]:
-        """What a file has about the case; ``recorded`` is what it had."""
+        """Returns the lines about the case in the file; ``recorded`` is what was recorded."""
 
         lines = _complete(lambda: self._lines(path), step, recorded)
         self._found = len(lines)
         if step.get("raw"):
-            # What ends a watch is written when the server sees that its client is gone, which may be after the next request.
+            # The end of a watch is recorded when the server notices the disconnect, which may be after the next request.
             lines.sort(key=lambda line: next(n for own, n in self.steps.items() if own in line))
             return {"lines": [normal.text(line) for line in lines]}
         return {"events": self._ordered([json.loads(line) for line in lines], normal)}
 
     def _lines(self, path: Path) -> list[str]:
-        """What a file has about the case."""
+        """Returns the lines about the case."""
         lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
         return [line for line in lines if any(own in line for own in self.steps)]
 
     def late(self, path: Path) -> int:
-        """How many lines came to the file after it was looked at."""
+        """Returns how many lines were added since the last read."""
         return max(0, len(self._lines(path)) - self._found) if self._found else 0
 
     def sent(
         self, take: Callable[[], list[dict[str, Any]]], step: dict[str, Any], recorded: dict[str, Any], normal: Normal
     ) -> dict[str, Any]:
-        """What a webhook was sent about the case; ``recorded`` is what it was sent."""
+        """Returns what a webhook got about the case; ``recorded`` is what was recorded."""
         events: list[dict[str, Any]] = []
 
         def read() -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ class AuditIDs:
 
 
 def _complete(read: Callable[[], list[Any]], step: dict[str, Any], recorded: dict[str, Any]) -> list[Any]:
-    """What ``read`` gives once it has not grown for a while."""
+    """Returns the result of ``read`` once it has not grown for a while."""
     until, found, quiet = time.monotonic() + LIMIT_S, -1, time.monotonic()
     wait, wanted = max(QUIET_S, step.get("settle", 0)), len(recorded.get("events") or recorded.get("lines") or ())
     while True:
@@ -93,7 +93,7 @@ def _complete(read: Callable[[], list[Any]], step: dict[str, Any], recorded: dic
 
 
 def asked_at_least(take: Callable[[], list[dict[str, Any]]], wanted: int) -> list[dict[str, Any]]:
-    """What a webhook was asked, once it was asked so often."""
+    """Returns the requests to a webhook, once there are this many."""
     until, got = time.monotonic() + LIMIT_S, take()
     while len(got) < wanted and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
@@ -102,6 +102,6 @@ def asked_at_least(take: Callable[[], list[dict[str, Any]]], wanted: int) -> lis
 
 
 def files(directory: Path, pattern: str) -> dict[str, Any]:
-    """The names in a directory that match, without their times, and how many they are."""
+    """Returns the names in a directory that match, without their times, and their number."""
     names = [_STAMP.sub("<stamp>", path.name) for path in directory.iterdir() if re.search(pattern, path.name)]
     return {"files": sorted(set(names)), "count": len(names)}

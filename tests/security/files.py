@@ -13,7 +13,7 @@ from tests import pki
 
 
 class Files:
-    """Writes them into a directory; authorities are remembered, because later certificates are by them."""
+    """Writes them into a directory; CAs are kept, because later certificates are issued by them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -23,7 +23,7 @@ class Files:
         return self.directory / name
 
     def put(self, name: str, what: Any, fill: Callable[[str], str]) -> None:
-        """``what`` is a text or a recipe; ``fill`` puts in what ``${…}`` stands for."""
+        """``what`` is a text or a recipe; ``fill`` replaces ``${…}``."""
         if isinstance(what, str):
             self.path(name).write_text(fill(what))
         elif "json" in what:

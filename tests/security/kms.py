@@ -1,4 +1,5 @@
-"""A KMS v2 plug-in behind a Unix socket, which can be good, down, slow, wrong or huge. Its messages are written here, apart from kas'."""
+"""A KMS v2 plug-in behind a Unix socket, which can be working, down, slow, wrong or huge. Its messages are encoded here, independently of
+kas."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ def _varint(n: int) -> bytes:
 
 
 def field(number: int, data: bytes | str) -> bytes:
-    """A field of bytes."""
+    """Returns a field of bytes."""
     raw = data.encode() if isinstance(data, str) else data
     return _varint(number << 3 | 2) + _varint(len(raw)) + raw
 
 
 def read(message: bytes) -> dict[int, bytes]:
-    """The last value of each field of bytes; the messages have no others."""
+    """Returns the last value of each field of bytes; the messages have no other fields."""
     out, at = {}, 0
 
     def number() -> int:
@@ -52,8 +53,8 @@ def read(message: bytes) -> dict[int, bytes]:
 
 
 class Plugin:
-    """Listens at ``socket``. What it says may be changed while it runs: ``key_id``, ``healthz`` and ``status_version`` of status,
-    ``encrypts_with`` (another id in answers), ``annotation`` (of every answer), ``asked`` counts calls by method; ``hold()`` makes it slow
+    """Listens at ``socket``. Its answers may be changed while it runs: ``key_id``, ``healthz`` and ``status_version`` of Status,
+    ``encrypts_with`` (another id in answers), ``annotation`` (in every answer); ``asked`` counts calls by method; ``hold()`` makes it slow
     until ``release()``."""
 
     service = SERVICE
@@ -129,7 +130,7 @@ class Plugin:
 
 
 class PluginV1(Plugin):
-    """One of version 1; ``version`` is what it says of itself."""
+    """A plug-in of version 1; ``version`` is what it reports."""
 
     service = "v1beta1.KeyManagementService"
     version = "v1beta1"

@@ -1,8 +1,8 @@
 """Values as kube-apiserver keeps them in etcd: objects in their storage version, without resourceVersion.
 
-Built-in kinds are protobuf in an envelope (``k8s\\0``, apiVersion and kind beside the message), CustomResourceDefinitions, APIServices and
-custom resources JSON with a line's end. Both are read wherever they stand, in any version that is known. The key of an object is the one
-kas uses itself. Upstream: ``runtime/serializer/protobuf``, ``storage/etcd3/store.go``.
+Built-in kinds are protobuf in an envelope (``k8s\\0``, apiVersion and kind beside the message); CustomResourceDefinitions, APIServices and
+custom resources are JSON with a final newline. Both are read for every kind, in any known version. The key of an object is the one that
+kas uses. Upstream: ``runtime/serializer/protobuf``, ``storage/etcd3/store.go``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kas._codecs import (
 )
 
 Obj = dict[str, Any]
-# (apiVersion, kind) -> its type; None for a kind without one: a custom resource's.
+# (apiVersion, kind) -> its type; None for a custom resource's kind
 TypeOf = Callable[[str, str], TypeDesc | None]
 
 PROTOBUF = b"k8s\0"
@@ -35,8 +35,8 @@ LEFT_OUT = ("resourceVersion", "selfLink")
 
 
 def encode(type: TypeDesc | None, obj: Obj) -> bytes:
-    """The value of an object, which names its apiVersion and kind, those of the storage version. ``type`` is None for a custom
-    resource. Raises EncodeError."""
+    """Returns the value of an object, whose apiVersion and kind are those of the storage version. ``type`` is None for a custom resource.
+    Raises EncodeError."""
     metadata = obj.get("metadata") or {}
     if any(name in metadata for name in LEFT_OUT):
         obj = {**obj, "metadata": {k: v for k, v in metadata.items() if k not in LEFT_OUT}}
@@ -48,7 +48,7 @@ def encode(type: TypeDesc | None, obj: Obj) -> bytes:
 
 
 def read(value: bytes, type_of: TypeOf) -> Obj:
-    """The object of a value, with apiVersion and kind first. Raises DecodeError for what is none, or of a kind nobody knows."""
+    """Returns the object of a value, with apiVersion and kind first. Raises DecodeError for an invalid value or an unknown kind."""
     if not value.startswith(PROTOBUF):
         return _read_json(value, type_of)
     api_version, kind, message, _ = open_envelope(value)

@@ -1,4 +1,5 @@
-"""Answers without what differs from run to run: times, uids, versions, tokens, addresses, digests; the same way the recorded ones are."""
+"""Normalizes answers as the recorded ones were: without times, uids, versions, tokens, addresses and digests, which differ from run to
+run."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _ADDRESS = re.compile(r"\b10\.0\.0\.\d+\b")
 
 
 class Normal:
-    """Of one case: ``given`` is what the case's own names are put in the place of, uids are numbered as they come."""
+    """For one case: ``given`` replaces the case's own names, uids are numbered in order."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
@@ -43,7 +44,7 @@ class Normal:
             return {self.text(k): self.value(x, k) for k, x in v.items() if k != "managedFields"}
         if isinstance(v, list):
             out = [self.value(x, key) for x in v]
-            ordered = key not in ("resourceRules", "nonResourceRules")  # those have no order
+            ordered = key not in ("resourceRules", "nonResourceRules")  # these have no order
             return out if ordered else sorted(out, key=lambda x: json.dumps(x, sort_keys=True))
         if not isinstance(v, str):
             return v
@@ -52,7 +53,7 @@ class Normal:
         return "<token>" if key == "token" and v.startswith("eyJ") else self.text(v)
 
     def jwt(self, token: Any) -> Any:
-        """Header and claims of a token, times relative to its iat; None for what is none."""
+        """Returns header and claims of a token, with times relative to its iat; None for an invalid one."""
         if not isinstance(token, str) or token.count(".") != 2:
             return None
         header, claims = parts(token)
@@ -71,12 +72,12 @@ class Normal:
 
 
 def parts(token: str) -> list[dict[str, Any]]:
-    """Header and claims of a token, unverified."""
+    """Returns header and claims of a token, unverified."""
     return [json.loads(base64.urlsafe_b64decode(p + "=" * (-len(p) % 4))) for p in token.split(".")[:2]]
 
 
 def differences(want: Any, got: Any, at: str = "") -> list[str]:
-    """Where two answers differ, one line each."""
+    """Yields where two answers differ, one line each."""
     if isinstance(want, dict) and isinstance(got, dict):
         out = []
         for key in sorted({*want, *got}):
@@ -88,5 +89,5 @@ def differences(want: Any, got: Any, at: str = "") -> list[str]:
     if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
         return [x for i, (w, g) in enumerate(zip(want, got, strict=True)) for x in differences(w, g, f"{at}/{i}")]
     if at.rpartition("/")[0].endswith("/cells") and all(isinstance(v, str) and _AGE.fullmatch(v) for v in (want, got)):
-        return []  # how old something was when it was shown
+        return []  # the age when it was shown
     return [] if want == got else [f"{at}: want {json.dumps(want)[:200]} got {json.dumps(got)[:200]}"]

@@ -1,4 +1,4 @@
-"""A recorded conversation with a server that has recorded flags: requests with all kinds of credentials."""
+"""A recorded conversation with a server with recorded flags: requests with all kinds of credentials."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.security.stubs import AUTHORITY, SERVING, Stub
 ADMIN = {"token": "admin-token"}
 LIMIT_S = 120.0
 READY_TRIES = 300
-NOT_READY_S = 5.0  # how long a server is looked at that is not to become ready
+NOT_READY_S = 5.0  # how long a server is observed that must not become ready
 LONG = "x" * 450_000
-PAUSE_S = 0.2  # between tries of a step that is tried again, as recorded
+PAUSE_S = 0.2  # between attempts of a step that is repeated, as recorded
 
 
 class Session:
-    """``start(*flags)`` starts a server; ``directory`` is for its files. A context manager: the stubs the server asks end with it."""
+    """``start(*flags)`` starts a server; ``directory`` is for its files. A context manager: the stubs that the server calls end with it."""
 
     def __init__(self, setup: dict[str, Any], directory: Path, start) -> None:
         self.files = Files(directory)
@@ -45,7 +45,7 @@ class Session:
         stubs, files = setup.get("stubs") or {}, {**setup["files"]}
         if stubs:
             files = {"stub-ca.crt": AUTHORITY, "stub.crt": SERVING, **files}
-        late = [name for name, what in files.items() if "${url" in json.dumps(what)]  # they say where the stubs are
+        late = [name for name, what in files.items() if "${url" in json.dumps(what)]  # they contain the addresses of the stubs
         for name in (n for n in files if n not in late):
             self.files.put(name, files[name], self.fill)
         self._stubs = {name: Stub(spec, self.files) for name, spec in stubs.items()}
@@ -70,7 +70,7 @@ class Session:
             plugin.stop()
 
     def fill(self, text: str) -> str:
-        """Puts in what ``${…}`` stands for: dir, url (of a stub, too), ns, long, a file as base64 or text, a path into what was saved."""
+        """Replaces ``${…}``: dir, url (also of a stub), ns, long, a file as base64 or text, a path into saved values."""
 
         def value(match: re.Match[str]) -> str:
             key = match.group(1)
@@ -95,7 +95,7 @@ class Session:
         return re.sub(r"\$\{([^}]*)\}", value, text)
 
     def run(self, case: dict[str, Any]) -> list[dict[str, Any]]:
-        """The answers of a case, one for each step, normalised."""
+        """Returns the answers of a case, one for each step, normalized."""
         self._namespace = "s" + hashlib.sha1(case["id"].encode()).hexdigest()[:8]
         self._saved = {}
         normal = Normal({
@@ -115,14 +115,14 @@ class Session:
         return out
 
     def late(self) -> list[str]:
-        """Cases about which there is more in the log than when they were looked at."""
+        """Returns the cases with more lines in the log than when they were read."""
         path = self.files.path("audit.log")
         return [f"{case}: {late} more events" for case, ids in self._audits.items() if (late := ids.late(path))]
 
     def _looked(
         self, step: dict[str, Any], recorded: dict[str, Any], ids: audited.AuditIDs, normal: Normal
     ) -> dict[str, Any] | None:
-        """What a step that is no request looks at, where ``recorded`` was there; None for a request."""
+        """Returns the result of a step that is no request, where ``recorded`` was the result; None for a request."""
         if "sleep" in step:
             time.sleep(step["sleep"])
         for action in ("write", "restart", "etcd", "put"):
@@ -208,7 +208,7 @@ class Session:
         return out
 
     def _flow(self, headers: dict[str, str]) -> dict[str, Any]:
-        """The names of the FlowSchema and the priority level that an answer names by uid."""
+        """Returns the names of the FlowSchema and the priority level that an answer names by uid."""
         out = {}
         for key, header, resource in (
             ("flowSchema", "x-kubernetes-pf-flowschema-uid", "flowschemas"),
@@ -226,13 +226,13 @@ class Session:
             got: dict[str, str] = {}
             for name, value in r.getheaders():
                 got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
-            # Of what does not end, the first lines, and then the client goes.
+            # Of an endless answer, the first lines; then the client disconnects.
             return r.status, got, b"".join(r.readline() for _ in range(step["lines"])) if "lines" in step else r.read()
         finally:
             c.close()
 
     def _send(self, step: dict[str, Any], audit_id: str) -> http.client.HTTPSConnection:
-        """A connection on which the step's request is on its way."""
+        """Opens a connection and sends the step's request."""
         cred = step.get("cred", ADMIN) or {}
         headers = [("Accept", step.get("accept", "application/json"))]
         if "token" in cred:
@@ -261,7 +261,7 @@ class Session:
 
     def _context(self, shown: str | None) -> ssl.SSLContext:
         if shown not in self._contexts:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's authorities, which take longest to load
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's CAs, which take longest to load
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             if shown is not None:
                 context.load_cert_chain(self.files.path(shown), self.files.path(shown).with_suffix(".key"))
@@ -269,7 +269,7 @@ class Session:
         return self._contexts[shown]
 
     def _sign(self, recipe: dict[str, Any]) -> str:
-        """A token from a recipe: another one's header and claims, with changes."""
+        """Returns a token made by a recipe: another one's header and claims, with changes."""
         header, claims = parts(self.fill(recipe["from"])) if "from" in recipe else ({}, {})
         algorithm = recipe.get("alg") or header.get("alg") or "RS256"
         header |= {"alg": algorithm, **({"kid": recipe["kid"]} if recipe.get("kid") else {}), **recipe.get("header", {})}
@@ -287,7 +287,7 @@ class Session:
 
 
 def _hmac(header: dict[str, Any], claims: dict[str, Any], key: bytes) -> str:
-    """Signed with a PEM file as if it were a secret, which a good library refuses to do."""
+    """Signs with a PEM file as if it were a secret, which a good library refuses to do."""
     def b64(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
@@ -296,7 +296,7 @@ def _hmac(header: dict[str, Any], claims: dict[str, Any], key: bytes) -> str:
 
 
 def _moments(v: Any) -> Any:
-    """``now+60`` as a number of seconds."""
+    """Replaces ``now+60`` by a number of seconds."""
     if isinstance(v, dict):
         return {k: _moments(x) for k, x in v.items()}
     if isinstance(v, list):

@@ -1,4 +1,4 @@
-"""The values of a server's store as they lie in the file, and recorded values of etcd put there in their place."""
+"""The values of a server's store as they are in the file, and recorded values of etcd written in their place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEALED = re.compile(rb"k8s:enc:[a-z0-9]+:v\d+:([A-Za-z0-9._-]+:)?")
 
 
 class Raw:
-    """Stores what it was given, sealed or not."""
+    """Stores its argument, encrypted or not."""
 
     plain, waits, refuses_plain = False, False, ""
 
@@ -45,7 +45,7 @@ class Raw:
 
 
 def raw(data_dir: Path, key: str) -> bytes | None:
-    """The bytes of a key's value in the file; of one that is not sealed its JSON."""
+    """Returns the bytes of a key's value in the file; the JSON of an unencrypted one."""
     with lmdb.open(str(data_dir / "store"), readonly=True, max_dbs=8, lock=True) as env:
         bodies = env.open_db(b"body", create=False)
         with env.begin() as txn:
@@ -53,14 +53,14 @@ def raw(data_dir: Path, key: str) -> bytes | None:
 
 
 class Values:
-    """Of a server with its data in ``data_dir``, started with the encryption configuration in ``config``."""
+    """The values of a server with its data in ``data_dir`` and the encryption configuration in ``config``."""
 
     def __init__(self, data_dir: Path, config: Path) -> None:
         self._data_dir, self._config = data_dir, config
         kinds.install()
 
     def value(self, key: str) -> bytes | None:
-        """As etcd would have it: sealed as it lies in the file; otherwise in the form of etcd's values."""
+        """Returns the value as etcd would have it: encrypted as it is in the file, otherwise in etcd's format."""
         found = raw(self._data_dir, key)
         if found is None or SEALED.match(found):
             return found
@@ -68,7 +68,7 @@ class Values:
         return layout.encode(_type(obj["apiVersion"], obj["kind"]), obj)
 
     def put(self, key: str, value: bytes) -> None:
-        """Stores a value of etcd: an object in its form, sealed anew if the configuration can open it; as it is if not."""
+        """Stores a value of etcd: an object in its format, encrypted again if the configuration can decrypt it, otherwise unchanged."""
         encryption = EncryptionAtRest(str(self._config), False, False, BUILTIN.resources)
         try:
             encryption.begin()
@@ -93,7 +93,7 @@ class Values:
     def _draft(self, store: LMDBStore, key: str, obj: dict[str, Any]) -> Draft:
         if "creationTimestamp" in obj["metadata"]:
             return self._registry(store, key).draft(obj)
-        # Written by hand: nothing stands behind the place of the resourceVersion.
+        # Written directly: nothing follows the place of the resourceVersion.
         front = b'{"kind":%b,"apiVersion":%b,' % (orjson.dumps(obj.pop("kind")), orjson.dumps(obj.pop("apiVersion")))
         metadata = orjson.dumps(obj.pop("metadata"))[:-1]
         return build_record(front + b'"metadata":' + metadata + b",", b"}," + orjson.dumps(obj)[1:], {}, {}, len(front))
@@ -111,13 +111,13 @@ class Values:
 
 
 class EtcdValues:
-    """The same of a server whose keys are below ``/registry`` in the etcd at ``url``: as they are."""
+    """The same for a server whose keys are under ``/registry`` in the etcd at ``url``, without changes."""
 
     def __init__(self, url: str) -> None:
         self._config = Config((url,))
 
     def value(self, key: str) -> bytes | None:
-        """What stands there."""
+        """Returns the value."""
         with contextlib.closing(Client(self._config)) as client:
             kvs = client.call(RANGE, pb.RangeRequest(key=key.encode())).kvs
         return kvs[0].value if kvs else None
@@ -134,7 +134,7 @@ def _type(version: str, kind: str) -> TypeDesc | None:
 
 
 def described(value: bytes | None) -> dict[str, Any]:
-    """What a step ``etcd`` tells of a value."""
+    """Returns what a step ``etcd`` reports of a value."""
     if value is None:
         return {"stored": None}
     found = SEALED.match(value)
@@ -142,5 +142,5 @@ def described(value: bytes | None) -> dict[str, Any]:
 
 
 def b64(value: bytes) -> dict[str, str]:
-    """As a later step refers to it."""
+    """Returns it as a later step refers to it."""
     return {"value": base64.b64encode(value).decode()}

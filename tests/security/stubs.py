@@ -1,4 +1,4 @@
-"""The servers that recorded ones ask: issuers of tokens, and webhooks with canned answers."""
+"""The servers that recorded ones call: token issuers, and webhooks with fixed answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DISCOVERY, JWKS = "/.well-known/openid-configuration", "/jwks"
 
 
 def jwk(pem: bytes, kid: str | None) -> dict[str, Any]:
-    """A public key as a JSON Web Key."""
+    """Returns a public key as a JSON Web Key."""
     public = load_public_keys(pem)[0]
     out = (RSAAlgorithm if isinstance(public, RSAPublicKey) else ECAlgorithm).to_jwk(public, as_dict=True)
     out.pop("key_ops", None)
@@ -33,7 +33,7 @@ def subset(part: Any, whole: Any) -> bool:
 
 
 class Stub:
-    """One of a setup's ``stubs``: ``spec`` says what it answers."""
+    """One of a setup's ``stubs``: ``spec`` has its answers."""
 
     def __init__(self, spec: dict[str, Any], files: Files) -> None:
         self._spec, self._files = spec, files
@@ -41,7 +41,7 @@ class Stub:
         self.url = self._server.url
 
     def take(self) -> list[dict[str, Any]]:
-        """The questions to a webhook since the last time."""
+        """Returns the requests to a webhook since the last call."""
         return [
             {"path": a.path, "contentType": a.headers.get("content-type"), "body": json.loads(a.body)}
             for a in self._server.take() if a.method == "POST"

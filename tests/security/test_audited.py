@@ -1,4 +1,4 @@
-"""What is late in an audit log is told, although nobody waits for it."""
+"""Late lines in an audit log are reported, although no step waits for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.security.audited import AuditIDs
 from tests.security.normal import Normal
 
 
-def test_more_events_than_were_looked_at_are_late(tmp_path: Path) -> None:
+def test_events_added_after_the_read_are_late(tmp_path: Path) -> None:
     log, ids = tmp_path / "audit.log", AuditIDs("case", tmp_path)
     event = {"auditID": ids.of(3), "stage": "ResponseComplete"}
     log.write_text(json.dumps(event) + "\n" + json.dumps({**event, "auditID": "another"}) + "\n")

@@ -1,7 +1,7 @@
 """Recorded conversations with kube-apiserver 1.36.2 about security, replayed against kas with the recorded flags and files.
 
-A setup is started once for all its cases. ``known_differences.txt`` lists the steps that differ, strict both ways; ``not_yet.txt`` the
-setups that kas does not serve yet.
+A setup is started once for all its cases. ``known_differences.txt`` lists the steps that differ, and must list exactly these;
+``not_yet.txt`` lists the setups that kas does not serve yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ for kind in KINDS:
 
 
 def listed(name: str, columns: int) -> dict[tuple[str, ...], str]:
-    """The lines of a file: all columns but the last -> the last. ValueError for a line that is not of that form."""
+    """Reads the lines of a file: all columns but the last -> the last. ValueError for a line of another form."""
     out = {}
     for line in (HERE / name).read_text().splitlines():
         if line and not line.startswith("#"):
@@ -59,7 +59,8 @@ def test_setup(setup, tmp_path, tmp_path_factory):
 
 @contextlib.contextmanager
 def store_of(setup: str, tmp_path_factory) -> Iterator[tuple[str, ...]]:
-    """The flags of a server's store. What is sealed in etcd is bound to its key, so those servers have an etcd of their own."""
+    """Returns the flags of a server's store. Encrypted values in etcd are bound to their key, so those servers have an etcd of their own.
+    """
     if os.environ.get("KAS_BACKEND") != "etcd" or not setup.startswith("enc-"):
         yield ("--unsafe-no-fsync",)
         return
@@ -68,7 +69,7 @@ def store_of(setup: str, tmp_path_factory) -> Iterator[tuple[str, ...]]:
 
 
 def replayed(setup: str, directory: Path, begin) -> list[str]:
-    """What differs from the record."""
+    """Returns the differences from the record."""
     wrong = []
     with Session(SETUPS[setup], directory, begin) as session:
         for case in sorted(CASES[setup], key=lambda c: c["id"]):
@@ -81,7 +82,7 @@ def replayed(setup: str, directory: Path, begin) -> list[str]:
     return wrong
 
 
-def test_every_line_of_the_lists_is_about_something():
+def test_every_line_of_the_lists_is_used():
     if not CASES:
         need.give_up(f"no recorded conversations in {files.DIRECTORY}")
     steps = {c["id"]: len(c["in"]["steps"]) for cases in CASES.values() for c in cases}

@@ -1,4 +1,4 @@
-"""What a worker derives of stored objects is there before it serves: whoever asks first waits for none of it, nor does everybody else."""
+"""State that a worker derives from stored objects is ready before it serves, so no request waits for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def objects(name: str) -> list[tuple[str, dict[str, Any]]]:
-    """One of each of what is compiled, by its path."""
+    """Returns one object of each kind that is compiled, by its path."""
     hook = {
         "name": f"{name}.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": RULES,
         "matchConditions": CONDITIONS, "clientConfig": {"url": "https://127.0.0.1:9/"},
@@ -42,9 +42,9 @@ def objects(name: str) -> list[tuple[str, dict[str, Any]]]:
     return [(f"/apis/{path}", {"metadata": {"name": name}, **obj}) for path, obj in made.items()]
 
 
-def test_the_first_write_reads_and_compiles_nothing_and_one_more_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """300 webhooks with 64 conditions each were read by the first write after a start, and 300 FlowSchemas of 110 kB by the first request,
-    in one step of the loop."""
+def test_after_a_start_the_first_write_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first write used to read 300 webhooks with 64 conditions each, and the first request 300 FlowSchemas of 110 kB, in one step of
+    the loop. One more object is compiled when it is created."""
     first = InProcess(tmp_path)
     try:
         for i in range(5):

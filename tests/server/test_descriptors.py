@@ -1,4 +1,4 @@
-"""Few descriptors: connections that nobody speaks over take none, and a server at its limit is one again when they are gone."""
+"""Few file descriptors: idle connections take none, and a server at its limit recovers when connections close."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def limited(directory: Path, soft: int, hard: int) -> KasServer:
 
 
 def ticks(pid: int) -> int:
-    """Processor time of a process, in hundredths of a second."""
+    """Returns the processor time of a process, in hundredths of a second."""
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:13]))
 
 

@@ -1,4 +1,5 @@
-"""A server whose ways out are proxies, to places that nothing else leads to: kubelets, pods, aggregated servers, webhooks."""
+"""A server whose outgoing connections go through proxies, to kubelets, pods, aggregated servers and webhooks that cannot be reached
+otherwise."""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ def cluster(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory, cluster):
-    """The proxy for the control plane, behind TLS; one for each ``cluster``, as the hooks."""
+    """The proxy for the control plane, with TLS; one for each ``cluster``, like the hooks."""
     with ConnectProxy(authority=Authority(tmp_path_factory.mktemp("plane"))) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
 def hooks(tmp_path_factory, cluster):
-    """Webhooks at https://hooks.invalid:9443, which say that tokens are of jane and that writes are right."""
+    """Webhooks at https://hooks.invalid:9443. They authenticate tokens as jane and admit writes."""
 
     def answer(asked):
         if asked["path"].startswith("/tokens"):
@@ -86,7 +87,7 @@ def test_kubelets_and_pods(call, cluster, tmp_path):
     assert {f"{NODE}:10250", f"{POD_IP}:8080"} <= set(cluster.asked)
 
 
-def test_what_clients_see_of_a_proxy_that_refuses(call, cluster):
+def test_the_client_sees_why_a_proxy_refused(call, cluster):
     call("POST", "/api/v1/nodes", {"metadata": {"name": "far"}})
     status = {"status": {"addresses": [{"type": "InternalIP", "address": NODE}]}}
     call("PATCH", "/api/v1/nodes/far/status", status, "application/merge-patch+json")
@@ -123,11 +124,11 @@ def test_an_aggregated_server(call, cluster, tmp_path):
         call("DELETE", f"{services}/v1.eg.test")
 
 
-def test_webhooks(call, cluster, plane, hooks, tmp_path):
-    """One behind a Service is in the cluster, one at a URL beside the control plane, and so is that for tokens."""
+def test_webhooks_use_the_proxy_of_their_place(call, cluster, plane, hooks, tmp_path):
+    """A webhook behind a Service is in the cluster; one with a URL is beside the control plane, like the token webhook."""
     assert call("GET", "/apis", authorization="Bearer janes")[0] == 200
     assert call("GET", "/apis", authorization="Bearer pauls")[0] == 401
-    assert plane.asked == ["hooks.invalid:9443"]  # it stays open
+    assert plane.asked == ["hooks.invalid:9443"]  # the connection stays open
     with HookServer(tmp_path, "inside.default.svc") as inside:
         spec = {"ports": [{"port": 8443}]}
         service = call("POST", "/api/v1/namespaces/default/services", {"metadata": {"name": "inside"}, "spec": spec})[1]

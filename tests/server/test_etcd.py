@@ -1,4 +1,4 @@
-"""kas on etcd as its users see it: several servers of one cluster, and what happens when a part of it fails."""
+"""kas on etcd as its users see it: several servers of one cluster, and failures of their parts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def etcd(tmp_path_factory) -> Iterator[Etcd]:
 @pytest.fixture(scope="module")
 def pair(etcd: Etcd, tmp_path_factory) -> Iterator[tuple[KasServer, KasServer]]:
     first, second = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
-    patient = (*flags(etcd), "--worker-timeout=10m")  # with replicators that tests stop
+    patient = (*flags(etcd), "--worker-timeout=10m")  # with replicators that tests suspend
     with KasServer(first, *patient, workers=2) as one, KasServer(second, *patient) as two:
         yield one, two
 
@@ -55,7 +55,7 @@ def config_map(name: str, **data: str) -> dict:
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": data}
 
 
-def test_what_one_server_writes_the_other_reads_at_once(pair) -> None:
+def test_a_write_of_one_server_is_read_at_the_other_at_once(pair) -> None:
     one, two = (Client(server) for server in pair)
     for i in range(20):
         writer, reader = (one, two) if i % 2 else (two, one)
@@ -74,7 +74,7 @@ def test_what_one_server_writes_the_other_reads_at_once(pair) -> None:
         assert reader("GET", f"{CONFIG_MAPS}/a{i}")[0] == 404
 
 
-def test_a_watch_goes_on_at_another_server(pair) -> None:
+def test_a_watch_resumes_at_another_server(pair) -> None:
     one = Client(pair[0])
     start = one("GET", CONFIG_MAPS)[1]["metadata"]["resourceVersion"]
     made = [Client(pair[i % 2])("POST", CONFIG_MAPS, config_map(f"w{i}"))[1]["metadata"]["resourceVersion"] for i in range(10)]
@@ -93,7 +93,7 @@ def test_a_watch_goes_on_at_another_server(pair) -> None:
         one("DELETE", f"{CONFIG_MAPS}/{name}")
 
 
-def test_definitions_and_roles_of_one_count_at_the_other(pair) -> None:
+def test_definitions_and_roles_apply_at_the_other_server(pair) -> None:
     one, two = (Client(server) for server in pair)
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.acme.io"},
@@ -115,7 +115,7 @@ def test_definitions_and_roles_of_one_count_at_the_other(pair) -> None:
     until(lambda: two("GET", widgets)[0] == 404)
 
 
-def test_objects_stand_in_etcd_as_upstream_stores_them(pair, etcd: Etcd) -> None:
+def test_objects_are_stored_in_etcd_as_upstream_stores_them(pair, etcd: Etcd) -> None:
     one = Client(pair[0])
     assert one("POST", CONFIG_MAPS, config_map("stored", x="y"))[0] == 201
     api_version, kind, raw, _ = open_envelope(etcd.value("/registry/configmaps/default/stored"))
@@ -125,7 +125,7 @@ def test_objects_stand_in_etcd_as_upstream_stores_them(pair, etcd: Etcd) -> None
     assert etcd.value("/registry/configmaps/default/stored") is None
 
 
-def test_an_object_nobody_understands_is_told_and_can_be_deleted(etcd: Etcd, tmp_path: Path) -> None:
+def test_an_unreadable_object_is_reported_and_can_be_deleted(etcd: Etcd, tmp_path: Path) -> None:
     outside = kv.Client(etcd.config)
     key = b"/registry/configmaps/default/broken"
     for value in (b"k8s\0garbage", b'{"kind":"Nothing","apiVersion":"v9","metadata":{}}'):
@@ -151,13 +151,13 @@ def test_an_object_nobody_understands_is_told_and_can_be_deleted(etcd: Etcd, tmp
         assert client("DELETE", path)[0] == 200
 
 
-def test_fields_of_a_newer_version_outlive_writes(etcd: Etcd, tmp_path: Path) -> None:
+def test_fields_of_a_newer_version_survive_writes(etcd: Etcd, tmp_path: Path) -> None:
     pods, key = "/api/v1/namespaces/default/pods", "/registry/pods/default/newer"
     unknown = field(1999, b"of a newer version")
     outside = kv.Client(etcd.config)
 
     def read() -> tuple[bytes, bytes, list[bytes]]:
-        """Of the pod in etcd: the message, its spec and containers."""
+        """Reads the pod from etcd; returns the message, its spec and containers."""
         _, _, message, _ = open_envelope(etcd.value(key))
         spec = next(content for number, _, content, _ in parts(message) if number == 2)
         return message, spec, [content for number, _, content, _ in parts(spec) if number == 2]
@@ -180,7 +180,7 @@ def test_fields_of_a_newer_version_outlive_writes(etcd: Etcd, tmp_path: Path) ->
         assert client("PATCH", f"{pods}/newer", image, "application/strategic-merge-patch+json")[0] == 200
         message, spec, inner = read()
         assert message.endswith(unknown) and spec.endswith(unknown) and [c.endswith(unknown) for c in inner] == [True, True]
-    with KasServer(tmp_path / "a", *flags(etcd)) as one:  # with the replica that is there
+    with KasServer(tmp_path / "a", *flags(etcd)) as one:  # with the existing replica
         client = Client(one)
         assert client("PATCH", f"{pods}/newer/status", {"status": {"phase": "Running"}}, "application/merge-patch+json")[0] == 200
         assert read()[0].endswith(unknown)
@@ -195,7 +195,7 @@ def test_fields_of_a_newer_version_outlive_writes(etcd: Etcd, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", ["definitions", "as-json"])
-def test_fields_of_a_newer_version_in_json_outlive_writes(etcd: Etcd, tmp_path: Path, form: str) -> None:
+def test_fields_of_a_newer_version_in_json_survive_writes(etcd: Etcd, tmp_path: Path, form: str) -> None:
     schema = {"type": "object", "properties": {"spec": {"type": "object"}}}
     versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
     names = {"plural": "newers", "singular": "newer", "kind": "Newer", "listKind": "NewerList"}
@@ -225,7 +225,7 @@ def test_fields_of_a_newer_version_in_json_outlive_writes(etcd: Etcd, tmp_path: 
         stored["newer"] = stored[inner[0]][inner[1]]["newer"] = {"of": "a newer version"}
         written = outside.call(kv.PUT, pb.PutRequest(key=key.encode(), value=json.dumps(stored).encode())).header.revision
         until(lambda: int(client("GET", url)[1]["metadata"]["resourceVersion"]) >= written)
-        for label in ("a", "b"):  # the second of what the first one wrote
+        for label in ("a", "b"):  # the second server's view of what the first one wrote
             assert client("PATCH", url, {"metadata": {"labels": {label: "c"}}}, "application/merge-patch+json")[0] == 200
             now = json.loads(etcd.value(key))
             assert now["metadata"]["labels"][label] == "c"
@@ -239,7 +239,7 @@ def _replicators(server: KasServer) -> list[int]:
     return [pid for pid, name in children(server.pid).items() if name == "kas-replicator"]
 
 
-def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
+def test_a_killed_replicator_is_replaced_and_no_event_is_lost(pair) -> None:
     one, two = (Client(server) for server in pair)
     (replicator,) = _replicators(pair[0])
     os.kill(replicator, signal.SIGKILL)
@@ -249,8 +249,8 @@ def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
     assert one("DELETE", f"{CONFIG_MAPS}/meanwhile")[0] == 200
 
 
-def test_a_replicator_that_does_not_run_is_replaced(etcd: Etcd, tmp_path: Path) -> None:
-    """Else every write would wait for a replica that does not follow, for ever."""
+def test_a_suspended_replicator_is_replaced(etcd: Etcd, tmp_path: Path) -> None:
+    """Otherwise every write would wait for ever for a replica that does not follow."""
     with KasServer(tmp_path, *flags(etcd), "--worker-timeout=3s") as server:
         (stuck,) = _replicators(server)
         os.kill(stuck, signal.SIGSTOP)
@@ -259,12 +259,12 @@ def test_a_replicator_that_does_not_run_is_replaced(etcd: Etcd, tmp_path: Path) 
         assert re.search(r"the replicator has not answered for \d+ s and is killed", server.output)
 
 
-def test_a_refusal_that_comes_of_an_old_replica_is_taken_back(pair) -> None:
+def test_a_write_refused_because_of_an_old_replica_is_retried(pair) -> None:
     one, two = (Client(server) for server in pair)
     (replicator,) = _replicators(pair[1])
 
     def behind(change: Callable[[], object], ask: Callable[[], tuple[int, dict]]) -> tuple[int, dict]:
-        """What the second server answers while its replica does not show a change of the first, at first."""
+        """Returns the answers of the second server while its replica does not have a change of the first yet."""
         os.kill(replicator, signal.SIGSTOP)
         later = threading.Timer(0.5, os.kill, (replicator, signal.SIGCONT))
         try:
@@ -277,7 +277,7 @@ def test_a_refusal_that_comes_of_an_old_replica_is_taken_back(pair) -> None:
     at = f"{CONFIG_MAPS}/late"
     status, put = behind(lambda: one("POST", CONFIG_MAPS, config_map("late", x="1")), lambda: two("PUT", at, config_map("late", x="2")))
     assert (status, put["data"]) == (200, {"x": "2"})
-    # What changes nothing of the object as it was would be no write; by now it is one.
+    # Relative to the old object this changes nothing and would not be written; now it does.
     status, again = behind(lambda: one("PUT", at, config_map("late", x="3")), lambda: two("PUT", at, config_map("late", x="2")))
     assert (status, again["data"], one("GET", at)[1]["data"]) == (200, {"x": "2"}, {"x": "2"})
     made = config_map("in-it")
@@ -289,7 +289,7 @@ def test_a_refusal_that_comes_of_an_old_replica_is_taken_back(pair) -> None:
     assert one("DELETE", "/api/v1/namespaces/late-space")[0] == 200
 
 
-def test_reads_go_to_etcd_when_the_replica_does_not_follow(pair, etcd: Etcd) -> None:
+def test_reads_go_to_etcd_while_the_replica_does_not_follow(pair, etcd: Etcd) -> None:
     one, two = (Client(server) for server in pair)
     space = "/api/v1/namespaces/beside"
     assert one("POST", "/api/v1/namespaces", {"metadata": {"name": "beside"}})[0] == 201
@@ -317,7 +317,7 @@ def test_reads_go_to_etcd_when_the_replica_does_not_follow(pair, etcd: Etcd) -> 
                 token = wanted[path][1]["metadata"].pop("continue", None)
                 following = token or following
                 assert (status, told) == wanted[path], path
-        assert one("DELETE", f"{maps}/m4")[0] == 200  # the next page is of the same revision
+        assert one("DELETE", f"{maps}/m4")[0] == 200  # the next page has the same revision
         page = two("GET", f"{maps}?limit=2&continue={following}")[1]
         assert page["kind"] == "ConfigMapList", page.get("message")
         everything = [item["metadata"]["name"] for item in wanted[maps][1]["items"]]
@@ -325,7 +325,7 @@ def test_reads_go_to_etcd_when_the_replica_does_not_follow(pair, etcd: Etcd) -> 
         assert page["metadata"]["remainingItemCount"] == len(everything) - 4
         newest = one("GET", maps)[1]["metadata"]["resourceVersion"]
         assert two("GET", f"{maps}?resourceVersion=0")[0] == 200
-        assert two("GET", f"{maps}?resourceVersion={newest}")[0] in (503, 504)  # as upstream: what names a revision waits for it
+        assert two("GET", f"{maps}?resourceVersion={newest}")[0] in (503, 504)  # as upstream: a request that names a revision waits for it
     finally:
         os.kill(replicator, signal.SIGCONT)
     assert not list(pair[1].data_dir.rglob("beside-*"))
@@ -333,13 +333,13 @@ def test_reads_go_to_etcd_when_the_replica_does_not_follow(pair, etcd: Etcd) -> 
     assert one("DELETE", space)[0] == 200
 
 
-def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
+def test_etcd_stops_and_starts_again(pair, etcd: Etcd) -> None:
     one, two = (Client(server) for server in pair)
     assert one("POST", CONFIG_MAPS, config_map("before"))[0] == 201
     etcd.kill()
     status, body = one("POST", CONFIG_MAPS, config_map("lost"))
     assert (status, body["kind"]) in ((503, "Status"), (504, "Status"))
-    assert one("GET", f"{CONFIG_MAPS}/before?resourceVersion=0")[0] == 200  # what may be old is served
+    assert one("GET", f"{CONFIG_MAPS}/before?resourceVersion=0")[0] == 200  # reads that accept old data are served
     assert one("GET", f"{CONFIG_MAPS}/before")[0] in (503, 504)
     for path in ("/healthz", "/livez", "/readyz"):
         until(lambda path=path: one.raw("GET", path).status_code == 500)
@@ -353,14 +353,15 @@ def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
         one("DELETE", f"{CONFIG_MAPS}/{name}")
 
 
-def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path: Path) -> None:
+def test_a_cluster_that_is_restored_while_kas_runs_is_followed_anew(tmp_path: Path) -> None:
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
         client = Client(server)
         assert client("POST", CONFIG_MAPS, config_map("kept", x="1"))[0] == 201
         etcd.kill()
         shutil.copytree(etcd.data, tmp_path / "backup")
         etcd.start()
-        until(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] in (201, 409))  # one that was 504 may have been made
+        # a create that was answered with 504 may have happened
+        until(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] in (201, 409))
         changed = until(lambda: client("PATCH", f"{CONFIG_MAPS}/kept", {"data": {"x": "2"}}, "application/merge-patch+json"))
         assert changed[0] == 200
         newest = changed[1]["metadata"]["resourceVersion"]
@@ -369,7 +370,7 @@ def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path
         ended = threading.Event()
 
         def follow() -> None:
-            with contextlib.suppress(requests.RequestException):  # however it ends
+            with contextlib.suppress(requests.RequestException):  # whatever the answer is
                 for _ in watch.iter_lines():
                     pass
             ended.set()
@@ -382,20 +383,20 @@ def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path
         assert ended.wait(120)
 
         def same_everywhere() -> bool:
-            with contextlib.suppress(OSError):  # the workers begin anew
+            with contextlib.suppress(OSError):  # the workers start again
                 return client("GET", f"{CONFIG_MAPS}/lost")[0] == 404
             return False
 
         until(same_everywhere)
         found = client("GET", f"{CONFIG_MAPS}/kept")[1]
         assert (found["data"], int(found["metadata"]["resourceVersion"]) < int(newest)) == ({"x": "1"}, True)
-        # Who goes on where it was, is not told that nothing has happened since.
+        # A watch that resumes from the lost history gets an error.
         status, refused = client("GET", f"{CONFIG_MAPS}?resourceVersion={int(newest) + 1_000_000}")
         assert (status, refused["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
         until(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] in (201, 409))
 
 
-def test_a_restart_uses_the_replica_it_has(tmp_path: Path) -> None:
+def test_a_restart_reuses_the_replica(tmp_path: Path) -> None:
     with Etcd(tmp_path) as etcd:
         server = KasServer(tmp_path / "kas", *flags(etcd)).start()
         try:
@@ -430,7 +431,7 @@ def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) 
                 first.stop()
                 until(lambda: leader(two) not in ("", before))
                 until(lambda: addresses(two) == ["192.0.2.2"])
-                # The namespace controller works there now.
+                # The namespace controller runs there now.
                 assert two("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})[0] == 201
                 assert two("DELETE", "/api/v1/namespaces/gone")[0] == 200
                 until(lambda: two("GET", "/api/v1/namespaces/gone")[0] == 404)
@@ -439,13 +440,13 @@ def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("backend", ["etcd3", "lmdb"])
-def test_a_lone_server_that_counts_takes_its_address_with_it(etcd: Etcd, tmp_path: Path, backend: str) -> None:
-    """Of several that count each knows of itself alone. One with a lease leaves the last address, as upstream's."""
+def test_a_server_in_master_count_mode_removes_its_address_at_its_end(etcd: Etcd, tmp_path: Path, backend: str) -> None:
+    """With master count, each server knows only of itself. With leases, the last server leaves its address, as upstream's does."""
     store = flags(etcd)[:2] if backend == "etcd3" else ("--storage-backend=lmdb", "--unsafe-no-fsync")
     paths = "/api/v1/namespaces/default/endpoints/kubernetes", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
 
     def shown(kind: str) -> list[list[str]]:
-        """By a server that is ended then."""
+        """Returns the addresses that a server leaves when it has ended."""
         named = [*store, "--advertise-address=192.0.2.7", f"--endpoint-reconciler-type={kind}", f"--etcd-prefix=/counted-{backend}"]
         with KasServer(tmp_path / "one", *named) as server:
             client = Client(server)
@@ -460,8 +461,8 @@ def test_a_lone_server_that_counts_takes_its_address_with_it(etcd: Etcd, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["lease", "master-count"])
-def test_a_server_that_is_told_to_end_is_in_no_endpoints_while_it_serves_on(etcd: Etcd, tmp_path: Path, kind: str) -> None:
-    """Clients that find servers by the kubernetes Service, which nobody asks for /readyz, went to it until it was gone."""
+def test_a_server_that_shuts_down_leaves_the_endpoints_first(etcd: Etcd, tmp_path: Path, kind: str) -> None:
+    """Clients that find servers through the kubernetes Service do not ask for /readyz, and used to connect until the server was gone."""
     named = [*flags(etcd)[:2], f"--etcd-prefix=/told-{kind}", f"--endpoint-reconciler-type={kind}", "--controllers=none"]
 
     def addresses(client: Client) -> list[str]:
@@ -483,7 +484,7 @@ def test_a_server_that_is_told_to_end_is_in_no_endpoints_while_it_serves_on(etcd
             ends.kill()
 
 
-def test_two_clusters_share_an_etcd_below_prefixes(pair, etcd: Etcd, tmp_path) -> None:
+def test_two_clusters_share_an_etcd_under_different_prefixes(pair, etcd: Etcd, tmp_path) -> None:
     one = Client(pair[0])
     with KasServer(tmp_path, *flags(etcd), "--etcd-prefix=/elsewhere") as other:
         assert Client(other)("POST", CONFIG_MAPS, config_map("apart"))[0] == 201
@@ -492,16 +493,16 @@ def test_two_clusters_share_an_etcd_below_prefixes(pair, etcd: Etcd, tmp_path) -
 
 
 def test_the_replicator_ends_last(tmp_path: Path) -> None:
-    # Else what workers write when they end would wait for a replica that nobody fills any more.
+    # Otherwise the last writes of the workers would wait for a replica that nothing fills any more.
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
-        # A first start has one more, which makes the key of tokens.
+        # The first start has one more child, which makes the token key.
         until((server.data_dir / "pki" / "sa.key").exists)
         until(lambda: len(children(server.pid)) == 2)
         (replicator,) = _replicators(server)
         (worker,) = (pid for pid in children(server.pid) if pid != replicator)
         os.kill(worker, signal.SIGSTOP)
         pending = Path(f"/proc/{worker}/status")
-        until(lambda: "(stopped)" in pending.read_text())  # of two signals that wait SIGTERM would be taken first
+        until(lambda: "(stopped)" in pending.read_text())  # if two signals are pending, SIGTERM is delivered first
         os.kill(server.pid, signal.SIGTERM)
         until(lambda: int(pending.read_text().split("ShdPnd:")[1].split()[0], 16) & 1 << (signal.SIGTERM - 1))
         assert Path(f"/proc/{replicator}/comm").exists()
@@ -511,7 +512,7 @@ def test_the_replicator_ends_last(tmp_path: Path) -> None:
         assert not Path(f"/proc/{replicator}/comm").exists()
 
 
-def test_an_etcd_that_wants_a_certificate_is_compacted(tmp_path: Path) -> None:
+def test_an_etcd_that_requires_a_client_certificate_is_compacted(tmp_path: Path) -> None:
     ca = pki.authority("etcd-ca")
     both = pki.issue([("CN", "etcd")], ca, usages=("server", "client"), ips=["127.0.0.1"])
     files = ca.write(tmp_path, "ca")[0], *both.write(tmp_path, "etcd")
@@ -524,7 +525,7 @@ def test_an_etcd_that_wants_a_certificate_is_compacted(tmp_path: Path) -> None:
             until(lambda: int(etcd.value("compact_rev_key") or 0) > 0)
 
 
-def test_what_fails_after_an_object_was_made_makes_it_once(pair) -> None:
+def test_a_failure_after_a_create_does_not_create_twice(pair) -> None:
     one = Client(pair[0])
     table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     status, refused = one("POST", f"{CONFIG_MAPS}?includeObject=Nonsense", config_map("once"), **table)
@@ -532,7 +533,7 @@ def test_what_fails_after_an_object_was_made_makes_it_once(pair) -> None:
     assert one("DELETE", f"{CONFIG_MAPS}/once")[0] == 200
 
 
-def test_addresses_and_ports_are_given_once_by_all_servers(pair, etcd: Etcd, tmp_path: Path) -> None:
+def test_all_servers_allocate_each_address_and_port_once(pair, etcd: Etcd, tmp_path: Path) -> None:
     with KasServer(tmp_path / "three", *flags(etcd)) as three:
         _race((*pair, three))
 
@@ -555,7 +556,7 @@ def _race(servers: tuple[KasServer, ...]) -> None:
     for t in threads:
         t.join()
     assert len(made) == len({spec["clusterIP"] for spec in made}) == len({spec["ports"][0]["nodePort"] for spec in made}) == 36
-    # One address and one port, asked for on all servers at once: one gets it.
+    # One address and one port are requested from all servers at once: one request gets them.
     one, two, _ = (Client(server) for server in servers)
     address, port = made[0]["clusterIP"], made[0]["ports"][0]["nodePort"]
     assert one("DELETE", f"{services}?")[0] == 200
@@ -581,7 +582,7 @@ def _race(servers: tuple[KasServer, ...]) -> None:
         (2_300_000, "rpc error: code = ResourceExhausted desc = trying to send message larger than max ("),
     ],
 )  # fmt: skip
-def test_what_is_too_large_for_etcd_is_told_in_its_words(pair, size: int, says: str) -> None:
+def test_an_object_too_large_for_etcd_is_refused_with_etcds_message(pair, size: int, says: str) -> None:
     one = Client(pair[0])
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "blobs.acme.io"},
@@ -601,7 +602,7 @@ def test_what_is_too_large_for_etcd_is_told_in_its_words(pair, size: int, says: 
     assert one("GET", f"{blobs}/b")[0] == 404
 
 
-def test_a_replica_that_is_made_anew_waits_for_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_is_rebuilt_waits_for_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kas.replicator.AGAIN_S", 0.0)
     left = [Unavailable("etcdserver: no server can be reached")] * 3
 
@@ -618,8 +619,8 @@ def test_a_replica_that_is_made_anew_waits_for_etcd(monkeypatch: pytest.MonkeyPa
     assert (_begin(Away(), patient=True), left) == ("the replica", [])
 
 
-def test_a_list_goes_on_at_a_server_that_is_younger_than_its_revision(etcd: Etcd, tmp_path: Path) -> None:
-    """Its replica does not reach back so far, etcd does; once etcd has forgotten it, it is 410."""
+def test_a_list_continues_at_a_server_that_started_after_its_revision(etcd: Etcd, tmp_path: Path) -> None:
+    """The replica does not reach back so far, but etcd does. Once etcd has compacted the revision, the answer is 410."""
     with KasServer(tmp_path / "old", *flags(etcd)) as old:
         call = Client(old)
         for i in range(4):
@@ -650,8 +651,8 @@ def test_a_list_goes_on_at_a_server_that_is_younger_than_its_revision(etcd: Etcd
             assert (status, expired["reason"], expired["message"]) == (410, "Expired", EXPIRED_VERSION)
 
 
-def test_as_few_addresses_as_allowed_are_enough(etcd: Etcd, tmp_path: Path) -> None:
-    """For the replicator's threads, too, which stand beside the replica's file as a worker's do."""
+def test_the_smallest_allowed_address_space_suffices(etcd: Etcd, tmp_path: Path) -> None:
+    """Also for the replicator's threads, which map the replica's file as a worker does."""
     few = ["sh", "-c", 'ulimit -v 2200000; exec "$@"', "sh"]
     with KasServer(tmp_path, *flags(etcd), "--etcd-prefix=/few", prefix=few) as server:
         assert Client(server)("POST", CONFIG_MAPS, config_map("few"))[0] == 201

@@ -1,4 +1,4 @@
-"""What a kube-apiserver beside kas has to know of addresses and node ports: read in the bytes that both store."""
+"""What a kube-apiserver on the same etcd has to know of allocated addresses and node ports, compared in the bytes that both store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.etcd import Etcd
 
 SERVICES, BITMAP = "/api/v1/namespaces/default/services", "/registry/ranges/servicenodeports"
 LOW = 30000
-# metadata without anything in it, as Go writes an ObjectMeta.
+# empty metadata, as Go encodes an ObjectMeta
 NO_METADATA = b"\x0a\x10\x0a\x00\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00"
 HEAD = b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation\x12"
 
@@ -37,7 +37,7 @@ def pair(etcd: Etcd, tmp_path_factory) -> Iterator[tuple[KasServer, KasServer]]:
 
 
 def value(ports: set[int], span: str = "30000-32767") -> bytes:
-    """What kube-apiserver stores of these ports."""
+    """Returns what kube-apiserver stores for these ports."""
     bits = sum(1 << (port - LOW) for port in ports)
     data = bits.to_bytes((bits.bit_length() + 7) // 8, "big")
     size = b"" if len(data) < 128 else bytes((len(data) & 127 | 128, len(data) >> 7))
@@ -47,7 +47,7 @@ def value(ports: set[int], span: str = "30000-32767") -> bytes:
 
 
 def held(etcd: Etcd) -> set[int]:
-    """The ports of the bitmap."""
+    """Returns the ports in the bitmap."""
     stored = etcd.value(BITMAP)
     assert stored is not None
     api_version, kind, raw, _ = open_envelope(stored)
@@ -78,7 +78,7 @@ def test_ports_are_in_kube_apiservers_bitmap(pair, etcd):
     assert held(etcd) == {30009, port}
     assert two("DELETE", f"{SERVICES}/a")[0] == 200 and one("DELETE", f"{SERVICES}/b")[0] == 200
     assert held(etcd) == set()
-    # An address is an IPAddress of networking.k8s.io/v1, as kube-apiserver makes them.
+    # An address is an IPAddress of networking.k8s.io/v1, as kube-apiserver creates them.
     status, made = one("POST", SERVICES, {"metadata": {"name": "ip"}, "spec": {"ports": [{"port": 80}]}})
     stored = etcd.value(f"/registry/ipaddresses/{made['spec']['clusterIP']}")
     assert stored is not None
@@ -92,7 +92,7 @@ def test_ports_are_in_kube_apiservers_bitmap(pair, etcd):
     assert one("DELETE", f"{SERVICES}/ip")[0] == 200
 
 
-def test_what_a_kube_apiserver_took_is_taken(pair, etcd):
+def test_ports_that_a_kube_apiserver_allocated_are_taken(pair, etcd):
     one, two = map(Client, pair)
     free = {30100, 31234}
     client = Calls(etcd.config)
@@ -100,7 +100,7 @@ def test_what_a_kube_apiserver_took_is_taken(pair, etcd):
         client.call(PUT, pb.PutRequest(key=BITMAP.encode(), value=value(set(range(LOW, 32768)) - free)))
     finally:
         client.close()
-    assert Client(pair[0])("GET", SERVICES)[0] == 200  # a read that names no revision has the replica catch up
+    assert Client(pair[0])("GET", SERVICES)[0] == 200  # a read without a revision makes the replica catch up
     assert Client(pair[1])("GET", SERVICES)[0] == 200
     status, refused = one("POST", SERVICES, service("taken", nodePort=30555))
     assert (status, refused["reason"]) == (422, "Invalid") and "already allocated" in refused["message"]
@@ -116,15 +116,15 @@ def test_what_a_kube_apiserver_took_is_taken(pair, etcd):
     assert free.isdisjoint(held(etcd))
 
 
-def test_a_bitmap_that_is_none_fails_who_wants_a_port(pair, etcd):
+def test_an_invalid_bitmap_fails_allocation_of_ports(pair, etcd):
     one = Client(pair[0])
     before, client = etcd.value(BITMAP), Calls(etcd.config)
     try:
         client.call(PUT, pb.PutRequest(key=BITMAP.encode(), value=b'{"junk'))
-        assert one("GET", SERVICES)[0] == 200  # a read that names no revision has the replica catch up
+        assert one("GET", SERVICES)[0] == 200  # a read without a revision makes the replica catch up
         status, refused = one("POST", SERVICES, service("with"))
         assert (status, refused["message"]) == (500, "unexpected end of JSON input")
-        # As the Service of the API itself, without which no server starts.
+        # As the API's own Service, without which no server starts.
         status, made = one("POST", SERVICES, {"metadata": {"name": "without"}, "spec": {"ports": [{"port": 80}]}})
         assert status == 201, made
     finally:
@@ -133,7 +133,7 @@ def test_a_bitmap_that_is_none_fails_who_wants_a_port(pair, etcd):
     assert one("DELETE", f"{SERVICES}/without")[0] == 200
 
 
-def test_two_servers_at_once_give_each_port_once(pair, etcd):
+def test_two_servers_at_once_allocate_each_port_once(pair, etcd):
     client = Calls(etcd.config)
     try:
         assert client.call(RANGE, pb.RangeRequest(key=BITMAP.encode())).kvs

@@ -1,5 +1,5 @@
-"""Coordinated leader election with two servers on one etcd: one of them elects, for candidates that speak to either, and the other one goes
-on when it is killed."""
+"""Coordinated leader election with two servers on one etcd: one elects, for candidates that use either server, and the other takes over
+when it is killed."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def spec(client: Client, path: str) -> dict[str, Any]:
 
 
 def answered(client: Client, name: str) -> None:
-    """A candidate that lives: it answers when it is asked."""
+    """A live candidate: it answers pings."""
     found = spec(client, f"{CANDIDATES}/{name}")
     if found.get("pingTime", "") > found["renewTime"]:
         client("PATCH", f"{CANDIDATES}/{name}", {"spec": {"renewTime": now()}}, "application/merge-patch+json")
 
 
-def test_one_server_elects_and_the_other_goes_on(tmp_path: Path, connect: Callable[[KasServer], Client]) -> None:
+def test_one_server_elects_and_the_other_takes_over(tmp_path: Path, connect: Callable[[KasServer], Client]) -> None:
     with Etcd(tmp_path) as etcd:
         flags = (*FLAGS, f"--etcd-servers={etcd.url}")
         with KasServer(tmp_path / "one", *flags, prefix=SOON) as first, KasServer(tmp_path / "two", *flags, prefix=SOON) as second:
@@ -60,13 +60,13 @@ def test_one_server_elects_and_the_other_goes_on(tmp_path: Path, connect: Callab
             assert spec(two, ELECTOR)["leaseDurationSeconds"] == 3
             offer(two, "a", "app", "1.36.0")
             until(lambda: spec(one, f"{LEASES}/app").get("holderIdentity") == "a")
-            first.kill()  # it began first, and elects, unless the machine stood still for so long that the other one took over
+            first.kill()  # it started first and elects, unless the machine was suspended for so long that the other one took over
             killed = now()
             until(lambda: spec(two, ELECTOR).get("renewTime", "") > killed)
             offer(two, "b", "other", "1.36.0")
             until(lambda: spec(two, f"{LEASES}/other").get("holderIdentity") == "b")
 
-            # What the first began goes on: of the candidates "a" is silent now.
+            # The election that the first began continues: candidate "a" no longer answers.
             offer(two, "c", "app", "1.35.0")
 
             def led_by_c() -> bool:

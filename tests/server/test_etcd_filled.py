@@ -1,4 +1,4 @@
-"""Custom resources that are stored without all defaults of the stored version, as upstream stores them, and read with them."""
+"""Custom resources that are stored without all defaults of the stored version, as upstream stores them, and get them when they are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def flags(etcd: Etcd) -> tuple[str, ...]:
 
 
 def two_versions(size: int) -> dict[str, Any]:
-    """``v1``, the stored one, has another default than ``v2``."""
+    """``v1``, the stored version, has another default than ``v2``."""
     stored = version("v1", {"color": {"type": "string"}, "size": {"type": "integer", "default": size}}, subresources={"status": {}})
     stored["selectableFields"] = [{"jsonPath": ".spec.size"}]
     return definition(GROUP, stored, version("v2", {"color": {"type": "string", "default": "red"}}, storage=False))
@@ -61,7 +61,7 @@ def value_of(etcd: Etcd, name: str, plural: str = "widgets") -> dict[str, Any]:
     return found
 
 
-def test_what_is_missing_is_filled_in_by_who_reads(etcd: Etcd, served: HTTP, widgets: Customs) -> None:
+def test_missing_defaults_are_applied_when_an_object_is_read(etcd: Etcd, served: HTTP, widgets: Customs) -> None:
     other = widgets.obj("a", version="v2")
     tried = served("POST", widgets.path("", "v2") + "?dryRun=All", other)[1]
     status, made = served("POST", widgets.path("", "v2"), other)
@@ -72,14 +72,14 @@ def test_what_is_missing_is_filled_in_by_who_reads(etcd: Etcd, served: HTTP, wid
     read = served("GET", widgets.path("a"))[1]
     assert read["spec"] == whole
     assert [o["spec"] for o in served("GET", widgets.path() + "?fieldSelector=spec.size%3D1")[1]["items"]] == [whole]
-    # What changes nothing of what is stored is no write, and what is written in the stored version is whole.
+    # A change that changes nothing stored is not written; a write in the stored version has all defaults.
     unchanged = served("PUT", widgets.path("a", "v2"), served("GET", widgets.path("a", "v2"))[1])[1]
     assert unchanged["metadata"]["resourceVersion"] == read["metadata"]["resourceVersion"]
     assert served("PATCH", widgets.path("a"), {"metadata": {"labels": {"a": "b"}}}, MERGE)[0] == 200
     assert value_of(etcd, "a")["spec"] == whole
 
 
-def test_the_status_that_a_create_drops_is_stored_nowhere(etcd: Etcd, served: HTTP) -> None:
+def test_the_status_that_a_create_drops_is_not_stored(etcd: Etcd, served: HTTP) -> None:
     crd = definition(GROUP, version(subresources={"status": {}}), plural="gadgets", kind="Gadget")
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["default"] = {"replicas": 0}
     gadgets = Customs(served, crd).install()
@@ -89,7 +89,7 @@ def test_the_status_that_a_create_drops_is_stored_nowhere(etcd: Etcd, served: HT
     gadgets.remove()
 
 
-def test_what_another_server_stored_is_read_with_the_defaults_of_today(etcd: Etcd, served: HTTP, widgets: Customs, tmp_path) -> None:
+def test_objects_of_another_server_are_read_with_the_current_defaults(etcd: Etcd, served: HTTP, widgets: Customs, tmp_path) -> None:
     served("POST", widgets.path(), widgets.obj("a", {"color": "red"}))
     stored = value_of(etcd, "a")
     del stored["spec"]["size"]
@@ -116,7 +116,7 @@ def test_what_another_server_stored_is_read_with_the_defaults_of_today(etcd: Etc
     assert value_of(etcd, "a")["spec"] == {"color": "red", "size": 2}
 
 
-def test_a_replica_with_what_was_filled_in_is_used_again(etcd: Etcd, tmp_path) -> None:
+def test_a_replica_with_applied_defaults_is_reused(etcd: Etcd, tmp_path) -> None:
     with KasServer(tmp_path, *flags(etcd)) as kas:
         widgets = Customs(HTTP(kas), two_versions(1)).install()
         widgets.create("a", version="v2")

@@ -1,4 +1,4 @@
-"""What stands at the address of etcd, and is not etcd any more: kas goes on with what it has, says so, and recovers by itself."""
+"""Another program answers at etcd's address: kas continues with its replica, reports it, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.robustness.links import Link
 from tests.server.test_etcd import CONFIG_MAPS, config_map
 
 HUGE = b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"  # the head of a frame of 16 MiB
-# A HEADERS frame that does not end, and what goes on with it, for ever.
+# A HEADERS frame without an end, and continuations without end.
 HEADERS = b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x20" + b"\x00\x00\x01\x09\x00\x00\x00\x00\x01\x20" * 5000
 WAYS: dict[str, Callable[[Link], None]] = {
     "garbage": lambda link: link.garble(lambda said: os.urandom(len(said))),
@@ -44,7 +44,7 @@ def memory_kb(pids: list[int]) -> int:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_peer_that_is_no_etcd_any_more(linked: tuple[Link, KasServer], way: str) -> None:
+def test_a_peer_that_is_not_etcd_any_more(linked: tuple[Link, KasServer], way: str) -> None:
     link, server = linked
     client, name = Client(server), way.replace(" ", "-")
     until(lambda: client("POST", CONFIG_MAPS, config_map(name))[0] == 201)
@@ -60,7 +60,7 @@ def test_a_peer_that_is_no_etcd_any_more(linked: tuple[Link, KasServer], way: st
         assert client("GET", f"{CONFIG_MAPS}/{name}?resourceVersion=0")[0] == 200
         assert "etcd" in until(lambda: (found := client("GET", "/readyz"))[0] == 500 and found[1])
         if way == "garbage":
-            writer.join()  # nobody knows, or it certainly did not happen
+            writer.join()  # the outcome is unknown, or the write certainly did not happen
             assert told[0][0] in (503, 504) and told[0][1]["kind"] == "Status", told
     finally:
         link.heal()

@@ -1,4 +1,4 @@
-"""Fields of a newer version, which another server of the cluster has written: every verb that writes an object anew hands them on."""
+"""Fields of a newer version, which another server of the cluster has written: every verb that rewrites an object keeps them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-
 PLACES = 4  # the object, its metadata, spec and status
 LABELED = {"metadata": {"labels": {"a": "b"}}}
 
-# What is asked of the object at a path: what it is when it is read there goes in, method, path, body and content type come out.
+# A request for the object at a path. The argument is the object as read there; the result is method, path, body and content type.
 Step = Callable[[str, dict[str, Any]], tuple[str, str, Any, str]]
 
 
 class Case(NamedTuple):
-    path: str  # of the collection
+    path: str  # on the collection
     key: str  # in etcd, of its directory
     obj: dict[str, Any]
     step: Step
@@ -119,7 +119,7 @@ def client(etcd: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_verb_hands_them_on(etcd: Etcd, client: Client, name: str) -> None:
+def test_a_verb_keeps_unknown_fields(etcd: Etcd, client: Client, name: str) -> None:
     case, called = CASES[name], name.replace(" ", "-")
     status, made = client("POST", case.path, changed(case.obj, metadata={"name": called}))
     assert status == 201, made

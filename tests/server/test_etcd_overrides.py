@@ -1,4 +1,4 @@
-"""``--etcd-servers-overrides`` as a server's users see it: Events, and Services, in clusters of their own."""
+"""``--etcd-servers-overrides`` as a server's users see it: Events and Services in clusters of their own."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def event(name: str, **more: str) -> dict:
         (("apiextensions.k8s.io/customresourcedefinitions#A", "apiregistration.k8s.io/*#A"), [], ["/registry/apiextensions.k8s.io/"]),
     ],
 )  # fmt: skip
-def test_what_is_kept_elsewhere_is_what_kube_apiserver_keeps_there(given: tuple[str, ...], kept: list[str], left: list[str]) -> None:
+def test_resources_in_other_clusters_are_those_of_kube_apiserver(given: tuple[str, ...], kept: list[str], left: list[str]) -> None:
     found = {prefix for one in overrides(given, ["MAIN"]) if one.servers == ("A",) for prefix in kept_below(one)}
     assert found >= set(kept)
     assert not any(prefix.startswith(tuple(left)) for prefix in found if left)
     assert kept or not found
 
 
-def test_a_cluster_is_one_in_whatever_order_its_servers_are_named() -> None:
-    """Two replicators in its one directory were in each other's way."""
+def test_the_order_of_a_clusters_servers_does_not_matter() -> None:
+    """Two replicators used to share one directory."""
     found = overrides(["/events#A;B", "/pods#B;A", "/nodes#C", "/secrets#MAIN2;MAIN1"], ["MAIN1", "MAIN2"])
     assert [(one.servers, one.resources) for one in found] == [(("A", "B"), (("", "events"), ("", "pods"))), (("C",), (("", "nodes"),))]
 
@@ -84,7 +84,7 @@ def revision_of(etcd: Etcd) -> int:
         client.close()
 
 
-def test_each_cluster_holds_its_own_and_counts_for_itself(pair, etcds):
+def test_each_cluster_has_its_own_objects_and_revisions(pair, etcds):
     (main, events), (one, two) = etcds, map(Client, pair)
     status, made = one("POST", EVENTS, event("e1"))
     assert status == 201, made
@@ -93,20 +93,20 @@ def test_each_cluster_holds_its_own_and_counts_for_itself(pair, etcds):
     assert not [key for key in kept if key.startswith(("/registry/events/", "/registry/services/specs/"))]
     assert {key.split("/")[2] for key in elsewhere} <= {"events", "services", "ranges", "kas"}
     assert int(made["metadata"]["resourceVersion"]) <= revision_of(events)
-    # Reads of the other server that name no revision see it, by either group, and with the revision of that cluster.
+    # Reads at the other server without a revision see it, through either group, with the revision of that cluster.
     for path in (EVENTS, "/apis/events.k8s.io/v1/namespaces/default/events"):
         status, found = two("GET", f"{path}/e1")
         assert (status, found["metadata"]["resourceVersion"]) == (200, made["metadata"]["resourceVersion"])
         _, listed = two("GET", path)
         assert int(made["metadata"]["resourceVersion"]) <= int(listed["metadata"]["resourceVersion"]) <= revision_of(events)
-    for _ in range(300):  # the main cluster gets far ahead
+    for _ in range(300):  # the main cluster's revision gets far ahead
         assert one("PATCH", "/api/v1/namespaces/default", {"metadata": {"annotations": {"a": os.urandom(8).hex()}}},
                    "application/merge-patch+json")[0] == 200  # fmt: skip
     _, listed = two("GET", CONFIG_MAPS)
     assert int(listed["metadata"]["resourceVersion"]) > revision_of(events)
     _, listed = two("GET", EVENTS)
     assert int(listed["metadata"]["resourceVersion"]) <= revision_of(events)
-    # A lost race is told with the object of that cluster.
+    # A conflict shows the object of that cluster.
     status, changed = two("PUT", f"{EVENTS}/e1", {**found_core(two), "reason": "B"})
     assert status == 200, changed
     assert one("PUT", f"{EVENTS}/e1", {**made, "reason": "C"})[0] == 409
@@ -120,7 +120,7 @@ def found_core(client: Client) -> dict:
     return found
 
 
-def test_pages_watches_and_old_revisions_are_those_of_the_cluster(pair, etcds):
+def test_pages_watches_and_old_revisions_belong_to_the_cluster(pair, etcds):
     one, two = map(Client, pair)
     for i in range(5):
         assert one("POST", EVENTS, event(f"p{i}"))[0] == 201
@@ -142,7 +142,7 @@ def test_pages_watches_and_old_revisions_are_those_of_the_cluster(pair, etcds):
     answer.close()
 
 
-def test_a_service_and_what_it_is_given_in_two_clusters(pair, etcds):
+def test_a_service_and_its_allocations_in_two_clusters(pair, etcds):
     (main, events), (one, two) = etcds, map(Client, pair)
     status, made = one("POST", SERVICES, {"metadata": {"name": "s1"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}})
     assert status == 201, made
@@ -160,7 +160,7 @@ def test_a_service_and_what_it_is_given_in_two_clusters(pair, etcds):
     assert two("DELETE", f"{SERVICES}/s2")[0] == 200
 
 
-def test_what_is_owned_goes_with_its_owner_in_another_cluster(pair):
+def test_dependents_are_collected_with_an_owner_in_another_cluster(pair):
     call = Client(pair[1])
 
     def make(path: str, name: str, kind: str = "", owner: dict | None = None, **more: object) -> dict:
@@ -177,7 +177,7 @@ def test_what_is_owned_goes_with_its_owner_in_another_cluster(pair):
         until(lambda: call("GET", path)[0] == 404)
 
     ports = {"spec": {"ports": [{"port": 80}]}}
-    # Up and down, in the background and in the foreground; all of it is younger than the collector.
+    # In both directions, background and foreground; all objects are younger than the collector.
     service = make(SERVICES, "owner", **ports)
     make(CONFIG_MAPS, "owned", "Service", service)
     above = make(CONFIG_MAPS, "above")
@@ -193,7 +193,7 @@ def test_what_is_owned_goes_with_its_owner_in_another_cluster(pair):
     assert call("GET", f"{CONFIG_MAPS}/first")[0] == 404
 
 
-def test_a_compaction_of_one_cluster_is_none_of_the_other(pair, etcds):
+def test_compaction_of_one_cluster_does_not_affect_the_other(pair, etcds):
     _, events = etcds
     one, _ = map(Client, pair)
     revisions = []
@@ -206,13 +206,13 @@ def test_a_compaction_of_one_cluster_is_none_of_the_other(pair, etcds):
         client.call(COMPACT, pb.CompactionRequest(revision=revision_of(events)))
     finally:
         client.close()
-    # The replica keeps its own history: who resumes does not notice.
+    # The replica keeps its own history, so a watch resumes.
     with one.session.get(f"{one.server.url}{EVENTS}?watch=1&resourceVersion={revisions[0]}&timeoutSeconds=60", stream=True) as answer:
         assert b'"c1"' in next(answer.iter_lines())
     assert one("GET", f"{CONFIG_MAPS}?limit=1")[0] == 200
 
 
-def test_health_names_the_other_cluster_and_what_it_keeps_fails_alone(pair, etcds):
+def test_health_names_the_failing_cluster_and_only_its_resources_fail(pair, etcds):
     _, events = etcds
     one, _ = map(Client, pair)
     body = one.raw("GET", "/readyz?verbose").text
@@ -233,9 +233,9 @@ def test_health_names_the_other_cluster_and_what_it_keeps_fails_alone(pair, etcd
     assert one("POST", EVENTS, event("y"))[0] == 201
 
 
-def test_a_cluster_that_keeps_nothing_has_its_checks_and_holds_nothing_up(etcds, tmp_path):
-    """Definitions stay in the main cluster, so the second one has nothing; its user named it all the same, and is told how it is. The third
-    one is the main one again, which has its check already."""
+def test_a_cluster_without_resources_has_health_checks_and_delays_nothing(etcds, tmp_path):
+    """Definitions stay in the main cluster, so the second cluster has no resource. Its health is reported nevertheless. The third one is
+    the main cluster again, which has its check already."""
     main, events = etcds
     with Etcd(tmp_path / "nothing") as nothing:
         given = flags(main, events)
@@ -263,7 +263,7 @@ def test_a_cluster_that_keeps_nothing_has_its_checks_and_holds_nothing_up(etcds,
             until(lambda: one.raw("GET", "/readyz").status_code == 200)
 
 
-def test_a_replicator_that_dies_goes_on_with_both(pair, etcds):
+def test_a_replicator_that_dies_continues_with_both_clusters(pair, etcds):
     one, two = map(Client, pair)
     (pid,) = [p for p in _children(pair[0]) if Path(f"/proc/{p}/comm").read_text().strip() == "kas-replicator"]
     os.kill(pid, signal.SIGKILL)
@@ -277,8 +277,8 @@ def _children(server: KasServer) -> list[int]:
     return [int(p) for t in Path(f"/proc/{server.pid}/task").iterdir() for p in (t / "children").read_text().split()]
 
 
-def test_an_events_cluster_that_went_back_is_noticed(pair, etcds, tmp_path):
-    """It is restored from a backup: its replica, and no other, is made anew."""
+def test_a_restored_events_cluster_is_detected(pair, etcds, tmp_path):
+    """Its replica, and no other, is rebuilt."""
     _, events = etcds
     one, _ = map(Client, pair)
     subprocess.run(["etcdctl", "--endpoints", events.url, "snapshot", "save", str(tmp_path / "backup")], check=True, capture_output=True)
@@ -295,7 +295,7 @@ def test_an_events_cluster_that_went_back_is_noticed(pair, etcds, tmp_path):
     def gone() -> bool:
         try:
             return one("GET", f"{EVENTS}/lost")[0] == 404
-        except OSError:  # the workers begin anew
+        except OSError:  # the workers start again
             return False
 
     until(gone)

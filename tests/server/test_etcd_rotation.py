@@ -1,4 +1,4 @@
-"""The certificates by which etcd is reached, and then its CA, are replaced under a server."""
+"""The certificates used with etcd, and then its CA, are replaced while a server runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.store.test_etcd_rpc import Secured
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-def test_what_dies_while_certificates_are_replaced_begins_again(tmp_path: Path, connect: Callable[[KasServer], Client]) -> None:
-    """Of a certificate and its key one is there first. Then everything is of another CA."""
+def test_processes_that_die_during_a_rotation_restart(tmp_path: Path, connect: Callable[[KasServer], Client]) -> None:
+    """The certificate and its key are not replaced at the same moment. Then all files come from another CA."""
     with Secured(tmp_path) as etcd:
         (certificate, key), ca = etcd.client, etcd.ca
         flags = (f"--etcd-servers={etcd.url}", f"--etcd-cafile={ca}", f"--etcd-certfile={certificate}", f"--etcd-keyfile={key}")

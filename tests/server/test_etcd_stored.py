@@ -1,4 +1,4 @@
-"""Definitions and custom resources in etcd, beside what apiextensions-apiserver 1.36.4 wrote there when it was sent the same."""
+"""Definitions and custom resources in etcd, compared with what apiextensions-apiserver 1.36.4 stored for the same requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ CONVERSATIONS = [line for line in LINES if "steps" in line["in"]]
 READ = [line for line in LINES if "stored" in line["in"]]
 PREFIXES = tuple(f"/registry/{group}/" for group in ("apiextensions.k8s.io", *(f"{letter}.example.com" for letter in "abc")))
 UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-MINUS_ZERO = re.compile(r"(?<=[\[:,])-0(?=[,\]}])")  # what Go stores so it shows as 0, and kas stores what it shows
+MINUS_ZERO = re.compile(r"(?<=[\[:,])-0(?=[,\]}])")  # Go stores a value that is read as 0; kas stores it as it is read
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def alike(text: str) -> str:
-    """Without what is another's each time: uids are numbered, all times are one, and so managers stand in an order that no clock gives."""
+    """Returns the value without what differs each time: uids are numbered, all times are equal, and managers therefore have an order that
+    does not depend on the clock."""
     seen: dict[str, str] = {}
     text = UID.sub(lambda m: seen.setdefault(m[0], f"00000000-0000-4000-8000-{len(seen):012}"), text)
     text = MINUS_ZERO.sub("0", TIME.sub("2024-01-02T03:04:05Z", text))
@@ -48,7 +49,7 @@ def stored(etcd: Etcd) -> dict[str, str]:
 
 
 def flags(etcd: Etcd) -> tuple[str, ...]:
-    # Nobody collected garbage where this was recorded: owners that were never there, and deletes that wait for dependents.
+    # No garbage was collected in the recording: some owners never existed, and some deletes wait for dependents.
     off = "--controllers=*,-garbage-collector-controller"
     return "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1", off
 
@@ -61,7 +62,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Etcd, HTT
 
 def ask(http: HTTP, step: dict[str, Any]) -> int:
     body = step.get("body")
-    if step.get("over"):  # an update of what is there
+    if step.get("over"):  # an update of an existing object
         body = {**http("GET", step["path"])[1], **body}
     if isinstance(body, str):
         body = body.encode()
@@ -69,7 +70,8 @@ def ask(http: HTTP, step: dict[str, Any]) -> int:
 
 
 def differences(etcd: Etcd, wanted: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Keys with what stands there and what should, once they agree or have not for long: controllers write after the answer."""
+    """Returns keys with the stored and the expected value, once they agree or have not agreed for long: controllers write after the
+    answer."""
     found: dict[str, str] = {}
 
     def agree() -> bool:
@@ -83,13 +85,13 @@ def differences(etcd: Etcd, wanted: dict[str, str]) -> dict[str, tuple[str | Non
 
 
 @pytest.mark.skipif(not CONVERSATIONS, reason="KAS_VECTORS names a directory without them")
-def test_what_is_stored_is_what_upstream_stores(served: tuple[Etcd, HTTP]) -> None:
-    """One after the other: conversations go on with what those before them left."""
+def test_stored_values_are_those_of_upstream(served: tuple[Etcd, HTTP]) -> None:
+    """In order: a conversation continues with the objects of earlier ones."""
     etcd, http = served
     wanted: dict[str, str] = {}
     for line in CONVERSATIONS:
         for i, (step, out) in enumerate(zip(line["in"]["steps"], line["out"]["steps"], strict=True)):
-            if step["method"] == "POST":  # the definition may be a moment old
+            if step["method"] == "POST":  # the definition may take a moment to be served
                 until(lambda path=step["path"]: http("GET", path)[0] == 200)
             assert ask(http, step) == out["status"], (line["id"], i, step)
             for key, value in out["stored"].items():
@@ -100,7 +102,7 @@ def test_what_is_stored_is_what_upstream_stores(served: tuple[Etcd, HTTP]) -> No
 
 
 @pytest.mark.parametrize("line", READ, ids=lambda line: line["id"])
-def test_what_upstream_stored_is_read_as_upstream_reads_it(tmp_path, line: dict[str, Any]) -> None:
+def test_values_that_upstream_stored_are_read_as_upstream_reads_them(tmp_path, line: dict[str, Any]) -> None:
     with Etcd(tmp_path) as etcd:
         client = Client(etcd.config)
         for key, value in line["in"]["stored"].items():

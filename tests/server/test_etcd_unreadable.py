@@ -1,4 +1,4 @@
-"""Objects that every server has, and that stand in etcd as something nobody can read: what was damaged fails, the server does not."""
+"""Objects that every server needs, unreadable in etcd: requests for them fail, the server does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAMAGED = (
 GATE = "--feature-gates=AllowUnsafeMalformedObjectDeletion=true"
 
 
-def test_a_server_starts_over_damaged_objects_and_they_can_be_deleted(tmp_path: Path) -> None:
+def test_a_server_starts_with_damaged_objects_and_they_can_be_deleted(tmp_path: Path) -> None:
     with Etcd(tmp_path) as etcd:
         outside = Calls(etcd.config)
         for key in DAMAGED:
@@ -35,15 +35,15 @@ def test_a_server_starts_over_damaged_objects_and_they_can_be_deleted(tmp_path: 
                 assert answer.status_code == 200, answer.text
             assert client("GET", "/api/v1/namespaces/kube-system")[0] == 500
             assert client("GET", "/apis/apps/v1/namespaces/default/deployments")[0] == 200
-            # The bitmap is made anew of what Services hold.
+            # The bitmap is rebuilt from the Services.
             until(lambda: etcd.value("/registry/ranges/servicenodeports") != b'{"junk')
             options = {"ignoreStoreReadErrorWithClusterBreakingPotential": True}
             assert client("DELETE", "/api/v1/namespaces/kube-system", options)[0] == 200
-            assert client("GET", "/api/v1/namespaces/kube-system")[0] in (404, 200)  # a loop of the server's makes it again
+            assert client("GET", "/api/v1/namespaces/kube-system")[0] in (404, 200)  # a controller of the server creates it again
 
 
-def test_what_another_configuration_sealed_is_not_written_over(tmp_path: Path) -> None:
-    """It may be an object: without what opens it kas says so, as kube-apiserver does, and is not ready."""
+def test_values_encrypted_by_another_configuration_are_not_overwritten(tmp_path: Path) -> None:
+    """It may be an object. Without the key, kas reports it as kube-apiserver does, and is not ready."""
     sealed = b"k8s:enc:aescbc:v1:key:" + bytes(48)
     told = "Internal error occurred: identity transformer tried to read encrypted data"
     with Etcd(tmp_path) as etcd:

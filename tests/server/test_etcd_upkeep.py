@@ -1,4 +1,4 @@
-"""What is done to an etcd, and what it does by itself, while kas serves from it."""
+"""Maintenance of an etcd, and what it does by itself, while kas serves from it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def etcd(tmp_path_factory) -> Iterator[Etcd]:
 
 @pytest.fixture(scope="module")
 def server(etcd: Etcd, tmp_path_factory) -> Iterator[KasServer]:
-    """The first address of etcd is nobody's."""
+    """A server whose first address of etcd does not answer."""
     servers = f"http://127.0.0.1:{ports.reserve()},{etcd.url}"
     flags = ("--storage-backend=etcd3", f"--etcd-servers={servers}", "--advertise-address=127.0.0.1", "--event-ttl=2s")
     with KasServer(tmp_path_factory.mktemp("kas"), *flags, "--max-requests-inflight=0", workers=2) as server:
@@ -55,7 +55,7 @@ def event(name: str) -> dict:
     return {"metadata": {"name": name, "namespace": "default"}, "reason": "A", "involvedObject": involved}
 
 
-def test_events_that_end_by_the_thousand_are_told_one_by_one(server: KasServer) -> None:
+def test_events_that_expire_by_the_thousand_are_deleted_one_by_one(server: KasServer) -> None:
     calls = [Client(server) for _ in range(8)]
     revision = calls[0]("GET", EVENTS)[1]["metadata"]["resourceVersion"]
     gone: dict[str, int] = {}
@@ -84,13 +84,13 @@ def test_events_that_end_by_the_thousand_are_told_one_by_one(server: KasServer) 
     thread.join(120)
     assert len(gone) == MANY and set(gone.values()) == {1}
     assert calls[0]("GET", EVENTS)[1]["items"] == []
-    # What upstream tells of leases and of the database, and nothing of the replica's.
+    # Upstream's metrics of leases and the database, and none of the replica.
     told = until(lambda: (text := metrics(calls[0])) and "etcd_lease_object_counts_count" in text and "storage_cluster_id" in text and text)
     assert re.search(r'^apiserver_storage_size_bytes\{storage_cluster_id="etcd-0"\} [1-9]', told, re.M), told
     assert "lmdb-" not in told and re.search(r"^etcd_lease_object_counts_count [1-9]", told, re.M)
 
 
-def test_a_defragmentation_is_a_pause(etcd: Etcd, server: KasServer) -> None:
+def test_a_defragmentation_delays_requests_and_fails_none(etcd: Etcd, server: KasServer) -> None:
     call, ended, answers = Client(server), threading.Event(), []
 
     def write() -> None:
@@ -111,7 +111,7 @@ def test_a_defragmentation_is_a_pause(etcd: Etcd, server: KasServer) -> None:
     assert len(call("GET", CONFIG_MAPS)[1]["items"]) >= len(answers)
 
 
-def test_watches_and_continue_tokens_outlive_a_compaction_to_the_newest_revision(etcd: Etcd, server: KasServer) -> None:
+def test_watches_and_continue_tokens_survive_compaction_to_the_newest_revision(etcd: Etcd, server: KasServer) -> None:
     call = Client(server)
     for i in range(4):
         assert call("POST", CONFIG_MAPS, {"metadata": {"name": f"kept{i}"}})[0] == 201
@@ -133,7 +133,7 @@ def test_watches_and_continue_tokens_outlive_a_compaction_to_the_newest_revision
         assert "after" not in [item["metadata"]["name"] for item in rest["items"]]
 
 
-def test_an_alarm_that_is_cleared_is_over(etcd: Etcd, server: KasServer) -> None:
+def test_after_an_alarm_is_cleared_writes_succeed(etcd: Etcd, server: KasServer) -> None:
     call, client = Client(server), Calls(etcd.config)
     try:
         member = client.call(RANGE, pb.RangeRequest(key=b"/")).header.member_id
@@ -148,7 +148,7 @@ def test_an_alarm_that_is_cleared_is_over(etcd: Etcd, server: KasServer) -> None
         client.close()
 
 
-def test_a_cluster_that_is_damaged_is_told_and_no_reason_to_start_again(etcd: Etcd, server: KasServer) -> None:
+def test_a_corrupt_cluster_is_reported_and_causes_no_restart(etcd: Etcd, server: KasServer) -> None:
     call, client = Client(server), Calls(etcd.config)
     try:
         member = client.call(RANGE, pb.RangeRequest(key=b"/")).header.member_id
@@ -165,8 +165,8 @@ def test_a_cluster_that_is_damaged_is_told_and_no_reason_to_start_again(etcd: Et
 
 
 @pytest.mark.parametrize("alarm", [pb.AlarmMember.NOSPACE, pb.AlarmMember.CORRUPT])
-def test_a_server_starts_though_etcd_takes_no_writes(etcd: Etcd, server: KasServer, tmp_path: Path, alarm: Any) -> None:
-    """One at another address has to write it into the endpoints of the kubernetes Service, and serves before it can."""
+def test_a_server_starts_though_etcd_accepts_no_writes(etcd: Etcd, server: KasServer, tmp_path: Path, alarm: Any) -> None:
+    """A server at another address has to write it into the endpoints of the kubernetes Service. It serves before it can."""
     assert Client(server)("POST", CONFIG_MAPS, {"metadata": {"name": f"goes-{alarm}"}})[0] == 201
     client = Calls(etcd.config)
     try:
@@ -184,7 +184,7 @@ def test_a_server_starts_though_etcd_takes_no_writes(etcd: Etcd, server: KasServ
         client.close()
 
 
-def test_what_etcd_did_not_take_at_the_start_is_written_once_it_does() -> None:
+def test_writes_that_failed_at_the_start_are_repeated() -> None:
     answers: list[Exception | None] = [Full("etcdserver: mvcc: database space exceeded"), Unavailable("no leader"), None]
 
     def bootstrap() -> None:

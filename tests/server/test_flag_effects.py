@@ -1,4 +1,4 @@
-"""Flags by what they do to a running server, where no other test starts one with them."""
+"""Flags by their effect on a running server, where no other test starts one with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def until(true: Callable[[], object]) -> None:
-    """Returns when something is true."""
+    """Waits until something is true."""
     end = time.monotonic() + LIMIT_S
     while not true():
         assert time.monotonic() < end
@@ -65,28 +65,28 @@ def test_the_debug_socket_serves_profiles_and_nothing_else(flagged):
     assert asked == {"/debug/pprof/heap": b"200", "/debug/flags/v": b"200", "/api": b"404", CONFIG_MAPS: b"404"}
 
 
-def test_the_version_to_report_is_told(flagged, connect):
-    """As upstream's test-cmd.sh asks of it; everything else goes by the release."""
+def test_the_reported_version_follows_its_flag(flagged, connect):
+    """As upstream's test-cmd.sh requires; everything else follows the release."""
     ask = connect(flagged)
     assert ask("GET", "/version")[1]["gitVersion"] == "v1.36.2-custom.1"
     assert 'git_version="v1.36.2-custom.1"' in ask.raw("GET", "/metrics").text
     assert "Binary version: 1.36.2-custom.1\n" in ask.raw("GET", "/statusz", Accept="text/plain").text
 
 
-def test_the_oldest_compatible_version_is_told(flagged, connect):
+def test_the_minimum_compatible_version_follows_its_flag(flagged, connect):
     told = connect(flagged)("GET", "/version")[1]
     assert [told[name] for name in ("minCompatibilityMajor", "minCompatibilityMinor", "emulationMinor")] == ["1", "34", "36"]
 
 
-def test_a_watch_lives_as_short_as_the_flag_says(flagged, connect):
+def test_a_watch_lives_as_long_as_the_flag_says(flagged, connect):
     client = connect(flagged)
     with client.session.get(f"{flagged.url}{CONFIG_MAPS}?watch=1&resourceVersion=0", stream=True, timeout=LIMIT_S) as r:
         assert r.status_code == 200
-        list(r.iter_lines())  # ends by itself, which half an hour would not
+        list(r.iter_lines())  # ends by itself, which it would not with the default of half an hour
 
 
 @pytest.mark.parametrize("policy", ["Foreground", "Orphan", "Background"])
-def test_without_a_collector_no_delete_waits_for_one(flagged, connect, policy):
+def test_without_the_garbage_collector_no_delete_waits_for_it(flagged, connect, policy):
     client = connect(flagged)
     assert client("POST", CONFIG_MAPS, {"metadata": {"name": f"gone-{policy.lower()}"}})[0] == 201
     status, body = client("DELETE", f"{CONFIG_MAPS}/gone-{policy.lower()}", {"propagationPolicy": policy})
@@ -94,7 +94,7 @@ def test_without_a_collector_no_delete_waits_for_one(flagged, connect, policy):
     assert client("GET", f"{CONFIG_MAPS}/gone-{policy.lower()}")[0] == 404
 
 
-def test_pods_tolerate_as_long_as_the_flags_say(flagged, connect):
+def test_default_tolerations_follow_their_flags(flagged, connect):
     client = connect(flagged)
     client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -104,8 +104,8 @@ def test_pods_tolerate_as_long_as_the_flags_say(flagged, connect):
     assert seconds == {"node.kubernetes.io/not-ready": 7, "node.kubernetes.io/unreachable": 8}
 
 
-def test_metrics_are_shown_as_the_flags_say(flagged, connect, kas, client):
-    until(lambda: "\napiserver_storage_size_bytes{" in client.raw("GET", "/metrics").text)  # etcd has to be asked first
+def test_hidden_metrics_follow_their_flag(flagged, connect, kas, client):
+    until(lambda: "\napiserver_storage_size_bytes{" in client.raw("GET", "/metrics").text)  # etcd must have been called first
     client = connect(flagged)
     client("GET", CONFIG_MAPS)
     client("POST", CONFIG_MAPS, {"metadata": {"name": "m"}})
@@ -115,11 +115,11 @@ def test_metrics_are_shown_as_the_flags_say(flagged, connect, kas, client):
     assert verbs == {"LIST", "unexpected"}
 
 
-def test_browsers_are_told_to_insist_on_tls(flagged, connect):
+def test_strict_transport_security_follows_its_flag(flagged, connect):
     assert connect(flagged).raw("GET", "/version").headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
 
 
-def test_requests_are_logged_when_asked(flagged, connect):
+def test_requests_are_logged_once_the_verbosity_is_3(flagged, connect):
     assert "] start: store open after " in flagged.output
     client = connect(flagged)
     client("GET", "/version", Audit_ID="before")
@@ -129,8 +129,8 @@ def test_requests_are_logged_when_asked(flagged, connect):
     assert 'audit-ID="before"' not in flagged.output
 
 
-@pytest.mark.lmdb  # what the replica has forgotten is read from etcd
-def test_history_is_no_larger_than_the_flag_says(flagged, connect):
+@pytest.mark.lmdb  # what the replica has dropped is read from etcd
+def test_history_is_bounded_by_its_flag(flagged, connect):
     client = connect(flagged)
     first = client("GET", CONFIG_MAPS)[1]["metadata"]["resourceVersion"]
     for n in range(3):
@@ -154,12 +154,12 @@ def sink():
 
 
 def lost(client) -> int:
-    """How many events are counted as lost."""
+    """Returns how many events are counted as lost."""
     lines = client.raw("GET", "/metrics").text.splitlines()
     return sum(int(line.rpartition(" ")[2]) for line in lines if line.startswith("apiserver_audit_error_total{"))
 
 
-def test_batches_to_a_webhook_are_throttled_and_what_finds_no_room_is_lost(kas_server, connect, sink, tmp_path):
+def test_batches_to_a_webhook_are_throttled_and_the_overflow_is_lost(kas_server, connect, sink, tmp_path):
     flags = (
         "--controllers=none", policy(tmp_path), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=1",
         "--audit-webhook-batch-throttle-burst=2", "--audit-webhook-batch-throttle-qps=0.0001", "--audit-webhook-batch-buffer-size=3",
@@ -175,8 +175,8 @@ def test_batches_to_a_webhook_are_throttled_and_what_finds_no_room_is_lost(kas_s
     assert {e["auditID"] for e in sink.events} == {"first-0", "first-1", "late-0", "late-1", "late-2"}, "the end is not throttled"
 
 
-def test_rates_are_of_all_workers_together(kas_server, connect, sink, tmp_path):
-    """Each worker is asked; what has waited at the end goes without a rate."""
+def test_rates_apply_to_all_workers_together(kas_server, connect, sink, tmp_path):
+    """Each worker is asked. Events that wait at the end are sent without a rate limit."""
     server = kas_server(
         "--controllers=none", policy(tmp_path), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=1",
         "--audit-webhook-batch-throttle-burst=3", "--audit-webhook-batch-throttle-qps=0.0001", "--audit-webhook-batch-max-wait=10ms",
@@ -185,7 +185,7 @@ def test_rates_are_of_all_workers_together(kas_server, connect, sink, tmp_path):
     client = connect(server)
     answers = {f"http://127.0.0.1:{re.search(r'127.0.0.1:([0-9]+) .read-only', server.output)[1]}/livez": [], server.url + CONFIG_MAPS: []}
     for url, got in answers.items():
-        for _ in range(40):  # each on a connection of its own, which any worker may take
+        for _ in range(40):  # each on its own connection, which any worker may accept
             headers = {"Authorization": f"Bearer {server.token}"} if url.startswith("https") else {}
             got.append(requests.get(url, headers=headers, verify=server.ca, timeout=LIMIT_S).status_code)
     read_only, whole = answers.values()
@@ -195,7 +195,7 @@ def test_rates_are_of_all_workers_together(kas_server, connect, sink, tmp_path):
     assert len(sink.events) == 40
 
 
-def test_a_webhook_is_not_throttled_when_it_is_not_to_be(kas_server, connect, sink, tmp_path):
+def test_a_webhook_is_not_throttled_if_the_flag_disables_it(kas_server, connect, sink, tmp_path):
     flags = (
         "--controllers=none", policy(tmp_path, "RequestResponse"), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-size=1",
         "--audit-webhook-batch-throttle-burst=1", "--audit-webhook-batch-throttle-qps=0.0001",
@@ -211,7 +211,7 @@ def test_a_webhook_is_not_throttled_when_it_is_not_to_be(kas_server, connect, si
     assert sink.events[2]["annotations"]["audit.k8s.io/truncated"] == "true"
 
 
-def test_a_log_is_rotated_and_what_is_old_compressed_or_removed(kas_server, connect, tmp_path):
+def test_a_log_is_rotated_and_old_files_compressed_or_removed(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     long_ago = tmp_path / "audit-2001-01-01T00-00-00.000.log"
     long_ago.write_text("{}\n")
@@ -235,7 +235,7 @@ def recorded(log) -> set[str]:
     return {json.loads(line)["auditID"] for line in log.read_text().splitlines()} if log.exists() else set()
 
 
-def test_batches_to_a_log_are_throttled_as_well(kas_server, connect, tmp_path):
+def test_batches_to_a_log_are_throttled_too(kas_server, connect, tmp_path):
     log, manifest = tmp_path / "audit.log", tmp_path / "labels.yaml"
     manifest.write_text("apiserver_request_total,verb: LIST\n")
     flags = (
@@ -257,7 +257,7 @@ def test_batches_to_a_log_are_throttled_as_well(kas_server, connect, tmp_path):
     assert recorded(log) == {"first-0", "first-1", "late-0", "late-1", "late-2"}
 
 
-def test_a_batch_that_is_not_full_waits_as_long_as_the_flag_says(kas_server, connect, tmp_path):
+def test_an_incomplete_batch_waits_as_long_as_the_flag_says(kas_server, connect, tmp_path):
     log = tmp_path / "audit.log"
     flags = (
         "--controllers=none", policy(tmp_path), f"--audit-log-path={log}", "--audit-log-mode=batch", "--audit-log-batch-max-size=3",
@@ -272,7 +272,7 @@ def test_a_batch_that_is_not_full_waits_as_long_as_the_flag_says(kas_server, con
 
 
 def leases(etcd: Etcd) -> set[int]:
-    """Those of the Events in it."""
+    """Returns the leases of the Events in it."""
     client = Client(etcd.config)
     try:
         found = client.call(RANGE, pb.RangeRequest(key=b"/registry/events/", range_end=b"/registry/events0"), within_s=LIMIT_S)
@@ -282,7 +282,7 @@ def leases(etcd: Etcd) -> set[int]:
 
 
 @pytest.mark.parametrize(("reuse_s", "apart"), [(3600, 1), (0, 3)])
-def test_a_lease_of_etcd_is_taken_again_as_long_as_the_flag_says(kas_server, connect, tmp_path, reuse_s, apart):
+def test_a_lease_of_etcd_is_reused_as_long_as_the_flag_says(kas_server, connect, tmp_path, reuse_s, apart):
     with Etcd(tmp_path) as etcd:
         flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none")
         client = connect(kas_server(*flags, f"--lease-reuse-duration-seconds={reuse_s}"))
@@ -299,13 +299,13 @@ def test_a_lease_of_etcd_is_taken_again_as_long_as_the_flag_says(kas_server, con
         ("healthcheck", ["/readyz/etcd", "/healthz/etcd", "/livez/etcd"], ["/readyz/etcd-readiness"]),
     ],
 )  # fmt: skip
-def test_etcd_is_too_slow_for_a_check_where_its_flag_says_so(kas_server, connect, tmp_path, flag, slow, fast):
+def test_a_slow_etcd_fails_its_check_after_the_flags_timeout(kas_server, connect, tmp_path, flag, slow, fast):
     with Etcd(tmp_path) as etcd:
         flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--controllers=none", f"--etcd-{flag}-timeout=1ns")
         client = connect(kas_server(*flags))
         reason = "error getting data from etcd: context deadline exceeded"
         for path in slow:
-            until(lambda path=path: client("GET", path)[0] == 500)  # from the first time it was asked on
+            until(lambda path=path: client("GET", path)[0] == 500)  # counted from its first check
             assert client("GET", path) == (500, f"internal server error: {reason}\n")
         for path in fast:
             until(lambda path=path: client("GET", path) == (200, "ok"))

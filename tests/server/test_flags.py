@@ -1,4 +1,4 @@
-"""Flags that change what a running server says or allows."""
+"""Flags that change what a running server returns or allows."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def test_discovery_names_the_external_host_and_the_given_keys(flagged, connect):
     assert addresses == [{"clientCIDR": "0.0.0.0/0", "serverAddress": f"api.example.com:{flagged.port}"}]
 
 
-def test_nobody_keeps_the_endpoints(flagged, connect):
+def test_without_a_reconciler_the_endpoints_are_not_written(flagged, connect):
     assert connect(flagged)("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[0] == 404
 
 
-def test_endpoints_are_where_this_host_is_reached(kas, client):
+def test_the_endpoints_have_an_address_of_this_host(kas, client):
     (subset,) = client("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[1]["subsets"]
     (address,) = subset["addresses"]
     assert address["ip"] == (host_address(4) or "127.0.0.1")
@@ -86,7 +86,8 @@ def test_privileged_containers_are_refused(flagged, connect):
     api = connect(flagged)
     container = {"name": "c", "image": "i", "securityContext": {"privileged": True}}
     pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [container]}}
-    status, _ = api("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # a pod without one is a 403
+    # a pod without one is answered with 403
+    status, _ = api("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     assert status in (201, 409)
     status, answer = api("POST", "/api/v1/namespaces/default/pods", pod)
     assert status == 422
@@ -98,7 +99,7 @@ def test_privileged_containers_are_refused(flagged, connect):
     assert api("POST", "/api/v1/namespaces/default/pods", pod)[0] == 201
 
 
-def test_http2_is_off(flagged, kas):
+def test_http2_can_be_disabled(flagged, kas):
     def chosen(server) -> str | None:
         context = ssl.create_default_context(cafile=server.ca)
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -109,7 +110,7 @@ def test_http2_is_off(flagged, kas):
     assert chosen(kas) == "h2"
 
 
-def test_flagz_shows_every_flag_as_it_is(flagged):
+def test_flagz_shows_every_flag_with_its_value(flagged):
     answer = requests.get(f"{flagged.url}/flagz", headers={"Authorization": f"Bearer {flagged.token}"}, verify=flagged.ca, timeout=60)
     lines = answer.text.splitlines()
     assert {
@@ -125,7 +126,7 @@ def test_streams_of_a_connection_are_bounded(kas_server):
 
 
 def _settings(server) -> dict[int, int]:
-    """The settings of the server's first HTTP/2 frame, by their number (3 is SETTINGS_MAX_CONCURRENT_STREAMS)."""
+    """Returns the settings in the server's first HTTP/2 frame, by number (3 is SETTINGS_MAX_CONCURRENT_STREAMS)."""
     context = ssl.create_default_context(cafile=server.ca)
     context.set_alpn_protocols(["h2"])
     with socket.create_connection(("127.0.0.1", server.port)) as raw, context.wrap_socket(raw, server_hostname="127.0.0.1") as s:
@@ -145,7 +146,7 @@ def gated(tmp_path_factory):
         yield server
 
 
-def test_gates_decide_what_is_served(gated, connect):
+def test_feature_gates_decide_what_is_served(gated, connect):
     api = connect(gated)
     paths = api("GET", "/")[1]["paths"]
     assert not {"/flagz", "/statusz"} & set(paths)
@@ -157,14 +158,14 @@ def test_gates_decide_what_is_served(gated, connect):
     assert api("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")[1]["items"] == []
     large = {"metadata": {"name": "large", "namespace": "default"}, "data": {"a": "x" * 300_000}}
     assert api("POST", "/api/v1/namespaces/default/configmaps", large)[0] == 201
-    for i in range(4):  # a list of them is sent in pieces
+    for i in range(4):  # a list of them is sent in several parts
         assert api("POST", "/api/v1/namespaces/default/configmaps", {**large, "metadata": {"name": f"large-{i}"}})[0] == 201
     for path in ("configmaps/large", "configmaps"):
         answer = api.raw("GET", f"/api/v1/namespaces/default/{path}", Accept_Encoding="gzip")
         assert answer.status_code == 200 and len(answer.content) > 300_000 and "content-encoding" not in answer.headers
 
 
-def test_gates_decide_which_fields_are_kept_and_what_is_valid(gated, connect):
+def test_feature_gates_decide_which_fields_are_kept_and_valid(gated, connect):
     api = connect(gated)
     assert api("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})[0] in (201, 409)
     container = {"name": "c", "image": "i", "env": [{"name": "E", "value": "v"}], "resources": {"limits": {"cpu": "1"}}}
@@ -184,12 +185,12 @@ def test_gates_decide_which_fields_are_kept_and_what_is_valid(gated, connect):
     assert watched[0] == 422 and "unless the WatchList feature gate is enabled" in watched[1]["message"]
 
 
-def test_gates_that_govern_nothing_are_told(gated):
+def test_gates_without_effect_are_reported(gated):
     lines = [line for line in gated.output.splitlines() if "feature-gates" in line]
     assert lines == ["kas: warning: --feature-gates: nothing here depends on APIServingWithRoutine"]
 
 
-def test_the_address_it_listens_at(kas_server):
+def test_the_bind_address_is_used(kas_server):
     server = kas_server("--bind-address=127.0.0.2", "--controllers=none")
     with socket.create_connection(("127.0.0.2", server.port), timeout=60):
         pass

@@ -1,4 +1,4 @@
-"""Gates whose value the server hands on, seen in a whole server."""
+"""Feature gates whose value the server passes on, tested in a whole server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GATED = sorted(
 
 @pytest.fixture
 def world(tmp_path) -> Iterator[Any]:
-    """``world(*gates, **flags)`` is a whole server in this process."""
+    """``world(*gates, **flags)`` returns a whole server in this process."""
     made: list[World] = []
 
     def make(*gates: str, **flags: Any) -> World:
@@ -38,7 +38,7 @@ def world(tmp_path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("gate", sorted({gate for gate, *_ in GATED}))
-def test_resources_are_served_where_their_gate_is_on(gate, world):
+def test_resources_are_served_if_their_gate_is_on(gate, world):
     named = {(group, version, resource) for own, group, version, resource in GATED if own == gate}
 
     def served(state: str) -> set[tuple[str, str, str]]:
@@ -49,7 +49,7 @@ def test_resources_are_served_where_their_gate_is_on(gate, world):
             except ApiError as e:
                 assert e.code == 404
                 continue
-            if body.startswith("{"):  # not that of the mux for a group nobody serves
+            if body.startswith("{"):  # not the mux's message for a group that is not served
                 found |= {(group, version, r["name"]) for r in json.loads(body)["resources"]}
         return found & named
 
@@ -57,10 +57,10 @@ def test_resources_are_served_where_their_gate_is_on(gate, world):
 
 
 @pytest.mark.parametrize(("state", "seats"), [("true", 2), ("false", 1)])
-def test_lists_cost_by_their_size_or_by_their_number(state, seats, world):
-    """The bootstrap roles, all of which are read to find those with a label, are fewer than a seat reads, but large."""
+def test_the_cost_of_lists_follows_their_size_or_number(state, seats, world):
+    """There are fewer bootstrap roles than one seat may read, but they are large. All are read to find those with a label."""
     w = world(f"SizeBasedListCostEstimate={state}")
-    headers = [(b"authorization", f"Bearer {w.token}".encode()), (b"impersonate-user", b"jane")]  # whom nothing is exempt for
+    headers = [(b"authorization", f"Bearer {w.token}".encode()), (b"impersonate-user", b"jane")]  # a user for whom nothing is exempt
 
     async def ask() -> Any:
         found = w.server.chain(Request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "labelSelector=a", headers))
@@ -73,7 +73,7 @@ def test_lists_cost_by_their_size_or_by_their_number(state, seats, world):
 
 
 async def asked(w: World, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    """The Response of a request of the administrator's."""
+    """Returns the Response to a request of the administrator."""
     more = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     sent = [(b"authorization", f"Bearer {w.token}".encode()), (b"content-type", b"application/json"), *more]
     found = w.server.chain(Request(method, path, "", sent, b"" if body is None else json.dumps(body).encode()))
@@ -85,7 +85,7 @@ def ask(w: World, method: str, path: str, body: Any = None, **headers: str) -> A
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_what_is_served_and_how_follows_its_gate(on, world):
+def test_what_is_served_follows_its_gate(on, world):
     names = ("ComponentFlagz", "ComponentStatusz", "StorageVersionHash", "APIResponseCompression")
     w = world(*(f"{name}={str(on).lower()}" for name in names))
     paths = json.loads(w.ask("/")[1])["paths"]
@@ -117,7 +117,7 @@ def test_what_is_served_and_how_follows_its_gate(on, world):
     ],
 )  # fmt: skip
 def test_what_is_valid_follows_its_gate(gate, path, obj, world):
-    """With the gate it is taken; one behind a dash is what refuses it."""
+    """With the gate it is accepted; a leading dash marks a gate that refuses it."""
     name, taken = gate.removeprefix("-"), gate[0] != "-"
     for on in (True, False):
         w = world(f"{name}={str(on).lower()}")

@@ -1,4 +1,4 @@
-"""A worker that cannot accept any more ends after what is in flight had its time, sealed data or not."""
+"""A worker that cannot accept connections any more lets requests in flight finish and ends, with encryption at rest or without."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kas.observe import logs
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_what_is_in_flight_is_waited_for_and_then_the_process_ends(monkeypatch, sealed):
+def test_requests_in_flight_finish_and_then_the_process_ends(monkeypatch, sealed):
     ends = []
     monkeypatch.setattr(worker.os, "_exit", ends.append)
 
@@ -40,7 +40,7 @@ def test_what_is_in_flight_is_waited_for_and_then_the_process_ends(monkeypatch, 
 
 @pytest.mark.parametrize("process", ["_front", "_replicator"])
 def test_every_process_logs_what_the_flags_ask_for(monkeypatch, process):
-    """``--vmodule`` too, in those beside the workers."""
+    """``--vmodule`` also works in the processes that are not workers."""
 
     class Told(Exception):
         pass
@@ -57,16 +57,16 @@ def test_every_process_logs_what_the_flags_ask_for(monkeypatch, process):
 
 
 @pytest.mark.parametrize(("path", "why"), [
-    ("gone/x.sock", "No such file or directory"), ("file", "is there, and no socket"), ("x" * 200, "AF_UNIX path too long"),
+    ("gone/x.sock", "No such file or directory"), ("file", "exists and is not a socket"), ("x" * 200, "AF_UNIX path too long"),
 ])  # fmt: skip
-def test_a_debug_socket_that_cannot_be_made_is_told_in_one_line(tmp_path, path, why):
+def test_a_debug_socket_that_cannot_be_created_is_reported_in_one_line(tmp_path, path, why):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=f"^--debug-socket-path: {tmp_path}/{path}: {why}$"):
         worker._free_path(str(tmp_path / path))
     assert (tmp_path / "file").exists()
 
 
-def test_a_debug_socket_of_an_earlier_server_is_taken_away(tmp_path):
+def test_a_debug_socket_of_an_earlier_server_is_replaced(tmp_path):
     with socket.socket(socket.AF_UNIX) as earlier:
         earlier.bind(str(tmp_path / "x.sock"))
     worker._free_path(str(tmp_path / "x.sock"))

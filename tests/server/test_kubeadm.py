@@ -1,4 +1,4 @@
-"""The command line of a kubeadm static pod starts kas, and everybody with a kubeconfig of kubeadm's does their work and no more."""
+"""The command line of a kubeadm static pod starts kas, and everyone with a kubeconfig of kubeadm can do their work and no more."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ USERS = {
     "scheduler": [("CN", "system:kube-scheduler")],
     "kubelet": [("O", "system:nodes"), ("CN", f"system:node:{NODE}")],
 }
-# Of the issue's command line; --secure-port is left to the test.
+# From the issue's command line; the test chooses --secure-port.
 FLAGS = """
 --advertise-address=127.0.0.1 --allow-privileged=true --authorization-mode=Node,RBAC --client-ca-file={d}/ca.crt
 --enable-admission-plugins=NodeRestriction --enable-bootstrap-token-auth=true --etcd-cafile={d}/etcd-ca.crt
@@ -46,7 +46,7 @@ SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 
 
 class Cluster:
-    """What ``kubeadm init`` leaves behind, and the server."""
+    """The files that ``kubeadm init`` creates, and the server."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = d = directory
@@ -82,7 +82,7 @@ class Cluster:
         return self
 
     def ask(self, who: str, method: str, path: str, body=None, headers=None) -> tuple[int, dict]:
-        """Of somebody with a certificate, or of a token."""
+        """Makes a request with a client certificate or a token."""
         session = requests.Session()
         session.trust_env = False
         sent = dict(headers or {})
@@ -104,14 +104,15 @@ class Cluster:
 def cluster(tmp_path_factory):
     cluster = Cluster(tmp_path_factory.mktemp("kubernetes"))
     for start in servers(tmp_path_factory):
-        # kubeadm's etcd is not there.
+        # kubeadm's etcd does not exist here.
         cluster.started(start(*FLAGS.format(d=cluster.directory).split(), "--unsafe-no-fsync", "--storage-backend=lmdb"))
         binding = {
             "metadata": {"name": "kubeadm:cluster-admins"}, "roleRef": role("cluster-admin"),
             "subjects": [group("kubeadm:cluster-admins")],
         }  # fmt: skip
         bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-        assert cluster.ask("admin", "GET", "/api/v1/nodes")[0] == 403  # kubeadm's admin has what kubeadm binds, and that by its super-admin
+        # kubeadm's admin has what kubeadm binds to its group, with the rights of the super-admin
+        assert cluster.ask("admin", "GET", "/api/v1/nodes")[0] == 403
         assert cluster.ask("super-admin", "POST", bindings, binding)[0] == 201
         bootstrap = {
             "metadata": {"name": "kubeadm:kubelet-bootstrap"}, "roleRef": role("system:node-bootstrapper"),
@@ -141,7 +142,7 @@ def pod(name: str, on: str, secret: str = "") -> dict:
     }  # fmt: skip
 
 
-def test_flags_without_a_meaning_say_so_in_one_line_each(cluster):
+def test_flags_without_effect_are_reported_in_one_line_each(cluster):
     lines = cluster.server.output.splitlines()
     for flag in ("etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-servers"):
         assert sum(f"--{flag} has no effect: " in line for line in lines) == 1, flag
@@ -162,7 +163,7 @@ def test_kubectl_with_the_administrators_kubeconfig(cluster):
     assert cluster.kubectl("controller-manager", "get", "secrets", "-A").returncode == 0
 
 
-def test_a_kubelet_does_what_is_its_nodes(cluster):
+def test_a_kubelet_may_do_its_nodes_work(cluster):
     ask = cluster.ask
     assert ask("kubelet", "POST", "/api/v1/nodes", node(NODE))[0] == 201
     code, refused = ask("kubelet", "POST", "/api/v1/nodes", node("node-2"))
@@ -190,7 +191,7 @@ def test_a_kubelet_does_what_is_its_nodes(cluster):
     assert ask("kubelet", "POST", "/api/v1/namespaces", {"metadata": {"name": "x"}})[0] == 403
 
 
-def test_the_control_planes_own_components(cluster):
+def test_the_control_planes_components_may_do_their_work(cluster):
     ask = cluster.ask
     assert ask("scheduler", "GET", "/api/v1/nodes")[0] == 200
     lease = {"metadata": {"name": "kube-scheduler"}, "spec": {}}
@@ -206,7 +207,7 @@ def test_the_control_planes_own_components(cluster):
     assert ask("controller-manager", "POST", "/api/v1/namespaces/default/pods", pod("x", NODE))[0] == 403
 
 
-def test_a_bootstrap_token_asks_for_a_certificate_and_nothing_else(cluster):
+def test_a_bootstrap_token_may_only_request_a_certificate(cluster):
     ask = cluster.ask
     data = {
         "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
@@ -244,7 +245,7 @@ def test_the_front_proxy_names_users(cluster):
     assert cluster.ask("admin", "GET", "/api/v1/nodes", headers={"X-Remote-User": "nobody"})[0] == 200
 
 
-def test_what_aggregated_servers_are_told(cluster):
+def test_aggregated_servers_get_the_users_identity(cluster):
     code, found = cluster.ask("admin", "GET", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
     d = cluster.directory
     assert code == 200 and found["data"] == {

@@ -1,4 +1,4 @@
-"""kas serve as an operator meets it: what it prints, how it refuses, how it ends."""
+"""``kas serve`` as an operator sees it: its output, refusals and shutdown."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def wait_for(condition, what: str, timeout: float = 60.0) -> None:
         threading.Event().wait(0.02)
 
 
-def test_version_names_both_versions():
+def test_version_shows_both_versions():
     out = subprocess.run([sys.executable, "-m", "kas", "version"], capture_output=True, text=True, check=True).stdout
     assert out.startswith("kas ") and "Kubernetes v1.36" in out
 
 
 @pytest.mark.parametrize("args", [["version"], ["--version"], ["serve", "--version"], ["serve", "--version=true"]])
-def test_every_way_to_ask_for_the_version(args):
+def test_every_spelling_of_the_version_command(args):
     done = subprocess.run([sys.executable, "-m", "kas.cli", *args], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("kas ") and "Kubernetes v1.36.2" in done.stdout and len(done.stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", ["serve", "storage", "snapshot", "envtest"])
-def test_help_on_a_command_is_what_the_command_says_of_itself(command, capsys):
+def test_help_on_a_command_equals_the_commands_own_help(command, capsys):
     told = []
     for args in (["help", command], [command, "--help"]):
         with contextlib.suppress(SystemExit):
@@ -61,7 +61,7 @@ def test_help_on_a_command_is_what_the_command_says_of_itself(command, capsys):
     assert told[0] == told[1] and f"sage: kas {command}" in told[0].out and not told[0].err
 
 
-def test_a_misspelt_command_is_refused_with_the_one_that_was_meant(capsys):
+def test_a_misspelt_command_is_refused_with_a_suggestion(capsys):
     for word, meant in (("serv", " (did you mean serve?)"), ("snapshots", " (did you mean snapshot?)"), ("dance", "")):
         with pytest.raises(SystemExit) as ended:
             cli.main([word])
@@ -69,12 +69,12 @@ def test_a_misspelt_command_is_refused_with_the_one_that_was_meant(capsys):
         assert capsys.readouterr().err == f"kas: unknown command {word!r}{meant}; see kas --help\n"
 
 
-def test_the_raw_version_is_that_of_the_endpoint(kas, client):
+def test_the_raw_version_equals_that_of_the_endpoint(kas, client):
     out = serve("--version=raw").stdout
     assert dict(line.split(": ", 1) for line in out.splitlines()) == client("GET", "/version")[1]
 
 
-def test_what_is_wrong_with_flags_is_told_one_a_line_whatever_was_typed(capsys):
+def test_errors_in_flags_are_reported_one_a_line_for_any_input(capsys):
     assert cli.serve(["--basic-auth-file=a\nkas: b\x1b[2J", "--bogus\n"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and all(line.startswith("kas: ") and line.isprintable() for line in lines)
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_flags_is_told_one_a_line_whatever_was_typed(capsys):
 
 
 @pytest.mark.parametrize("args", [["nope"], ["version", "now"]])
-def test_other_commands_are_refused(args):
+def test_unknown_commands_are_refused(args):
     done = subprocess.run([sys.executable, "-m", "kas.cli", *args], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
@@ -170,7 +170,7 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
     assert not (tmp_path / "d").exists()
 
 
-def test_a_directory_of_certificates_that_cannot_be_made(tmp_path: Path):
+def test_a_certificate_directory_that_cannot_be_created_is_refused(tmp_path: Path):
     (tmp_path / "file").write_text("")
     done = serve("--data-dir", str(tmp_path / "d"), "--secure-port", "auto", "--cert-dir", str(tmp_path / "file" / "certs"))
     assert done.returncode == 1
@@ -178,7 +178,7 @@ def test_a_directory_of_certificates_that_cannot_be_made(tmp_path: Path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
-def test_a_disk_that_fills_up_at_the_first_start_is_told_in_one_line(tmp_path: Path):
+def test_a_full_disk_at_the_first_start_is_reported_in_one_line(tmp_path: Path):
     (tmp_path / "pki").mkdir()
     (tmp_path / "format").write_text("1\n")
     (tmp_path / "pki" / "apiserver.key.new").symlink_to("/dev/full")
@@ -187,7 +187,7 @@ def test_a_disk_that_fills_up_at_the_first_start_is_told_in_one_line(tmp_path: P
     assert done.stderr == f"kas: --data-dir: {tmp_path}/pki/apiserver.key: No space left on device\n"
 
 
-def test_a_log_of_requests_has_to_be_possible_and_needs_a_policy(tmp_path: Path, kas_server):
+def test_an_audit_log_needs_a_writable_file_and_warns_without_a_policy(tmp_path: Path, kas_server):
     (tmp_path / "file").write_text("")
     done = serve("--data-dir", str(tmp_path / "d"), "--audit-log-path", str(tmp_path / "file" / "log"))
     assert (done.returncode, done.stderr) == (1, f"kas: ensureLogFile: mkdir {tmp_path}/file: not a directory\n")
@@ -195,7 +195,7 @@ def test_a_log_of_requests_has_to_be_possible_and_needs_a_policy(tmp_path: Path,
     assert "kas: warning: --audit-log-path has no effect: without --audit-policy-file no request is recorded" in server.output
 
 
-def test_half_a_pair_in_the_directory_of_certificates(tmp_path: Path):
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path):
     (tmp_path / "apiserver.key").write_text("")
     done = serve("--data-dir", str(tmp_path / "d"), "--cert-dir", str(tmp_path))
     assert done.returncode == 1
@@ -203,7 +203,7 @@ def test_half_a_pair_in_the_directory_of_certificates(tmp_path: Path):
     assert os.listdir(tmp_path) == ["apiserver.key"]
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
+def test_all_errors_are_reported_at_once(tmp_path: Path):
     done = serve(
         "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--goaway-chance=1",
         "--egress-selector-config-file=/x", "--requestheader-group-headers= ",
@@ -219,7 +219,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
     assert len(lines) == len(says) and all(sum(text in line for line in lines) == 1 for text in says), done.stderr
 
 
-def test_flags_without_effect_are_told_once(kas_server):
+def test_flags_without_effect_are_reported_once(kas_server):
     server = kas_server(
         "--etcd-servers=http://127.0.0.1:2379", "--watch-cache=true", "--watch-cache-sizes=pods#10", "--etcd-compaction-interval=0",
         "--enable-priority-and-fairness=false", "--allow-privileged=true",
@@ -230,34 +230,34 @@ def test_flags_without_effect_are_told_once(kas_server):
 
 
 def test_too_few_open_files_are_refused(tmp_path: Path):
-    """And not found out by clients that nobody lets in."""
+    """At the start, instead of when clients cannot connect."""
     command = f"ulimit -n 64; exec {sys.executable} -m kas.cli serve --secure-port auto --workers 2 --data-dir {tmp_path / 'd'}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr == "kas: 64 files may be open, 2 workers want 144 at least: ulimit -n, LimitNOFILE of systemd\n"
+    assert done.stderr == "kas: the limit of 64 open files is too low, 2 workers need at least 144: ulimit -n, LimitNOFILE of systemd\n"
     assert not (tmp_path / "d").exists()
 
 
-def test_what_repeats_a_flag_is_told_in_part():
+def test_a_long_flag_value_is_cut_off_in_the_error():
     done = serve("--logging-format", "x" * 100_000)
     assert done.returncode == 1 and done.stderr.endswith("xxx ...\n") and len(done.stderr) < 5000
 
 
-def test_an_external_host_that_no_certificate_can_have(tmp_path: Path):
+def test_a_server_starts_with_an_external_host_that_no_certificate_can_have(tmp_path: Path):
     with KasServer(tmp_path, "--unsafe-no-fsync", "--external-hostname", "é:80") as server:
         assert requests.get(server.url + "/readyz", verify=str(server.ca), timeout=60).status_code == 200
 
 
-def test_too_few_addresses_are_refused(tmp_path: Path):
-    """And not found out by threads that cannot begin."""
+def test_a_too_small_address_space_is_refused(tmp_path: Path):
+    """At the start, instead of when threads cannot be created."""
     command = f"ulimit -v 2000000; exec {sys.executable} -m kas.cli serve --secure-port auto --data-dir {tmp_path / 'd'}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("kas: processes may have 1953 MiB of addresses, threads and the store's file want 2048 at least: ")
+    assert done.stderr.startswith("kas: the limit of 1953 MiB of address space is too low, threads and the store need at least 2048: ")
     assert done.stderr.count("\n") == 1 and not (tmp_path / "d").exists()
 
 
-def test_as_few_addresses_as_allowed_are_enough(tmp_path: Path):
+def test_the_smallest_allowed_address_space_suffices(tmp_path: Path):
     with KasServer(tmp_path, "--unsafe-no-fsync", workers=2, prefix=["sh", "-c", 'ulimit -v 2200000; exec "$@"', "sh"]) as server:
         wait_for(lambda: "the store's file is limited to 562 MiB" in server.output, "what is told")
         headers = {"Authorization": f"Bearer {server.token}"}
@@ -266,20 +266,20 @@ def test_as_few_addresses_as_allowed_are_enough(tmp_path: Path):
     assert "Traceback" not in server.output and "new thread" not in server.output
 
 
-def test_without_proc_it_says_so(tmp_path: Path):
+def test_a_missing_proc_file_system_is_reported(tmp_path: Path):
     command = f"mount -t tmpfs none /proc && exec {sys.executable} -m kas.cli serve --secure-port auto --data-dir {tmp_path / 'd'}"
     done = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     if "kas: " not in done.stderr:
         pytest.skip(f"nothing can be mounted here: {done.stderr}")
     assert (done.returncode, done.stderr) == (
-        1, "kas: /proc is not mounted, which tells what processes and their descriptors do: mount -t proc proc /proc\n"
+        1, "kas: /proc is not mounted, which kas needs to inspect its processes: mount -t proc proc /proc\n"
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", ["version", "storage --help"])
-def test_words_that_nobody_reads(words: str, unbuffered: str):
-    """As ``kas version | true`` in a shell."""
+def test_a_closed_standard_output_ends_a_command_silently(words: str, unbuffered: str):
+    """As in ``kas version | true`` in a shell."""
     reader, writer = os.pipe()
     os.close(reader)
     command, env = [sys.executable, "-m", "kas", *words.split()], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
@@ -288,8 +288,8 @@ def test_words_that_nobody_reads(words: str, unbuffered: str):
     assert (done.returncode, done.stderr) == (cli.UNHEARD, b"")
 
 
-def test_an_interpreter_that_keeps_no_words_keeps_none():
-    """Those of a command that takes long came with its end alone."""
+def test_an_unbuffered_interpreter_prints_at_once():
+    """Buffered output of a long command would come only at its end."""
     code = "import os; from kas.meta.stdio import name_standard_output as n; n(); print('said', end=''); os._exit(0)"
     done = subprocess.run([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, timeout=60, check=True)
     assert done.stdout == b"said"
@@ -297,14 +297,14 @@ def test_an_interpreter_that_keeps_no_words_keeps_none():
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", ["version", "storage --help"])
-def test_words_that_find_no_room(words: str, unbuffered: str):
+def test_output_to_a_full_disk_is_an_error(words: str, unbuffered: str):
     command, env = [sys.executable, "-m", "kas", *words.split()], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, b"kas: standard output: No space left on device\n")
 
 
-def test_what_a_server_makes_it_may_use_whatever_the_umask():
+def test_serve_replaces_an_umask_that_hides_files_from_their_owner():
     before = os.umask(0o777)
     try:
         assert cli.serve(["--secure-port=99999"]) == 1
@@ -325,14 +325,14 @@ def test_port_in_use(tmp_path: Path):
 
 
 def options_of(tmp_path: Path, port: int) -> Completed:
-    """Of a server at this port."""
+    """Returns the flags of a server at this port."""
     asked, errors = read(["--data-dir", str(tmp_path), "--secure-port", str(port)])
     assert not errors
     return complete(asked)
 
 
 def at(port: int, *options: int) -> socket.socket:
-    """A socket that is bound to this port of loopback."""
+    """Returns a socket that is bound to this port on loopback."""
     s = socket.socket()
     for option in options:
         s.setsockopt(socket.SOL_SOCKET, option, 1)
@@ -342,7 +342,7 @@ def at(port: int, *options: int) -> socket.socket:
 
 @pytest.mark.parametrize("before", [(), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)])
 def test_port_in_use_by_a_kas_that_does_not_listen_yet(tmp_path: Path, before: tuple[int, ...]):
-    """Connections that ended keep it from nobody: those of a program that shares its ports, or does not."""
+    """Closed connections do not block the port, whether or not their program shares its ports."""
     with at(0, *before) as program:
         port = program.getsockname()[1]
         if before:
@@ -359,20 +359,20 @@ def test_port_in_use_by_a_kas_that_does_not_listen_yet(tmp_path: Path, before: t
             second._reserve_ports(second.options)
 
 
-def test_data_directory_held_by_another(kas):
+def test_a_data_directory_in_use_is_refused(kas):
     done = serve("--data-dir", str(kas.data_dir), "--secure-port", "auto")
     assert done.returncode == 1
-    assert "is held by another kas" in done.stderr
+    assert "is in use by another kas" in done.stderr
 
 
-def test_data_directory_of_another_format(tmp_path: Path):
+def test_a_data_directory_of_another_format_is_refused(tmp_path: Path):
     (tmp_path / "format").write_text("99\n")
     done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
     assert done.returncode == 1
     assert "has format 99" in done.stderr
 
 
-def test_data_directory_that_is_none(tmp_path: Path):
+def test_a_data_directory_that_is_not_one_is_refused(tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("precious")
     done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
     assert done.returncode == 1
@@ -380,7 +380,7 @@ def test_data_directory_that_is_none(tmp_path: Path):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("thesis.txt", "precious")]
 
 
-def test_a_data_directory_that_cannot_be_one(tmp_path: Path):
+def test_a_data_directory_that_cannot_be_created_is_refused(tmp_path: Path):
     file, long = tmp_path / "file", tmp_path / ("d" * 300)
     file.write_text("")
     for path, why in ((file, "Not a directory"), (file / "d", "Not a directory"), (long, "File name too long")):
@@ -388,7 +388,7 @@ def test_a_data_directory_that_cannot_be_one(tmp_path: Path):
         assert (done.returncode, done.stderr) == (1, f"kas: --data-dir: {path}: {why}\n")
 
 
-def test_a_working_directory_that_is_gone(tmp_path: Path):
+def test_a_deleted_working_directory_is_reported(tmp_path: Path):
     command = f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m kas.cli serve --secure-port auto"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False, env=env)
@@ -396,24 +396,24 @@ def test_a_working_directory_that_is_gone(tmp_path: Path):
     assert (done.returncode, done.stderr) == (1, says)
 
 
-def test_a_damaged_authority_is_not_replaced_unasked(tmp_path: Path, kas_server):
+def test_a_damaged_ca_is_not_replaced_without_a_request(tmp_path: Path, kas_server):
     server = kas_server()
     server.kill()
     authority, token = server.data_dir / "pki" / "ca.crt", server.data_dir / "admin.token"
     whole = authority.read_bytes()
     authority.write_bytes(whole[:100])
     done = serve("--data-dir", str(server.data_dir), "--secure-port", "auto")
-    why = "it is damaged: restore it, or remove ca.crt and ca.key to have another authority made"
+    why = "it is damaged: restore it, or remove ca.crt and ca.key to have another CA created"
     assert (done.returncode, done.stderr) == (1, f"kas: --data-dir: {authority}: {why}\n")
     authority.write_bytes(whole)
-    (server.data_dir / "pki" / "apiserver.crt").write_bytes(b"")  # one that anybody can make is made again
+    (server.data_dir / "pki" / "apiserver.crt").write_bytes(b"")  # a certificate that the CA can issue again is replaced
     token.write_bytes(b"")
     server.start()
     assert authority.read_bytes() == whole and len(server.token) == 43
 
 
-def test_a_data_directory_that_was_begun_is_one(tmp_path: Path):
-    for name in ("lock", "format.new"):  # what a kill, or a power cut, leaves of the first moments
+def test_an_interrupted_first_start_leaves_a_usable_data_directory(tmp_path: Path):
+    for name in ("lock", "format.new"):  # what a kill or a power failure leaves of the first moments
         (tmp_path / name).write_text("")
     assert not check_data_dir(tmp_path)
     assert [claim_data_dir(tmp_path), claim_data_dir(tmp_path), check_data_dir(tmp_path)] == [True, False, True]
@@ -421,12 +421,12 @@ def test_a_data_directory_that_was_begun_is_one(tmp_path: Path):
 
 
 @pytest.mark.parametrize("left", ["store.copying", "store.restoring"])
-def test_a_server_does_not_begin_beside_half_a_store(tmp_path: Path, left: str):
-    """As a copy that was asked for again, and killed, leaves the store that a server has run on."""
+def test_a_server_does_not_start_with_an_incomplete_copy(tmp_path: Path, left: str):
+    """As an interrupted ``kas storage copy`` leaves it, in the store of an existing server."""
     claim_data_dir(tmp_path)
     (tmp_path / left).mkdir()
     done = serve("--data-dir", str(tmp_path), "--secure-port", "auto")
-    assert done.returncode == 1 and f"{left} is half a store" in done.stderr and not (tmp_path / "store").exists()
+    assert done.returncode == 1 and f"{left} is an incomplete store" in done.stderr and not (tmp_path / "store").exists()
 
 
 def test_secrets_are_private(kas):
@@ -443,7 +443,7 @@ def test_json_logs(kas_server):
     assert ready["first_start"] is True and ready["start_ms"] > 0
 
 
-def test_what_the_supervisor_says_is_json_as_well(tmp_path: Path, kas_server):
+def test_the_supervisors_log_is_json_too(tmp_path: Path, kas_server):
     server = kas_server("--logging-format=json", "--audit-log-path=-", workers=2)
     (worker, _) = server.worker_pids()
     os.kill(worker, signal.SIGKILL)
@@ -459,10 +459,10 @@ def test_what_the_supervisor_says_is_json_as_well(tmp_path: Path, kas_server):
     assert all(line["level"] == "warning" and line["pid"] == server.pid and line["ts"] > 1e12 for line in told)
     done = serve("--data-dir", str(server.data_dir), "--secure-port", "auto", "--logging-format=json")
     refused = json.loads(done.stderr)
-    assert done.returncode == 1 and refused["level"] == "error" and "is held by another kas" in refused["msg"]
+    assert done.returncode == 1 and refused["level"] == "error" and "is in use by another kas" in refused["msg"]
 
 
-def test_the_ready_line_tells_first_starts_from_later_ones(kas_server):
+def test_the_ready_line_differs_for_first_and_later_starts(kas_server):
     server = kas_server()
     (line,) = (line for line in server.output.splitlines() if line.startswith("kas ready on"))
     assert " ms, the first start; kubeconfig: " in line
@@ -481,7 +481,7 @@ def test_certificate_names(kas_server):
     assert {"127.0.0.1", "192.0.2.7", "10.9.0.1"} <= {str(i) for i in san.get_values_for_type(x509.IPAddress)}
 
 
-def test_sigterm_ends_it_with_open_watches(kas_server, connect):
+def test_sigterm_ends_a_server_with_open_watches(kas_server, connect):
     server = kas_server("--workers", "2")
     api = connect(server)
     watches = [
@@ -490,14 +490,14 @@ def test_sigterm_ends_it_with_open_watches(kas_server, connect):
     assert all(w.status_code == 200 for w in watches)
     assert server.stop() == 0
     for w in watches:
-        # The stream ends cleanly, so a client sees the end and resumes.
+        # The stream ends cleanly, so a client sees its end and resumes.
         assert b"".join(w.iter_content()) .count(b"\n") >= 1
 
 
-def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
+def test_sigterm_waits_for_a_list_in_progress(kas_server, connect):
     server = kas_server("--workers", "1", "--shutdown-grace", "120s")
     api, path = connect(server), "/api/v1/namespaces/default/configmaps"
-    for i in range(48):  # far more than the buffers between the two hold
+    for i in range(48):  # far more than the buffers between server and client hold
         assert api("POST", path, {"metadata": {"name": f"c{i}", "labels": {"big": "1"}}, "data": {"a": "x" * 900_000}})[0] == 201
     plain = {"Accept-Encoding": "identity"}
     with api.session.get(f"{server.url}{path}?labelSelector=big", headers=plain, stream=True, timeout=60) as answer:
@@ -505,7 +505,7 @@ def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
         first = next(pieces)
         server.process.send_signal(signal.SIGTERM)
         wait_for(lambda: not _ready(server), "readyz to fail")
-        threading.Event().wait(3)  # longer than a server that did not wait would live
+        threading.Event().wait(3)  # longer than a server that does not wait lives
         assert server.process.poll() is None
         body = first + b"".join(pieces)
     assert len(json.loads(body)["items"]) == 48
@@ -513,7 +513,7 @@ def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
 
 
 def test_a_server_ends_though_clients_do_not_read(kas_server):
-    """Their watches are full: what they do not take is not waited for, so that the workers end by themselves, and the store is closed."""
+    """The buffers of their watches are full and are not waited for, so the workers end by themselves and the store is closed."""
     server = kas_server("--unsafe-no-fsync")
     ask = f"GET /api/v1/configmaps?watch=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
     context, maps = ssl.create_default_context(cafile=server.ca), f"{server.url}/api/v1/namespaces/default/configmaps"
@@ -532,7 +532,7 @@ def test_a_server_ends_though_clients_do_not_read(kas_server):
 def test_a_server_ends_though_a_client_does_not_read_its_list(kas_server, connect):
     server = kas_server("--unsafe-no-fsync", "--workers", "1", "--shutdown-grace", "8s")
     api, path = connect(server), "/api/v1/namespaces/default/configmaps"
-    for i in range(32):  # far more than the buffers between the two hold
+    for i in range(32):  # far more than the buffers between server and client hold
         assert api("POST", path, {"metadata": {"name": f"c{i}"}, "data": {"a": "x" * 1_000_000}})[0] == 201
     ask = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
     context = ssl.create_default_context(cafile=server.ca)
@@ -543,9 +543,9 @@ def test_a_server_ends_though_a_client_does_not_read_its_list(kas_server, connec
     assert "1 unfinished answers are cut, whose clients have read nothing for 2 s" in server.output
 
 
-def test_connections_that_are_kept_end_without_an_error(kas_server):
-    """Whoever keeps connections finds each at its end where it has no request, learns with its last answer that it is the last one, or has
-    its watch and the connection end together: there is none on which to ask a server that is about to go."""
+def test_idle_connections_end_without_an_error(kas_server):
+    """A client either finds its connection closed while it has no request, or learns from the last answer that the connection ends, or its
+    watch and the connection end together. No connection is left on which to send a request to a server that is about to end."""
     server = kas_server("--workers", "1")
     head = f"HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer {server.token}\r\n".encode()
     body = b'{"metadata":{"name":"slow"}}'
@@ -563,14 +563,14 @@ def test_connections_that_are_kept_end_without_an_error(kas_server):
         answer = _until(slow, b"")
         assert answer.startswith(b"HTTP/1.1 201") and b"\r\nconnection: close\r\n" in answer
         _until(watch, b"0\r\n\r\n")
-        with contextlib.suppress(OSError):  # who goes on with it meets its end, or an answer: no server that sends him away
+        with contextlib.suppress(OSError):  # a client that goes on gets an answer or a closed connection, never a refusal
             watch.sendall(b"GET /version " + head + b"\r\n")
             assert _until(watch, b"")[:12] in (b"", b"HTTP/1.1 200")
         assert idle.recv(1) == b""
     assert server.process.wait(60) == 0
 
 
-def test_a_connection_of_http2_is_told_to_go_and_its_watch_ends(kas_server):
+def test_an_http2_connection_gets_goaway_and_its_watch_ends(kas_server):
     server = kas_server("--workers", "1")
     block = b"".join(
         b"\0%c%b%c%b" % (len(name), name, len(value), value)
@@ -592,7 +592,7 @@ def test_a_connection_of_http2_is_told_to_go_and_its_watch_ends(kas_server):
 
 
 def _frames(s: ssl.SSLSocket) -> Iterator[tuple[int, int, bytes]]:
-    """The kind, the flags and the payload of each frame that comes, until the connection ends; pings are answered."""
+    """Yields kind, flags and payload of each frame until the connection ends; answers pings."""
     got = b""
     while piece := s.recv(65536):
         got += piece
@@ -611,7 +611,7 @@ def _spoken(server, protocol: str = "http/1.1") -> ssl.SSLSocket:
 
 
 def _until(s: ssl.SSLSocket, end: bytes) -> bytes:
-    """What comes up to ``end`` and with it, or all."""
+    """Returns what arrives up to ``end`` and with it, or everything."""
     got = b""
     while not end or end not in got:
         piece = s.recv(65536)
@@ -622,8 +622,8 @@ def _until(s: ssl.SSLSocket, end: bytes) -> bytes:
     return got
 
 
-def test_what_a_first_start_makes_is_whole_when_it_ends_at_once(kas_server):
-    """The key of service accounts takes longest to make, and nobody waits for it to serve: who ends the server then has it all the same."""
+def test_a_server_stopped_at_once_after_its_first_start_has_all_files(kas_server):
+    """The service account key takes longest to generate, and serving does not wait for it. Stopping does."""
     server = kas_server()
     server.stop()
     pki = server.data_dir / "pki"
@@ -631,25 +631,25 @@ def test_what_a_first_start_makes_is_whole_when_it_ends_at_once(kas_server):
     assert [f.name for f in pki.iterdir() if f.name.startswith("sa.key.")] == []
 
 
-def test_second_signal_ends_it_at_once(kas_server):
+def test_a_second_signal_ends_the_server_at_once(kas_server):
     server = kas_server("--shutdown-delay-duration", "5m")
     server.process.send_signal(signal.SIGTERM)
     wait_for(lambda: not _ready(server), "readyz to fail")
-    for _ in range(3):  # new connections, as long as the delay lasts
+    for _ in range(3):  # new connections, during the shutdown delay
         assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 1
 
 
-def test_it_ends_when_told_to_while_the_workers_are_loaded(tmp_path: Path):
-    """Whatever holds up those who load: they are stopped."""
+def test_sigterm_ends_the_server_while_workers_are_loaded(tmp_path: Path):
+    """Even if the loading processes are suspended."""
     command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(tmp_path / "d"), "--secure-port", "auto", "--workers", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         wait_for(lambda: len(children.read_text().split()) >= 2, "the one that prepares and the one that loads")
         held = [int(pid) for pid in children.read_text().split()]
         for pid in held:
-            with contextlib.suppress(ProcessLookupError):  # the one that prepares may have ended by now
+            with contextlib.suppress(ProcessLookupError):  # the preparing process may have ended by now
                 os.kill(pid, signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
         try:
@@ -661,8 +661,8 @@ def test_it_ends_when_told_to_while_the_workers_are_loaded(tmp_path: Path):
                     os.kill(pid, signal.SIGKILL)
 
 
-def test_descriptors_may_have_any_number(tmp_path: Path, connect):
-    """A program with many open files starts it, or it has hundreds of workers, each with some."""
+def test_descriptor_numbers_above_1024_work(tmp_path: Path, connect):
+    """A program with many open files may start the server, or it has hundreds of workers with some files each."""
     many = (
         "import os, resource, sys; _, most = resource.getrlimit(resource.RLIMIT_NOFILE);"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (most, most));"  # 1024 for most users, who may raise it
@@ -680,7 +680,7 @@ def _ready(server) -> bool:
 
 
 def _gauges(numbers):
-    """What a worker's file says of now, by name."""
+    """Returns the current gauges in a worker's metrics file, by name."""
     lines = map(json.loads, numbers.read_bytes().splitlines())
     return {name: rows for kind, name, _, rows in lines if kind == NOW}
 
@@ -722,7 +722,7 @@ def test_a_killed_server_leaves_nothing_outside_of_its_data_directory(kas_server
     assert not (server.data_dir / "run").exists()
 
 
-def test_it_restarts_where_it_was(kas_server, connect):
+def test_a_restart_keeps_data_token_and_ca(kas_server, connect):
     server = kas_server()
     api = connect(server)
     status, made = api("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "c"}, "data": {"a": "1"}})
@@ -739,6 +739,6 @@ def test_sighup_ends_no_worker(kas_server, connect):
     before = server.worker_pids()
     for _ in range(3):
         server.process.send_signal(signal.SIGHUP)
-        threading.Event().wait(0.3)  # a worker that got it would be gone by then
+        threading.Event().wait(0.3)  # a worker that received it would have ended by now
     assert connect(server)("GET", "/version")[0] == 200
     assert server.worker_pids() == before and "starting it again" not in server.output

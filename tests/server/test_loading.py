@@ -1,4 +1,4 @@
-"""Several workers are forked from a process that has loaded what they run: nothing of that may be shared that is not meant to be."""
+"""Several workers are forked from a process that has loaded their modules: they share nothing else with it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kas.testing.server import KasServer
 from tests.processes import children
 from tests.server.test_processes import wait_for
 
-# Whether granian was built with an allocator that understands what it is asked.
+# Whether granian was built with jemalloc's background threads.
 BACKGROUND = granianparts.ALLOCATOR.encode() in Path(sys.modules[granianparts.ASGIWorker.__module__].__file__ or "").read_bytes()
 
-# Everything a process can have beside its memory, before and after the modules of a worker are there.
+# Prints everything besides memory that a process can have, before and after loading a worker's modules.
 LOADS = """
 import os, signal, sys
 import kas.supervisor
@@ -42,7 +42,7 @@ after = has()
 assert before == after, (before, after)
 """
 
-# What two children of a process that has drawn already may not draw alike.
+# Prints random numbers that two children of a process must not draw alike.
 DRAWS = """
 import random, secrets, ssl, tempfile, uuid
 from kas._fastpath import audit_id
@@ -84,13 +84,13 @@ def run(source: str, *args: str) -> list[str]:
 
 
 def shared_kib(pid: int) -> int:
-    """Of a process' own pages, those that another has too."""
+    """Returns how much of a process' own memory it shares with another one."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Shared_Dirty:"))
 
 
 def members(session: int) -> list[int]:
-    """The processes of a session that have not ended."""
+    """Returns the processes of a session that have not ended."""
     out = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -122,12 +122,12 @@ def serve(tmp_path: Path):
 def test_loading_makes_no_threads_descriptors_handlers_or_children(tmp_path: Path):
     loaded = run(LOADS + "print(*sys.modules)", str(tmp_path), "2")
     assert {"kas.worker", "kas.server", "uvloop", "kas.admission.plugins.resource_quota"} <= set(loaded)
-    assert "granian._granian" not in loaded  # whose allocator has a thread, see kas.edge.granianparts
+    assert "granian._granian" not in loaded  # its allocator has a thread, see kas.edge.granianparts
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_nothing_is_kept_of_what_loading_leaves_unreachable(tmp_path: Path, workers: str):
-    """``datetime`` brings each of its classes twice, and those written in Python are a cycle that is never looked for later."""
+def test_unreachable_objects_left_by_loading_are_freed(tmp_path: Path, workers: str):
+    """``datetime`` creates each of its classes twice, and its Python versions form a reference cycle that is not collected later."""
     code = LOADS.partition("before =")[0] + (
         "kas.supervisor.look_for_no_cycles(); import kas.worker\n" if workers == "1" else "kas.supervisor._load(options)\n"
     )
@@ -136,20 +136,20 @@ def test_nothing_is_kept_of_what_loading_leaves_unreachable(tmp_path: Path, work
     assert len(twice) == len(set(twice)), twice
 
 
-def test_workers_of_one_process_draw_nothing_alike(tmp_path: Path):
+def test_workers_of_one_process_draw_different_random_numbers(tmp_path: Path):
     drawn = run(LOADS + DRAWS, str(tmp_path), "2")
     assert len(drawn) == len(set(drawn)) == 14
 
 
-def test_a_single_worker_loads_for_itself(tmp_path: Path, serve: Callable[[int], KasServer]):
+def test_a_single_worker_loads_its_modules_itself(tmp_path: Path, serve: Callable[[int], KasServer]):
     assert "kas.worker" not in run(LOADS + "print(*sys.modules)", str(tmp_path), "1")
     server = serve(1)
     assert not has_loaded(server.pid)
     assert has_loaded(server.worker_pids()[0])
 
 
-@pytest.mark.lmdb  # on etcd workers begin after the replica, and the supervisor loads for them
-def test_workers_share_what_was_loaded_and_whoever_loaded_it_is_gone(serve: Callable[[int], KasServer]):
+@pytest.mark.lmdb  # on etcd, workers start after the replica, and the supervisor loads their modules
+def test_workers_share_the_loaded_modules_and_the_loading_process_has_ended(serve: Callable[[int], KasServer]):
     server = serve(2)
     first = server.worker_pids()
     assert not has_loaded(server.pid)
@@ -157,8 +157,8 @@ def test_workers_share_what_was_loaded_and_whoever_loaded_it_is_gone(serve: Call
     assert all(shared_kib(pid) > 6000 for pid in first), [shared_kib(pid) for pid in first]
 
 
-@pytest.mark.lmdb  # on etcd workers begin after the replica, and the supervisor loads for them
-def test_a_worker_that_is_replaced_loads_for_itself(serve: Callable[[int], KasServer]):
+@pytest.mark.lmdb  # on etcd, workers start after the replica, and the supervisor loads their modules
+def test_a_replacing_worker_loads_its_modules_itself(serve: Callable[[int], KasServer]):
     server = serve(2)
     first = server.worker_pids()
     os.kill(first[0], signal.SIGKILL)
@@ -172,7 +172,7 @@ def test_a_worker_that_is_replaced_loads_for_itself(serve: Callable[[int], KasSe
     ("load", "said"),
     [('raise ImportError("no such thing")', "ImportError: no such thing"), ("os.kill(os.getpid(), 9)", "signal 9")],
 )
-def test_what_cannot_be_loaded_ends_the_start(tmp_path: Path, load: str, said: str):
+def test_a_failure_to_load_ends_the_start(tmp_path: Path, load: str, said: str):
     code = FAILS % (load, str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
@@ -180,7 +180,7 @@ def test_what_cannot_be_loaded_ends_the_start(tmp_path: Path, load: str, said: s
 
 
 def test_workers_end_with_the_supervisor_whenever_it_ends(tmp_path: Path):
-    """It is killed as soon as it has children: while they are loaded, forked or adopted."""
+    """It is killed as soon as it has children: while they load, are forked or are adopted."""
     for n in range(4):
         args = [sys.executable, "-m", "kas", "serve", f"--data-dir={tmp_path}", "--secure-port=auto", "--workers=3", "--unsafe-no-fsync"]
         process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -190,7 +190,7 @@ def test_workers_end_with_the_supervisor_whenever_it_ends(tmp_path: Path):
         wait_for(lambda: not members(process.pid), "the end of all")  # noqa: B023
 
 
-def test_a_later_start_makes_no_key_and_loads_nothing_for_it(tmp_path: Path):
+def test_a_later_start_generates_no_key_and_does_not_load_cryptography(tmp_path: Path):
     prepared = LOADS.partition("before =")[0] + "import kas.preparation; kas.preparation.prepare_later(options, print); print(*sys.modules)"
     assert "cryptography" in run(prepared, str(tmp_path), "2")
     key = tmp_path / "pki" / "sa.key"
@@ -199,7 +199,7 @@ def test_a_later_start_makes_no_key_and_loads_nothing_for_it(tmp_path: Path):
     assert key.read_bytes() == made
 
 
-def test_a_later_start_does_not_read_the_certificates_that_the_last_one_has_read(tmp_path: Path):
+def test_a_later_start_does_not_parse_certificates_again(tmp_path: Path):
     prepared = LOADS.partition("before =")[0] + "import kas.preparation; kas.preparation.prepare(options); print(*sys.modules)"
     assert "cryptography" in run(prepared, str(tmp_path), "2")
     made = [path.read_bytes() for path in sorted((tmp_path / "pki").glob("*.crt"))]
@@ -211,6 +211,6 @@ def test_a_later_start_does_not_read_the_certificates_that_the_last_one_has_read
 
 @pytest.mark.skipif(not BACKGROUND, reason="the HTTP server below has another allocator here")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_the_http_server_has_freed_is_given_back_by_a_thread_of_each_worker(serve: Callable[[int], KasServer], workers: int):
+def test_each_worker_has_a_thread_that_returns_freed_memory(serve: Callable[[int], KasServer], workers: int):
     for pid in serve(workers).worker_pids():
         assert "jemalloc_bg_thd\n" in {path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/comm")}

@@ -1,4 +1,4 @@
-"""API servers of one etcd that serve different versions: what only the other one knows is passed on to it."""
+"""API servers of one etcd that serve different versions: a request that only the other server can answer is passed on to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITHOUT = "--runtime-config=batch/v1=false"
 
 
 class Setup:
-    """One etcd, and what servers of it need to know one another."""
+    """An etcd, and the certificates and flags with which servers find one another."""
 
     def __init__(self, directory: Path, etcd: Etcd) -> None:
         self.directory, self.etcd = directory, etcd
@@ -69,7 +69,7 @@ def resources(client: Client, accept: str = AGGREGATED) -> set[str]:
 
 
 def metric(client: Client, name: str, **labels: str) -> float:
-    """The sum of a counter's values with these labels."""
+    """Returns the sum of a counter's values with these labels."""
     told = client.session.get(f"{client.server.url}/metrics", timeout=60).text
     return sum(
         sample.value
@@ -78,10 +78,10 @@ def metric(client: Client, name: str, **labels: str) -> float:
     )  # fmt: skip
 
 
-def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
+def test_requests_that_only_a_peer_can_serve_are_passed_on(setup: Setup) -> None:
     with setup.server("old", WITHOUT, workers=2) as old:
         mine = setup.client(old)
-        assert mine("GET", JOBS)[0] == 404  # nobody serves it
+        assert mine("GET", JOBS)[0] == 404  # no server serves it
         alone = set(until(lambda: setup.etcd.keys(PREFIX)))
         with setup.server("new") as new:
             theirs = setup.client(new)
@@ -96,7 +96,7 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
             assert mine("PATCH", f"{JOBS}/j", patch, "application/merge-patch+json")[0] == 200
             assert json.loads(next(lines))["type"] == "MODIFIED"
             answer.close()
-            # It is asked as the user who asks, and is not asked what nobody serves, nor again what it has passed on.
+            # The peer sees the requesting user. It does not get requests that no server serves, nor passes requests back.
             status, refused = mine("GET", JOBS, **{"Impersonate-User": "jane"})
             assert (status, refused["reason"]) == (403, "Forbidden")
             assert mine("GET", "/apis/batch/v1/namespaces/default/nothings")[0] == 404
@@ -113,7 +113,7 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
             (key,) = set(setup.etcd.keys(PREFIX)) - alone
             new.kill()
             setup.etcd.end_lease(key, 2 * TTL_S)
-            # Nobody is to take what it kept for gone.
+            # Its objects must not be taken for deleted.
             until(lambda: (found := mine("GET", JOBS))[0] == 503 and "of the remote server" in str(found[1]))
             until(lambda: metric(mine, "apiserver_peer_proxy_errors_total", type="endpoint_resolution", **jobs) >= 1)
         with setup.server("new"):
@@ -121,7 +121,7 @@ def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
 
 
 class Relay:
-    """A port in front of ``target``: how a server is reached by others need not be where it listens."""
+    """A port in front of ``target``: other servers may reach a server at another address than the one where it listens."""
 
     def __init__(self) -> None:
         self.target, self.taken, relay = 0, 0, self
@@ -148,7 +148,7 @@ class Relay:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
-def test_a_peer_is_asked_at_the_port_it_tells(setup: Setup) -> None:
+def test_a_peer_is_reached_at_its_advertised_port(setup: Setup) -> None:
     relay = Relay()
     try:
         with setup.server("here", WITHOUT) as here, setup.server("there", f"--peer-advertise-port={relay.port}") as there:
@@ -161,8 +161,8 @@ def test_a_peer_is_asked_at_the_port_it_tells(setup: Setup) -> None:
         relay.server.server_close()
 
 
-def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
-    """Of what the first server lacks the second is asked, then the third: a client of the first does not notice."""
+def test_replacing_a_peer_causes_no_error(setup: Setup) -> None:
+    """Requests that the first server cannot serve go to the second, then to the third. A client of the first does not notice."""
     alpha, ended, seen = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", threading.Event(), []
     with setup.server("first", WITHOUT) as first, setup.server("second", "--shutdown-delay-duration=5m") as second:
         mine, theirs = setup.client(first), setup.client(second)
@@ -174,9 +174,9 @@ def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
                 seen.append(asking("GET", JOBS)[0])
 
         def unasked() -> bool:
-            """Whether the second, which is about to end, is asked no more, though it goes on answering."""
+            """Whether the second server, which is shutting down, gets no more requests, though it still answers."""
             before = metric(theirs, "apiserver_request_total", resource="jobs")
-            for _ in range(30):  # each would be answered by one of two
+            for _ in range(30):  # each could go to either of two servers
                 assert mine("GET", JOBS)[0] == 200
             return metric(theirs, "apiserver_request_total", resource="jobs") == before
 
@@ -184,7 +184,7 @@ def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
         thread.start()
         try:
             with setup.server("third", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"):
-                until(lambda: mine("GET", alpha)[0] == 200)  # the first knows it
+                until(lambda: mine("GET", alpha)[0] == 200)  # the first has discovered it
                 second.process.send_signal(signal.SIGTERM)
                 until(unasked)
                 second.kill()
@@ -203,10 +203,10 @@ def descriptors(server: KasServer) -> int:
 
 
 def test_a_peer_is_killed_under_load_and_comes_back(setup: Setup) -> None:
-    """Who is asked for it answers each request, with what the peer said or 503, and keeps nothing of it."""
+    """The server that passes requests on answers each of them, with the peer's answer or 503, and leaks no descriptors."""
     clients, ended = 12, threading.Event()
     seen: list[list[int]] = [[] for _ in range(clients)]
-    others: list[object] = []  # what was answered where nothing of the kind was expected
+    others: list[object] = []  # unexpected answers
     with setup.server("asked", WITHOUT) as asked, setup.server("killed") as killed:
         mine = setup.client(asked)
         until(lambda: mine("GET", JOBS)[0] == 200)
@@ -228,7 +228,7 @@ def test_a_peer_is_killed_under_load_and_comes_back(setup: Setup) -> None:
                     others.append((status, told))
 
         def each_sees(status: int) -> None:
-            """From here on."""
+            """Waits until each client has seen the status from now on."""
             at = [len(own) for own in seen]
             until(lambda: all(status in own[n:] for n, own in zip(at, seen, strict=True)))
 

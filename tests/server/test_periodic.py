@@ -1,4 +1,4 @@
-"""What a worker does now and then, in a whole server."""
+"""Periodic work of a worker, in a whole server."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.server.whole import World
 
 
-def test_a_lone_worker_seldom_writes_down_what_it_counted(tmp_path: Path) -> None:
-    """Nobody reads it but who takes its place; what /metrics shows is written down then."""
+def test_a_single_worker_rarely_dumps_its_metrics(tmp_path: Path) -> None:
+    """Only its replacement would read the dump. /metrics writes one when it is read."""
     world = World(tmp_path)
     try:
         server = world.server

@@ -1,4 +1,5 @@
-"""The processes of a server hang together: none outlives the first, one that does not answer is replaced, all of them end when told to."""
+"""The processes of a server: none outlives the supervisor, an unresponsive one is replaced, and all of them end when the server is
+stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def gone(pid: int) -> bool:
 
 @pytest.fixture
 def two(tmp_path: Path):
-    """A server of two workers that has little patience with them."""
+    """A server with two workers and short timeouts for them."""
     servers = []
 
     def start(*flags: str) -> KasServer:
@@ -62,7 +63,7 @@ def test_workers_end_with_the_process_that_started_them(two, stopped: bool):
         os.kill(workers[0], signal.SIGSTOP)
     server.process.kill()
     server.process.wait()
-    server = two()  # at once: it waits for what is about to end
+    server = two()  # at once: it waits for the processes that are about to end
     assert all(gone(pid) for pid in workers)
     assert requests.get(server.url + "/readyz", verify=server.ca, timeout=60).status_code == 200
 
@@ -92,7 +93,7 @@ def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
         stuck = server.worker_pids()[0]
         os.kill(stuck, signal.SIGSTOP)
         wait_for(lambda: "new connections go to others" in server.output, "the port to be without it")
-        # The other answers every new connection.
+        # The other worker answers every new connection.
         for _ in range(20):
             assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
         wait_for(lambda: gone(stuck), "its end")
@@ -108,8 +109,8 @@ def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
     assert 9 <= int(re.search(r"has not answered for (\d+) s and is killed", server.output)[1]) < 30, "30 s are the default"
 
 
-def test_a_front_that_does_not_run_is_replaced(two, tmp_path: Path):
-    """Nobody could come in any more, and no worker would be missed for it."""
+def test_an_unresponsive_front_is_replaced(two, tmp_path: Path):
+    """Otherwise no client could connect, although all workers respond."""
     (tmp_path / "clients.crt").write_bytes(authority("clients").pem)
     server = two("--worker-timeout", "9s", "--client-ca-file", str(tmp_path / "clients.crt"))
     workers, stuck = server.worker_pids(), server.front_pid()
@@ -120,8 +121,8 @@ def test_a_front_that_does_not_run_is_replaced(two, tmp_path: Path):
     assert 9 <= int(re.search(r"the TLS front has not answered for (\d+) s and is killed", server.output)[1]) < 30
 
 
-def test_a_worker_that_comes_back_is_replaced_too(two):
-    """Its listener was made deaf: it answers what it has, and goes at once, however long it might take."""
+def test_a_worker_that_responds_again_is_replaced_too(two):
+    """Its listener has been closed, so it finishes its requests and ends at once, whatever the grace period."""
     server = two("--worker-timeout", "9s", "--shutdown-grace", "10m")
     stuck = server.worker_pids()[0]
     os.kill(stuck, signal.SIGSTOP)
@@ -133,8 +134,8 @@ def test_a_worker_that_comes_back_is_replaced_too(two):
         assert requests.get(server.url + "/version", verify=server.ca, timeout=60).status_code == 200
 
 
-def test_a_worker_for_whom_there_is_no_process_is_tried_again(monkeypatch, capfd):
-    """At the start that ends the server; later the others go on."""
+def test_a_worker_that_cannot_be_forked_is_tried_again(monkeypatch, capfd):
+    """At the start, a failure to fork ends the server; later the other workers continue."""
     def none() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -142,7 +143,7 @@ def test_a_worker_for_whom_there_is_no_process_is_tried_again(monkeypatch, capfd
     held = opened()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fork", none)
-        why = "no process can be made: Resource temporarily unavailable: ulimit -u, TasksMax of systemd, --pids-limit of containers"
+        why = "no process can be created: Resource temporarily unavailable: ulimit -u, TasksMax of systemd, --pids-limit of containers"
         with pytest.raises(NoProcess, match=why):
             supervisor._spawn(0)
         supervisor.deaths[0] = [time.monotonic()]
@@ -156,7 +157,7 @@ def test_a_worker_for_whom_there_is_no_process_is_tried_again(monkeypatch, capfd
     os.close(supervisor.workers[4242].pipe)
 
 
-def test_a_replica_that_is_renewed_ends_no_server_for_want_of_a_process(monkeypatch, capfd):
+def test_a_replicator_that_cannot_be_forked_does_not_end_the_server(monkeypatch, capfd):
     def none() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -167,15 +168,15 @@ def test_a_replica_that_is_renewed_ends_no_server_for_want_of_a_process(monkeypa
     monkeypatch.setattr(os, "fork", none)
     supervisor._renew()
     assert supervisor.owed == {REPLICATOR} and supervisor.waiting_for_replica and signalled == [signal.SIGKILL]
-    assert capfd.readouterr().err.count("no process can be made") == 1
+    assert capfd.readouterr().err.count("no process can be created") == 1
 
 
-def test_workers_have_the_grace_that_was_asked_for():
+def test_the_grace_period_of_workers_includes_all_flags():
     raw = SimpleNamespace(shutdown_delay_duration=2.0, shutdown_grace=1.0, shutdown_watch_termination_grace_period=4.0)
     assert _Supervisor._grace_s(SimpleNamespace(options=SimpleNamespace(raw=raw))) == 12.0
 
 
-def test_it_ends_when_told_to_though_a_worker_is_stopped(two):
+def test_sigterm_ends_the_server_though_a_worker_is_suspended(two):
     server = two("--shutdown-grace", "1s")
     workers = server.worker_pids()
     os.kill(workers[1], signal.SIGSTOP)

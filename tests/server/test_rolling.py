@@ -1,5 +1,6 @@
-"""Three servers on one etcd behind a balancer of TCP that asks each for /readyz, also haproxy as ``docs/deploy`` has it: one after the
-other is ended and started again, as in a rolling upgrade, and nobody who writes, reads or watches through it sees an error."""
+"""Three servers on one etcd behind a TCP balancer that asks each for /readyz, and behind haproxy as ``docs/deploy`` configures it. One
+after the other is stopped and started again, as in a rolling upgrade. No client that writes, reads or watches through the balancer sees an
+error."""
 
 from __future__ import annotations
 
@@ -33,13 +34,13 @@ pytestmark = pytest.mark.long
 
 DEPLOYED = Path(__file__).parents[2] / "docs" / "deploy" / "haproxy.cfg"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-CHECK_S = 0.1  # how often the balancer asks; two of them fail within the delay of a server that ends, 3 s, on most busy machines as well
+CHECK_S = 0.1  # the balancer's interval; two checks fail within the shutdown delay of 3 s, on most busy machines as well
 DELAYS_S = 3, 40
 TOKEN = "secret"
 
 
 class Balancer:
-    """Gives connections to servers that are ready, in turn, and to another one where one cannot be reached; a context manager."""
+    """Distributes connections to ready servers in turn, and to another one if one cannot be reached; a context manager."""
 
     def __init__(self, ports: list[int], ca: str) -> None:
         self._context = ssl.create_default_context(cafile=ca)
@@ -101,7 +102,7 @@ def _relay(a: socket.socket, b: socket.socket) -> None:
 
 
 class Haproxy:
-    """haproxy with the file of ``docs/deploy``, but for its ports, and with checks as often as ``Balancer`` makes them."""
+    """haproxy with the file of ``docs/deploy`` except for its ports, and with checks as often as ``Balancer`` makes them."""
 
     def __init__(self, servers: list[int], ca: str) -> None:
         directory = Path(ca).parent
@@ -132,14 +133,14 @@ class Haproxy:
 
     @property
     def ready(self) -> dict[int, bool]:
-        """Those it knows nothing else of are taken for ready."""
+        """Whether a server is ready. A server of which nothing else is known counts as ready."""
         last = dict(re.findall(r"Server kas/kas-(\d) is (UP|DOWN)", self._log.read_text()))
         return {port: last.get(str(number), "UP") == "UP" for number, port in enumerate(self._servers, 1)}
 
 
 class Caller:
-    """One connection that is kept, as clients keep theirs, until the server asks for another one. What breaks with it before an answer is
-    asked once more, on a new one: what Go's client does by itself with what may be asked twice. ``again`` counts those."""
+    """One persistent connection, used until the server asks for another one. A request whose connection breaks before an answer is
+    repeated on a new one, as Go's client does with requests that may be repeated. ``again`` counts these."""
 
     def __init__(self, port: int, ca: str) -> None:
         self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=ssl.create_default_context(cafile=ca), timeout=60)
@@ -149,7 +150,7 @@ class Caller:
         sent = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         while (status := self._once(method, path, sent, headers)) == 429:
-            time.sleep(CHECK_S)  # "shutting down, try again": as client-go does, which waits for longer
+            time.sleep(CHECK_S)  # "shutting down, try again": client-go does the same, and waits longer
         return status
 
     def _once(self, method: str, path: str, sent: str | None, headers: dict[str, str]) -> int:
@@ -167,14 +168,14 @@ class Caller:
         raise AssertionError("unreachable")
 
     def newest(self) -> int:
-        """The revision of a list."""
+        """Returns the revision of a list."""
         self._connection.request("GET", CONFIG_MAPS, headers={"Authorization": f"Bearer {TOKEN}"})
         revision = int(json.loads(self._connection.getresponse().read())["metadata"]["resourceVersion"])
         self._connection.close()
         return revision
 
     def watch(self, after: int) -> Iterator[dict[str, Any]]:
-        """The events of one watch, until it ends; none where it breaks before it was answered: who watches begins it anew then."""
+        """Yields the events of one watch until it ends; none if it breaks before it was answered. The watcher then starts again."""
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with contextlib.closing(self._connection):
             try:
@@ -193,7 +194,7 @@ class Caller:
 
 
 class Load:
-    """Writers and a watcher, through the balancer, until ``end``."""
+    """Writers and a watcher that use the balancer until ``end``."""
 
     def __init__(self, port: int, ca: str) -> None:
         self._port, self._ca, self._ended = port, ca, threading.Event()
@@ -201,7 +202,7 @@ class Load:
         self.failed: list[BaseException] = []
         self.made: list[str] = []
         self.seen: list[str] = []
-        self.again, self._began = 0, Caller(port, ca).newest()  # before it the replicas of servers that began later do not reach back
+        self.again, self._began = 0, Caller(port, ca).newest()  # the replicas of servers that started later do not reach back further
         self._threads = [threading.Thread(target=self._guarded, args=(self._write, i)) for i in range(3)]
         self._watcher = threading.Thread(target=self._guarded, args=(self._watch, 0), daemon=True)
         for thread in (*self._threads, self._watcher):
@@ -224,7 +225,7 @@ class Load:
             before = call.again
             status = call("POST", CONFIG_MAPS, {"metadata": meta})
             if status == 409 and call.again > before:
-                status = 201  # the first was carried out, and its answer went with the connection
+                status = 201  # the first attempt was executed, and its answer was lost with the connection
             self.statuses["POST", status] += 1
             self.made.append(name)
             self.statuses["GET", call("GET", f"{CONFIG_MAPS}/{name}")] += 1
@@ -255,7 +256,7 @@ class Load:
 
 @contextlib.contextmanager
 def serving(directory: Path, delay_s: float) -> Iterator[tuple[list[KasServer], str]]:
-    """Three servers that go on for so long when they are to end, and the authority of their certificates."""
+    """Three servers with a shutdown delay, and the CA of their certificates."""
     authority = Authority(directory, "serving")
     certificate, key = authority.issue("server", ["127.0.0.1", "localhost"])
     tokens = directory / "tokens"
@@ -268,12 +269,12 @@ def serving(directory: Path, delay_s: float) -> Iterator[tuple[list[KasServer], 
         )  # fmt: skip
         all_ = [stack.enter_context(KasServer(directory / f"kas{i}", *flags)) for i in range(3)]
         yield all_, str(authority.file)
-        with ThreadPoolExecutor(len(all_)) as pool:  # each takes its delay
+        with ThreadPoolExecutor(len(all_)) as pool:  # each waits for its delay
             assert list(pool.map(KasServer.stop, all_)) == [0] * len(all_)
 
 
 def ended(server: KasServer, between: Balancer | Haproxy) -> float:
-    """Ends a server; after how many seconds the balancer knew that it is to end."""
+    """Stops a server; returns after how many seconds the balancer knew of it."""
     began, port = time.monotonic(), server.port
     server.process.send_signal(signal.SIGTERM)
     until(lambda: not between.ready[port])
@@ -284,7 +285,8 @@ def ended(server: KasServer, between: Balancer | Haproxy) -> float:
 
 
 def rolled(directory: Path, delay_s: float, between: type[Balancer | Haproxy]) -> tuple[Load, float]:
-    """What clients saw while each server was ended and started again, and after how many seconds at most the balancer knew of an end."""
+    """Returns the errors that clients saw while each server was stopped and started again, and the longest time until the balancer knew of
+    a stop."""
     known = 0.0
     with serving(directory, delay_s) as (all_, ca), between([server.port for server in all_], ca) as balancer:
         until(lambda: all(balancer.ready.values()))
@@ -305,8 +307,9 @@ def rolled(directory: Path, delay_s: float, between: type[Balancer | Haproxy]) -
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("between", [Balancer, Haproxy])
-def test_a_rolling_restart_behind_a_balancer_shows_no_error(tmp_path: Path, between: type[Balancer | Haproxy]) -> None:
-    """A balancer that had no processor until the server was gone has a longer delay then: that is not the server's doing."""
+def test_a_rolling_restart_behind_a_balancer_causes_no_error(tmp_path: Path, between: type[Balancer | Haproxy]) -> None:
+    """If the balancer did not get a processor until the server was gone, the test is repeated with a longer delay: that is not the
+    server's fault."""
     for delay_s in DELAYS_S:
         directory = tmp_path / f"{delay_s}"
         directory.mkdir()

@@ -1,8 +1,10 @@
-"""From one version's server to another's on the same etcd, and back, behind a balancer that asks for /readyz: what serves other APIs than
-the one before (``--runtime-config``) takes over under kubectl, an operator of kopf's and a cache that is fed with protobuf. kubectl and the
-cache see no error. kopf mostly sees none, either: connections that are kept end where they have no request, or with the answer. What is
-left is the end that meets a request on its way, and, at a server that finds no quiet moment to end in, its 429 (upstream's answer with
-``--shutdown-send-retry-after``). kopf tells of each in its log, tries again, and misses nothing."""
+"""A rolling upgrade from one version's server to another's on the same etcd, and back, behind a balancer that asks for /readyz.
+
+The new server serves other APIs (``--runtime-config``). The clients are kubectl, a kopf operator, and a cache that is fed with protobuf.
+kubectl and the cache see no error. kopf rarely sees one: persistent connections end while they have no request, or with the answer. What
+remains is a connection that ends just when a request is sent, and the 429 of a server that finds no idle moment (upstream's answer with
+``--shutdown-send-retry-after``). kopf logs each, retries, and misses nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ OPERATOR = Path(__file__).parents[1] / "clients" / "kopf_operator.py"
 
 
 class Setup:
-    """An etcd, and all that servers and clients of it share."""
+    """An etcd, and the files and flags that servers and clients share."""
 
     def __init__(self, directory: Path, etcd: Etcd) -> None:
         self.directory, self.ca = directory, Authority(directory, "serving")
@@ -66,7 +68,7 @@ class Setup:
 
 
 def fields(message: bytes) -> dict[int, bytes]:
-    """The length-delimited fields of a message of protobuf that has no others."""
+    """Returns the fields of a protobuf message that has only length-delimited ones."""
     found, at = {}, 0
     while at < len(message):
         number, size, shift, at = message[at] >> 3, 0, 0, at + 1
@@ -81,7 +83,8 @@ def fields(message: bytes) -> dict[int, bytes]:
 
 
 class Cache(threading.Thread):
-    """ConfigMaps by name, listed once and then followed by watches, all in protobuf. ``failed`` is what it could not go on from."""
+    """ConfigMaps by name, listed once and then followed by watches, all in protobuf. ``failed`` has errors from which it could not
+    continue."""
 
     def __init__(self, port: int, ca: str) -> None:
         super().__init__(daemon=True)
@@ -134,7 +137,7 @@ class Cache(threading.Thread):
 
 
 class Kubectl(threading.Thread):
-    """Applies, reads and deletes until it is told to end. ``failed`` is what it said when it did not work."""
+    """Applies, reads and deletes until it is stopped. ``failed`` has the errors."""
 
     def __init__(self, kubeconfig: str, home: Path) -> None:
         super().__init__(daemon=True)
@@ -160,7 +163,7 @@ class Kubectl(threading.Thread):
 
 
 class Operated:
-    """Gives an operator of kopf's work, and looks at what it made of it."""
+    """Creates objects for a kopf operator, and checks what it made of them."""
 
     def __init__(self, call: Caller) -> None:
         self._call, self.turns = call, 0
@@ -181,7 +184,7 @@ def serves(port: int, ca: str, path: str) -> bool:
     return Caller(port, ca)("GET", path) == 200
 
 
-def test_servers_of_two_versions_take_turns_under_their_clients(tmp_path: Path) -> None:
+def test_servers_of_two_versions_replace_one_another_under_their_clients(tmp_path: Path) -> None:
     log = tmp_path / "kopf.log"
     with contextlib.ExitStack() as stack:
         setup = Setup(tmp_path, stack.enter_context(Etcd(tmp_path)))
@@ -225,5 +228,5 @@ def test_servers_of_two_versions_take_turns_under_their_clients(tmp_path: Path) 
         told = log.read_text()
         errors = [line for line in told.splitlines() if "ERROR" in line or "WARNING" in line]
         assert operator.poll() is None and "Traceback" not in told, told[-4000:]
-        ends = "The apiserver is shutting down", "Server disconnected"  # a kept connection: an answer, or its end met a request on its way
+        ends = "The apiserver is shutting down", "Server disconnected"  # persistent connection: an answer, or its end crossed a request
         assert all("#1/9 failed; will retry" in line and any(end in line for end in ends) for line in errors), errors

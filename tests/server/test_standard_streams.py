@@ -1,4 +1,4 @@
-"""A server whose standard streams are closed, full, or read by nobody any more: it serves."""
+"""A server whose standard streams are closed, full or no longer read still serves."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.server.test_lifecycle import wait_for
 
 
 class Unheard(KasServer):
-    """One whose words do not reach us: where it is stands in its kubeconfig. ``out`` is its standard output and error; None closes these
-    and its standard input."""
+    """A server whose output is not read; its kubeconfig tells where it listens. ``out`` is its standard output and error; None closes
+    these and its standard input."""
 
     def __init__(self, directory: Path, *flags: str, out: int | None, workers: int) -> None:
         super().__init__(directory, *flags, workers=workers)
         self.out = out
 
     def start(self) -> Unheard:
-        """Returns when it answers."""
+        """Starts it; returns when it answers."""
         command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(self.data_dir), "--secure-port=auto"]
         command.append(f"--workers={self.workers}")
         if self.out is None:
@@ -40,7 +40,7 @@ class Unheard(KasServer):
         return self.process.wait()
 
     def answers(self) -> bool:
-        """Whether it does; AssertionError when it has ended instead."""
+        """Whether it answers; AssertionError if it has ended."""
         assert self.process.poll() is None, f"it ended with {self.process.returncode}"
         try:
             self.url = re.search(r"server: (\S+)", Path(self.kubeconfig).read_text())[1]
@@ -51,7 +51,7 @@ class Unheard(KasServer):
 
 
 def fill(writer: int) -> None:
-    """Until the pipe or socket takes not a byte more; who inherits it waits all the same."""
+    """Fills a pipe or socket completely, so that a process that inherits it blocks."""
     os.set_blocking(writer, False)
     for size in (1024, 1):
         with contextlib.suppress(BlockingIOError):
@@ -62,8 +62,8 @@ def fill(writer: int) -> None:
 
 @pytest.fixture
 def ends():
-    """What may be in the place of a stream: a full disk, a pipe that nobody has open for reading, a pipe and a socket (as systemd gives)
-    that nobody reads, nothing."""
+    """Possible standard streams: a full disk, a pipe without a reader, a pipe and a socket (as systemd passes) that nobody reads, and
+    none."""
     reader, broken = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -80,19 +80,19 @@ def ends():
 
 @pytest.mark.kill
 @pytest.mark.parametrize("how", ["closed", "full", "broken", "held", "held socket"])
-def test_nobody_hears_it(how, ends, tmp_path):
+def test_a_server_serves_though_its_output_cannot_be_written(how, ends, tmp_path):
     with Unheard(tmp_path, "-v=3", out=ends[how], workers=2) as server:
         if how == "closed":
             assert [os.readlink(f"/proc/{server.pid}/fd/{fd}") for fd in range(3)] == [os.devnull] * 3
         first, second = server.worker_pids()
-        os.kill(first, signal.SIGKILL)  # which it tells, and goes on
+        os.kill(first, signal.SIGKILL)  # it logs this, and continues
         wait_for(lambda: first not in server.worker_pids() and server.answers(), "another worker")
         assert second in server.worker_pids()
         assert server.stop() == 0
 
 
 @pytest.mark.parametrize("how", ["full", "broken"])
-def test_why_it_does_not_start_is_its_exit_code_then(how, ends, tmp_path):
+def test_a_failed_start_has_an_exit_code_though_its_output_cannot_be_written(how, ends, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "of-somebody-else").touch()
     server = KasServer(tmp_path)
@@ -100,8 +100,8 @@ def test_why_it_does_not_start_is_its_exit_code_then(how, ends, tmp_path):
     assert subprocess.run(command, stdout=ends[how], stderr=ends[how], timeout=60, check=False).returncode == 1
 
 
-def test_who_reads_again_is_told_what_was_lost(tmp_path):
-    """Until then the check of the log fails, as the log of the server does, and nothing else."""
+def test_a_reader_that_returns_is_told_how_much_was_lost(tmp_path):
+    """Until then the log's health check fails, and so does the server's own log, and nothing else."""
     reader, writer = os.pipe()
     fill(writer)
     said = b""

@@ -1,5 +1,5 @@
-"""A store on LMDB that is full, and files that are no store any more, as clients and operators meet them. On etcd the file is a replica:
-it is made anew (tests/store/test_etcd_store.py), and etcd says when it is full."""
+"""A full LMDB store, and damaged store files, as clients and operators see them. On etcd the file is a replica: it is rebuilt
+(tests/store/test_etcd_store.py), and etcd reports when it is full."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def create(client: Client, name: str, size: int = 100_000):
     return client("POST", CONFIG_MAPS, {"metadata": {"name": name}, "data": {"k": "x" * size}})
 
 
-def test_a_full_store_says_so_and_is_none_once_things_are_deleted(tmp_path: Path):
+def test_a_full_store_is_reported_and_works_again_after_deletes(tmp_path: Path):
     with KasServer(tmp_path, "--unsafe-no-fsync", "--store-max-size", "16Mi", "--controllers", "none", "--storage-backend=lmdb") as server:
         client = Client(server)
 
         def told() -> bool:
-            """Until somebody writes less, for which there is room, as of a lease."""
+            """Whether /readyz reports the full store; a small write, as of a lease, may still have had space."""
             nonlocal count
             count += create(client, f"c{count}")[0] == 201
             status, text = client("GET", "/readyz")
@@ -41,7 +41,7 @@ def test_a_full_store_says_so_and_is_none_once_things_are_deleted(tmp_path: Path
                     break
                 count += 1
                 assert count < 1000, "it never became full"
-            # As kube-apiserver hands on what etcd says.
+            # The message with which kube-apiserver passes on etcd's error.
             assert (status, body.get("reason"), body["message"]) == (500, None, "etcdserver: mvcc: database space exceeded")
             assert body["kind"] == "Status" and count > 50
             assert client("GET", f"{CONFIG_MAPS}/c0")[0] == 200
@@ -84,7 +84,7 @@ def half_written(data: Path) -> None:
         (foreign, "was not written by this program"), (half_written, "restore it from a backup"),
     ],
 )  # fmt: skip
-def test_what_is_no_store_is_refused_with_what_to_do(tmp_path: Path, damage, says: str):
+def test_a_damaged_store_is_refused_with_advice(tmp_path: Path, damage, says: str):
     with KasServer(tmp_path, "--unsafe-no-fsync", "--storage-backend=lmdb") as server:
         client = Client(server)
         assert client("POST", CONFIG_MAPS, {"metadata": {"name": "kept"}})[0] == 201

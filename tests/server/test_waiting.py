@@ -1,6 +1,6 @@
 """A filter, an authenticator and an authorizer that wait, in a whole server behind a real listener.
 
-What is looked at from outside: the answer, what is stored, and that a seat among the requests in flight is there for the next one.
+Checked from outside: the answer, what is stored, and that a seat among the requests in flight is free again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kas.auth.attributes import ALLOW
 from kas.auth.authn.union import Authenticators
 from kas.auth.authz.modes import Union
 from kas.auth.user import MASTERS, UserInfo
-from kas.edge.body import Departures
+from kas.edge.body import Disconnects
 from kas.endpoints import respond, translate
 from kas.filters.chain import handler_chain
 from kas.filters.deadline import timed_out
@@ -35,8 +35,8 @@ JANE = UserInfo("jane", ("dev",))
 
 
 class Waits:
-    """One part of the server that keeps every request waiting until ``gate`` is open. ``now`` is how many wait, ``cancelled`` how many
-    were cancelled while they did."""
+    """A part of the server that makes every request wait until ``gate`` is open. ``now`` is how many wait, ``cancelled`` how many were
+    cancelled while they did."""
 
     def __init__(self) -> None:
         self.gate, self.now, self.cancelled = asyncio.Event(), 0, 0
@@ -73,8 +73,8 @@ class Allows:
 
 
 class Waiting:
-    """A server with one part that waits. Who comes without a credential is jane, who may do everything and is no master: the limit of
-    requests in flight holds for her."""
+    """A server with one part that waits. A client without a credential is jane, who may do everything but is not in system:masters, so the
+    limit of requests in flight applies to her."""
 
     def __init__(self, world: World, part: str) -> None:
         self.world, self.waits = world, Waits()
@@ -88,7 +88,7 @@ class Waiting:
         self.chain = Chain(filters, s.director, respond.status, translate, s.deadlines, lambda req: respond.status(req, timed_out()))
 
     def taken(self) -> tuple[int, int, int]:
-        """(reads in flight, writes in flight, requests that are served)."""
+        """Returns (reads in flight, writes in flight, requests that are served)."""
         control, memory = self.world.server.flow_control, self.world.shared.memory
         serving = len(self.world.server.waiting.serving)
         if control is None:
@@ -111,13 +111,13 @@ async def serving(part: str, tmp_path: Path, **flags: Any) -> AsyncIterator[tupl
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_write_that_waited_is_done_after_the_wait(part, tmp_path):
+def test_a_write_that_waited_is_executed_afterwards(part, tmp_path):
     async def go() -> None:
         async with serving(part, tmp_path) as (w, connect):
             reader, writer = await connect()
             writer.write(head(*POST) + BODY)
             await until(lambda: w.waits.now == 1)
-            # Who asks is not known before the authenticator has said so, and a seat is a user's.
+            # The user is known only after authentication, and a seat belongs to a user.
             assert w.taken() == (0, 0 if part == "authenticator" else 1, 1) and not w.stored()
             w.waits.gate.set()
             status, body = await answer(reader)
@@ -130,7 +130,7 @@ def test_a_write_that_waited_is_done_after_the_wait(part, tmp_path):
 
 @pytest.mark.parametrize("sent", ["with the head", "while it waits", "after the wait", "in halves"])
 def test_a_body_arrives_whenever_it_is_sent(sent, tmp_path):
-    """Who waits is looked at, to see the client leave: what comes meanwhile must reach who reads the body."""
+    """A waiting request is watched for a disconnect. Data that arrives meanwhile must reach the reader of the body."""
 
     async def go() -> None:
         async with serving("filter", tmp_path) as (w, connect):
@@ -142,7 +142,7 @@ def test_a_body_arrives_whenever_it_is_sent(sent, tmp_path):
                 reader, writer = await connect()
                 writer.write(request_head + body[: halves[0]])
                 await until(lambda: w.waits.now == 1)
-                await asyncio.sleep(3 * Departures.LOOK_S)  # by then it is being looked at
+                await asyncio.sleep(3 * Disconnects.LOOK_S)  # by then the connection is being watched
                 if sent == "after the wait":
                     w.waits.gate.set()
                     await until(lambda: w.waits.now == 0)
@@ -177,7 +177,7 @@ def test_a_write_that_waits_too_long_is_504_and_nothing_is_stored(part, tmp_path
     "request_head", [head("GET", PATH), head(*POST) + BODY, head("GET", PATH + "?watch=true")], ids=["list", "create", "watch"]
 )
 @pytest.mark.parametrize("part", PARTS)
-def test_a_client_that_leaves_leaves_nothing(part, request_head, tmp_path):
+def test_a_client_that_disconnects_leaves_nothing(part, request_head, tmp_path):
     async def go() -> None:
         async with serving(part, tmp_path) as (w, connect):
             _, writer = await connect()
@@ -192,7 +192,7 @@ def test_a_client_that_leaves_leaves_nothing(part, request_head, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["filter", "authorizer"])
-def test_the_seat_of_a_client_that_left_is_the_next_ones(part, tmp_path):
+def test_the_seat_of_a_disconnected_client_is_free_again(part, tmp_path):
     async def go() -> None:
         async with serving(part, tmp_path, enable_priority_and_fairness=False, max_mutating_requests_inflight=1) as (w, connect):
             _, leaves = await connect()
@@ -214,7 +214,7 @@ def test_the_seat_of_a_client_that_left_is_the_next_ones(part, tmp_path):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_shutting_down_waits_for_who_waits(part, tmp_path):
+def test_shutdown_waits_for_waiting_requests(part, tmp_path):
     async def go() -> None:
         async with serving(part, tmp_path) as (w, connect):
             reader, writer = await connect()

@@ -1,4 +1,4 @@
-"""What a worker opens."""
+"""What a worker opens at its start, and how it ends."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from kas.store.shared import Shared
 from kas.worker import _answered, _bootstrap, _open
 
 
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "etcd3"])  # which tests/server/test_etcd.py opens
-def test_each_backend_has_a_store_of_its_own(backend, tmp_path):
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "etcd3"])  # tests/server/test_etcd.py opens it
+def test_each_backend_has_its_own_store(backend, tmp_path):
     options = complete(Options({"data-dir": str(tmp_path), "storage-backend": backend}))
     store = _open(options, Shared.private(), (), -1, None)
     try:
@@ -34,7 +34,7 @@ def test_each_backend_has_a_store_of_its_own(backend, tmp_path):
 
 
 class Starting:
-    """A worker whose store says each of ``errors`` before it takes the bootstrap objects."""
+    """A worker whose store raises each of ``errors`` before it accepts the bootstrap objects."""
 
     def __init__(self, etcd: bool, *errors: StoreError) -> None:
         self.options, self.errors = SimpleNamespace(etcd=etcd), list(errors)
@@ -58,13 +58,13 @@ def begun(server: Any, ended: bool = False) -> list[StoreError]:
 AWAY = Unavailable("etcdserver: no server can be reached"), Unknown("etcdserver: request timed out")
 
 
-def test_a_worker_that_takes_the_place_of_another_waits_for_etcd(monkeypatch):
+def test_a_worker_on_etcd_waits_until_etcd_accepts_writes(monkeypatch):
     monkeypatch.setattr("kas.worker.AGAIN_S", 0.001)
     assert begun(Starting(True, *AWAY, *AWAY)) == []
 
 
 @pytest.mark.parametrize(("etcd", "ended", "error"), [(True, True, AWAY[1]), (False, False, AWAY[1]), (True, False, StoreError("denied"))])
-def test_what_nobody_has_to_wait_for_is_told(etcd, ended, error):
+def test_errors_that_waiting_cannot_cure_are_raised(etcd, ended, error):
     with pytest.raises(type(error), match=str(error)):
         begun(Starting(etcd, error), ended)
 
@@ -75,7 +75,7 @@ def test_each_backend_is_named_by_the_flags_text():
 
 
 class Looks(WaitGroup):
-    """Of requests that end when ``turns`` are over; ``turn`` is called at each look."""
+    """Requests that end after ``turns`` checks; ``turn`` is called at each check."""
 
     def __init__(self, served: int, turns: int, turn: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def answered(looks: Looks, *leaving: Any) -> bool:
     return asyncio.run(_answered(looks, leaving, math.inf, 0.0))
 
 
-def test_answers_of_which_nobody_takes_anything_do_not_hold_up_an_end(monkeypatch):
+def test_answers_that_clients_do_not_read_do_not_delay_shutdown(monkeypatch):
     standing = {3: 100}
     monkeypatch.setattr("kas.worker.held", lambda: dict(standing))
     one, other = SimpleNamespace(sent=5), SimpleNamespace(sent=7)
@@ -109,8 +109,9 @@ def test_answers_of_which_nobody_takes_anything_do_not_hold_up_an_end(monkeypatc
     assert answered(Looks(3, 9), one, other), "there is a request whose answer has not begun"
 
 
-def test_a_workers_threads_do_not_wait_long_for_the_interpreter(tmp_path):
-    """Its loop gives the lock away for moments only: by itself the interpreter let those wait that read and write for everybody."""
+def test_threads_wait_only_briefly_for_the_interpreters_lock(tmp_path):
+    """The event loop releases the lock for moments only. With the interpreter's default interval, threads that read and write for all
+    clients would wait long."""
     said = tmp_path / "said"
 
     async def tell(context: kas.HookContext) -> None:

@@ -1,4 +1,4 @@
-"""A worker's whole server in this process: store, followers, credentials, every filter and endpoint; no child and no port."""
+"""A worker's whole server in this process: store, informers, credentials, every filter and endpoint; without child processes and ports."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from kas.server import Server
 from kas.store import open_store
 from kas.store.shared import Shared
 
-# Flags with which who shows no credential may do everything.
+# With these flags, clients without a credential may do everything.
 EVERYBODY = {"authorization_mode": ["ABAC"], "authorization_policy_file": str(Path(__file__).with_name("everybody.jsonl"))}
 
 
 class World:
-    """The server, brought up step by step in ``directory``; ``without`` leaves one out. ``flags`` are as on the command line, by name.
-    Without ``loop`` it has one of its own, which does not run."""
+    """The server, brought up step by step in ``directory``; ``without`` leaves a step out. ``flags`` are those of the command line, by
+    name. Without ``loop`` it has a loop of its own, which does not run."""
 
     def __init__(self, directory: Path, without: str = "", loop: asyncio.AbstractEventLoop | None = None, **flags: object) -> None:
         raw = Options({name.replace("_", "-"): value for name, value in flags.items()})
@@ -68,12 +68,12 @@ class World:
         return (self.server.options.data_dir / "admin.token").read_text().strip()
 
     def ask(self, path: str, query: str = "") -> tuple[int, str]:
-        """What the endpoint of a path answers, without the filters."""
+        """Returns what the endpoint of a path answers, without the filters."""
         req = Request("GET", path, query, [])
         req.params = Query(query)
         req.info = parse("GET", path)
         resp = self.server.director(req)
-        if not isinstance(resp, Response):  # with a loop of its own: who asks may have one that runs
+        if not isinstance(resp, Response):  # with a loop of its own, because the caller's may be running
             with ThreadPoolExecutor(1) as thread:
                 resp = thread.submit(asyncio.run, resp).result()
         return resp.status, resp.body.decode()

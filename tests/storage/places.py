@@ -1,4 +1,4 @@
-"""Stores and clusters with a few objects in them, for the commands that move them."""
+"""Stores and clusters with a few objects, for the commands that move them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEFINITION = {
 
 
 def kas(*args: object) -> subprocess.CompletedProcess[str]:
-    """The command line, in a process of its own."""
+    """Runs the command line in a process of its own."""
     return subprocess.run([sys.executable, "-m", "kas.cli", *map(str, args)], capture_output=True, text=True, timeout=120)
 
 
@@ -47,7 +47,7 @@ def config_map(name: str, data: str = "x", **meta) -> bytes:
 
 
 def objects(n: int) -> dict[str, bytes]:
-    """ConfigMaps, a definition and an object of it, as JSON."""
+    """Returns ConfigMaps, a definition and an object of it, as JSON."""
     out = {f"{MAPS}c{i:04}": config_map(f"c{i:04}", labels={"l": str(i)}) for i in range(n)}
     out["/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.acme.io"] = orjson.dumps(DEFINITION)
     out[WIDGET] = orjson.dumps({
@@ -69,14 +69,14 @@ def opened(data_dir: Path) -> LMDBStore:
 
 
 def write(store: LMDBStore, objects: dict[str, bytes], lease_s: int = 0, forms: Forms | None = None) -> None:
-    """As a server would, in the order of the keys."""
+    """Writes as a server would, in the order of the keys."""
     forms = forms or Forms()
     for key in sorted(objects, key=lambda key: (not key.startswith("/registry/apiextensions"), key)):
         store.commit_now(Op(key, leased(forms.values.decode(key, objects[key]), lease_s)))
 
 
 def make_lmdb(data_dir: Path, n: int = 25) -> str:
-    """A data directory with ``n`` ConfigMaps and more; returns its name as a place."""
+    """Creates a data directory with ``n`` ConfigMaps and more; returns its place."""
     claim(data_dir).close()
     store = opened(data_dir)
     try:
@@ -88,7 +88,7 @@ def make_lmdb(data_dir: Path, n: int = 25) -> str:
 
 
 def put(etcd: Etcd, prefix: str, objects: dict[str, bytes], lease_s: int = 0) -> None:
-    """Straight into etcd, as kube-apiserver would."""
+    """Writes directly into etcd, as kube-apiserver would."""
     forms, client = Forms(), Client(etcd.config)
     try:
         lease = client.call(GRANT, pb.LeaseGrantRequest(TTL=lease_s)).ID if lease_s else 0

@@ -1,4 +1,4 @@
-"""``kas storage check`` finds what is wrong with what is stored, and nothing else."""
+"""``kas storage check`` finds errors in what is stored, and nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draft(text: bytes):
     return Forms().values.decode(MAPS + "x", text)
 
 
-def test_a_store_that_was_written_to_in_every_way_is_whole(data_dir: Path, capsys) -> None:
+def test_a_store_with_all_kinds_of_writes_has_no_findings(data_dir: Path, capsys) -> None:
     store = opened(data_dir)
     for i in range(30):
         write(store, {MAPS + f"c000{i % 5}": config_map(f"c000{i % 5}", str(i))})
@@ -46,7 +46,7 @@ def test_a_store_that_was_written_to_in_every_way_is_whole(data_dir: Path, capsy
     assert findings(capsys, f"lmdb:{data_dir}") == []
 
 
-def test_an_object_that_is_not_its_keys_or_its_words(data_dir: Path, capsys) -> None:
+def test_objects_under_wrong_keys_and_with_wrong_fields(data_dir: Path, capsys) -> None:
     good = draft(config_map("c9", labels={"a": "b"}))
     secret = Forms().values.decode("/registry/secrets/ns/s", orjson.dumps({
         "kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "ns", "creationTimestamp": "2024-01-02T03:04:05Z"},
@@ -65,19 +65,19 @@ def test_an_object_that_is_not_its_keys_or_its_words(data_dir: Path, capsys) -> 
     assert any(line.startswith(f"{MAPS}s: ") for line in out)
 
 
-def test_a_history_and_leases_that_do_not_fit(data_dir: Path, capsys) -> None:
-    """One entry of the log, and the table of what expires, are taken away beside the store."""
+def test_missing_history_and_leases(data_dir: Path, capsys) -> None:
+    """An entry of the log, and the table of expiring keys, are removed from the store."""
     with lmdb.open(str(data_dir / "store"), max_dbs=16) as env, env.begin(write=True) as txn:
         cursor = txn.cursor(env.open_db(b"log", txn, create=False))
         assert cursor.last() and cursor.prev() and cursor.delete()
         txn.drop(env.open_db(b"expiry", txn, create=False), delete=False)
     assert findings(capsys, f"lmdb:{data_dir}") == [
-        f"{MAPS}c0004: is of revision 7, and the history tells of no write",
-        "/registry/events/ns/e: has a lease, and does not stand in the table of what expires",
+        f"{MAPS}c0004: has revision 7, and the history has no write",
+        "/registry/events/ns/e: has a lease, and is not in the table of expiring keys",
     ]
 
 
-def test_a_history_that_does_not_lead_on(data_dir: Path, capsys) -> None:
+def test_a_history_with_a_gap(data_dir: Path, capsys) -> None:
     store = opened(data_dir)
     for i in range(3):
         write(store, {MAPS + "c0000": config_map("c0000", str(i))})

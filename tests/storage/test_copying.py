@@ -78,8 +78,8 @@ def test_from_lmdb_to_etcd_and_back_nothing_is_lost(etcd: Etcd, prefix: str, tmp
         second.close()
 
 
-def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
-    """Also of objects that LMDB keeps as a message, which has one."""
+def test_values_in_etcd_have_no_resource_version(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    """Also of objects that LMDB stores as a message, which has one."""
     with KasServer(tmp_path, "--storage-backend=lmdb", "--unsafe-no-fsync") as server:
         source = f"lmdb:{server.data_dir}"
         done = kas("storage", "copy", "--from", source, "--to", f"etcd:{etcd.url}", f"--prefix={prefix}")  # while it serves
@@ -89,7 +89,7 @@ def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_p
                 api_version, kind, raw, _ = open_envelope(kv.value)
                 assert "resourceVersion" not in decode_protobuf(kind_for(api_version, kind).type, raw)["metadata"], key
         before = Http(server)("GET", "/api/v1/namespaces/default")[1]
-    assert copy(source, f"etcd:{etcd.url}", prefix) == 0  # what happened since
+    assert copy(source, f"etcd:{etcd.url}", prefix) == 0  # later changes
     assert "continued" in capsys.readouterr().out
     flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", f"--etcd-prefix={prefix}", "--advertise-address=127.0.0.1")
     with KasServer(tmp_path, *flags) as server:
@@ -123,14 +123,14 @@ def killed(*args: str) -> None:
 
 
 @pytest.mark.parametrize("to", ["lmdb", "etcd"])
-def test_a_copy_that_was_killed_goes_on_though_etcd_has_forgotten(etcd: Etcd, prefix: str, tmp_path: Path, capsys, to: str) -> None:
-    """Within the part that is done a key changes and one goes, behind it one comes."""
+def test_a_killed_copy_continues_though_etcd_has_compacted(etcd: Etcd, prefix: str, tmp_path: Path, capsys, to: str) -> None:
+    """In the copied part a key changes and one is deleted, after it one is created."""
     with Etcd(tmp_path) as other:
         source = make_etcd(other, prefix)
         target = f"lmdb:{tmp_path / 'a'}" if to == "lmdb" else f"etcd:{etcd.url}"
         killed("copy", "--from", source, "--to", target, f"--prefix={prefix}")
         if to == "lmdb":
-            assert not (tmp_path / "a" / "store").exists()  # a server would begin with half of it
+            assert not (tmp_path / "a" / "store").exists()  # a server would start with half of the data
         else:
             assert 10 < len(values(etcd, prefix)) < 27
         put(other, prefix, {MAPS + "c0002": config_map("c0002", "new"), MAPS + "c0099": config_map("c0099")})
@@ -157,7 +157,7 @@ def test_a_copy_that_was_killed_goes_on_though_etcd_has_forgotten(etcd: Etcd, pr
     assert main(["check", "--from", target]) == 0
 
 
-def test_a_copy_from_lmdb_that_was_killed_goes_on(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+def test_a_killed_copy_from_lmdb_continues(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     source, target = make_lmdb(tmp_path / "a"), f"etcd:{etcd.url}"
     killed("copy", "--from", source, "--to", target, f"--prefix={prefix}")
     store = opened(tmp_path / "a")
@@ -173,11 +173,11 @@ def test_a_copy_from_lmdb_that_was_killed_goes_on(etcd: Etcd, prefix: str, tmp_p
 
 
 class Killed(BaseException):
-    """What nothing catches."""
+    """An exception that no code catches."""
 
 
 class Fuse:
-    """Ends whoever does the ``left``th of the things it was put ``into``, before or after it is done."""
+    """Ends the caller at the ``left``th call of the wrapped functions, before or after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch, self.left, self.after = monkeypatch, 0, False
@@ -211,10 +211,10 @@ class Fuse:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("to", ["lmdb", "etcd"])
-def test_a_copy_goes_on_wherever_it_was_killed(
+def test_a_copy_continues_wherever_it_was_killed(
     etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch, to: str, after: bool
 ) -> None:  # fmt: skip
-    """Of the first copy and of one that brings what happened since; then the source changes, also where the copy has been."""
+    """A first copy, and one that brings later changes; then the source changes, also in the copied part."""
     for module in (etcdplace, lmdbplace):
         monkeypatch.setattr(module, "PAGE", 4)
     fuse = Fuse(monkeypatch)
@@ -242,15 +242,15 @@ def test_a_copy_goes_on_wherever_it_was_killed(
     assert at > 10
 
 
-def test_half_of_what_happened_since_is_half_a_copy(etcd: Etcd, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server would show some changes, and not others that came before them."""
+def test_a_partial_copy_of_changes_is_incomplete(etcd: Etcd, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server would show some changes, and not earlier ones."""
     source, target, fuse, client = make_lmdb(tmp_path / "a", 8), f"etcd:{etcd.url}", Fuse(monkeypatch), Client(etcd.config)
     note = pb.RangeRequest(key=Keys(prefix).copied)
     fuse.into(EtcdPlace, "_write")
     try:
         assert copy(source, target, prefix) == 0 and HALF not in client.call(RANGE, note).kvs[0].value
         _change(tmp_path / "a", "since")
-        for after in (True, False):  # the first write; then nothing at all of the next copy
+        for after in (True, False):  # the first write; then nothing of the next copy
             fuse.after = after
             assert fuse.blows(1, source, target, prefix) and HALF in client.call(RANGE, note).kvs[0].value
         written = client.call(RANGE, pb.RangeRequest(key=f"{prefix}/configmaps/ns/c0005".encode())).kvs[0].mod_revision
@@ -261,7 +261,7 @@ def test_half_of_what_happened_since_is_half_a_copy(etcd: Etcd, prefix: str, tmp
         client.close()
 
 
-def test_a_copy_of_nothing_goes_on_where_it_was_killed(prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_copy_of_nothing_continues(prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_lmdb(tmp_path / "a", 1)
     store = opened(tmp_path / "a")
     for record in store.range("/").records:
@@ -275,7 +275,7 @@ def test_a_copy_of_nothing_goes_on_where_it_was_killed(prefix: str, tmp_path: Pa
 
 
 def _change(data_dir: Path, name: str) -> None:
-    """An object more, another one changed, and the one before gone."""
+    """Creates one object, changes another one, and deletes the one before."""
     store = opened(data_dir)
     try:
         store.commit_now(Op(store.range(MAPS).records[0].key, None))
@@ -284,7 +284,7 @@ def _change(data_dir: Path, name: str) -> None:
         store.close()
 
 
-def test_what_cannot_be_read_is_named_and_left_out(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+def test_unreadable_objects_are_named_and_left_out(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     source = make_etcd(etcd, prefix, 3)
     client = Client(etcd.config)
     client.call(PUT, pb.PutRequest(key=f"{prefix}/secrets/ns/s".encode(), value=b"k8s:enc:aescbc:v1:k:?"))
@@ -314,16 +314,16 @@ def test_a_target_that_is_not_empty_is_refused(etcd: Etcd, prefix: str, tmp_path
     assert "holds a copy of another source" in capsys.readouterr().err
 
 
-def test_what_the_target_lost_is_found(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_missing_in_the_target_are_found(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = LMDBTarget.put
     monkeypatch.setattr(LMDBTarget, "put", lambda self, entries, note: honest(self, [e for e in entries if e.key != WIDGET], note))
     assert copy(make_etcd(etcd, prefix, 3), f"lmdb:{tmp_path / 'a'}", prefix) == 1
     told = capsys.readouterr().err
-    assert f"{WIDGET} is not the same on both sides" in told and "is not to be used" in told
+    assert f"{WIDGET} is not the same on both sides" in told and "must not be used" in told
     assert not (tmp_path / "a" / "store").exists()
 
 
-def test_sealed_values_are_opened_and_sealed_again(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+def test_encrypted_values_are_decrypted_and_encrypted_again(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     secret = {"/registry/secrets/ns/s": orjson.dumps({
         "kind": "Secret", "apiVersion": "v1", "data": {"a": "bmVlZGxl"},
         "metadata": {"name": "s", "namespace": "ns", "creationTimestamp": MADE},
@@ -348,8 +348,8 @@ def test_sealed_values_are_opened_and_sealed_again(etcd: Etcd, prefix: str, tmp_
     assert capsys.readouterr().out.startswith("/registry/secrets/ns/s: cannot be opened: ")
 
 
-def test_each_side_has_a_prefix_of_its_own(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
-    """Also within one cluster, whose revision the copy moves on while it reads."""
+def test_each_side_has_its_own_prefix(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    """Also within one cluster, whose revision the copy increases while it reads."""
     first, second, cluster = prefix, f"{prefix}-2", f"etcd:{etcd.url}"
     make_etcd(etcd, first)
     command_line = ["copy", "--from", cluster, "--to", cluster, f"--from-prefix={first}", "--to-prefix", second]
@@ -359,7 +359,7 @@ def test_each_side_has_a_prefix_of_its_own(etcd: Etcd, prefix: str, tmp_path: Pa
     put(etcd, first, {f"{MAPS}later": config_map("later")})
     assert main(command_line) == 0
     assert f"{second}/configmaps/ns/later" in values(etcd, second)
-    # ``--prefix`` is that of the side without one.
+    # ``--prefix`` applies to the side without its own.
     assert main(["copy", "--from", cluster, "--to", f"lmdb:{tmp_path / 'a'}", f"--prefix={first}", f"--from-prefix={second}"]) == 0
     assert main(["copy", "--from", f"lmdb:{tmp_path / 'a'}", "--to", cluster, f"--to-prefix={first}-3"]) == 0
     assert {key.removeprefix(f"{first}-3") for key in values(etcd, f"{first}-3")} == {*before, "/configmaps/ns/later"}
@@ -369,14 +369,14 @@ def test_each_side_has_a_prefix_of_its_own(etcd: Etcd, prefix: str, tmp_path: Pa
         assert "one of the two prefixes lies within the other, in the same cluster" in capsys.readouterr().err
 
 
-def test_only_an_etcd_has_a_prefix(tmp_path: Path) -> None:
+def test_only_etcd_has_a_prefix(tmp_path: Path) -> None:
     for side, other in (("from", "to"), ("to", "from")):
         done = kas("storage", "copy", f"--{side}=lmdb:{tmp_path}", f"--{other}=etcd:http://127.0.0.1:1", f"--{side}-prefix=/a")
         assert (done.returncode, done.stderr) == (2, f"kas: --{side}-prefix: only etcd has a prefix\n")
 
 
-def test_what_is_sealed_for_its_key_is_not_brought_to_another_as_it_is(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
-    """There nobody could open it; with the configuration it is sealed again."""
+def test_values_bound_to_their_key_are_not_copied_to_another_one(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    """They could not be decrypted there; with the configuration they are encrypted again."""
     file = tmp_path / "e.yaml"
     key = {"name": "k", "secret": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
     file.write_text(orjson.dumps({
@@ -406,7 +406,7 @@ def test_progress_is_shown_on_a_terminal_and_cleared(monkeypatch: pytest.MonkeyP
     assert told.endswith("\r\x1b[K")
 
 
-def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
+def test_errors_on_the_command_line(tmp_path: Path, capsys) -> None:
     for args, why in (
         (["copy", "--from", "nonsense", "--to", f"lmdb:{tmp_path}"], "--from: 'nonsense' is neither lmdb:DIR nor etcd:URL,URL"),
         (["check"], "--from: name a place, lmdb:DIR or etcd:URL,URL"), (["check", "--from"], "flag needs an argument: --from"),
@@ -430,7 +430,7 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     assert main([]) == 2
 
 
-def test_objects_that_are_all_below_another_prefix_are_not_taken_for_none(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+def test_objects_under_another_prefix_are_reported(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     source, told = make_etcd(etcd, prefix, 3), f"holds nothing below {prefix}x, but keys elsewhere"
     for asked in (["check"], ["copy", "--to", f"lmdb:{tmp_path / 'a'}"]):
         assert main([*asked, "--from", source, f"--prefix={prefix}x"]) == 1
@@ -441,13 +441,13 @@ def test_objects_that_are_all_below_another_prefix_are_not_taken_for_none(etcd: 
     assert "of 6 objects written again" in capsys.readouterr().out
 
 
-def test_there_may_be_nothing(tmp_path: Path, capsys) -> None:
+def test_an_empty_source(tmp_path: Path, capsys) -> None:
     with Etcd(tmp_path) as etcd:
         assert main(["check", "--from", f"etcd:{etcd.url}"]) == 0
         assert "0 objects" in capsys.readouterr().err
 
 
-def test_a_target_is_not_filled_by_two(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_copies_to_one_target_are_refused(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = EtcdPlace._write
 
     def raced(self, ops, note):
@@ -465,7 +465,7 @@ def test_a_target_is_not_filled_by_two(etcd: Etcd, prefix: str, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("source_is", ["lmdb", "etcd"])
-def test_etcd_gets_the_form_that_is_asked_for(etcd: Etcd, prefix: str, tmp_path: Path, capsys, source_is: str) -> None:
+def test_values_in_etcd_have_the_requested_format(etcd: Etcd, prefix: str, tmp_path: Path, capsys, source_is: str) -> None:
     with Etcd(tmp_path) as target:
         source = make_lmdb(tmp_path / "a", 3) if source_is == "lmdb" else make_etcd(etcd, prefix, 3)
         args = ["copy", "--from", source, "--to", f"etcd:{target.url}", f"--prefix={prefix}", "--storage-media-type=application/json"]
@@ -480,13 +480,13 @@ def test_etcd_gets_the_form_that_is_asked_for(etcd: Etcd, prefix: str, tmp_path:
             assert obj["kind"] and obj["metadata"]["name"] and "resourceVersion" not in obj["metadata"]
 
 
-def test_a_cluster_that_does_not_answer_is_named_soon():
+def test_an_unreachable_cluster_is_named_soon():
     place = EtcdConfig(("http://127.0.0.1:1",))
     with pytest.raises(Refused, match=r"^etcd:http://127\.0\.0\.1:1 does not answer: "):
         EtcdPlace(place, Keys("/registry"), reach_s=0.2)
 
 
-def test_an_interrupt_is_told_and_the_rest_is_copied_then(
+def test_an_interrupt_is_reported_and_the_copy_can_be_continued(
     etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest, source, pages = EtcdPlace._write, make_lmdb(tmp_path / "a", 1200), 0
@@ -501,7 +501,7 @@ def test_an_interrupt_is_told_and_the_rest_is_copied_then(
     with monkeypatch.context() as patch:
         patch.setattr(EtcdPlace, "_write", interrupted)
         assert copy(source, f"etcd:{etcd.url}", prefix) == 130
-    assert capsys.readouterr().err == "kas: interrupted; a copy goes on where it was when it is asked for again\n"
+    assert capsys.readouterr().err == "kas: interrupted; run the command again to continue the copy\n"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert copy(source, f"etcd:{etcd.url}", prefix) == 0
     told = capsys.readouterr()

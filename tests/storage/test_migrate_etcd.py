@@ -1,4 +1,4 @@
-"""The values of a cluster written again, page after page, while it is used."""
+"""The values of a cluster are rewritten page by page while it is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBJECTS = 7
 
 
 class Disturbed(EtcdMigration):
-    """Something is done before each page is looked at."""
+    """Runs a function before each page is read."""
 
     disturb: Callable[[int], Any]
 
@@ -51,8 +51,8 @@ def migration(etcd: Etcd, prefix: str, client: Client, monkeypatch: pytest.Monke
     migration.close()
 
 
-def test_history_that_is_forgotten_meanwhile_does_not_matter(migration: Disturbed, client: Client, prefix: str) -> None:
-    """Servers compact while a migration of hours runs."""
+def test_compaction_during_a_migration_is_harmless(migration: Disturbed, client: Client, prefix: str) -> None:
+    """Servers compact while a migration runs for hours."""
     seen: list[int] = []
 
     def disturb(page: int) -> None:
@@ -69,7 +69,7 @@ def test_history_that_is_forgotten_meanwhile_does_not_matter(migration: Disturbe
     assert migration.run().written == 0
 
 
-def test_what_somebody_else_writes_meanwhile_is_left(migration: Disturbed, client: Client, prefix: str) -> None:
+def test_concurrent_writes_are_kept(migration: Disturbed, client: Client, prefix: str) -> None:
     key = f"{prefix}/configmaps/ns/c1".encode()
     newer = config_map("c1", "newer")
     migration.disturb = lambda page: page or client.call(PUT, pb.PutRequest(key=key, value=newer))
@@ -78,7 +78,7 @@ def test_what_somebody_else_writes_meanwhile_is_left(migration: Disturbed, clien
     assert client.call(RANGE, pb.RangeRequest(key=key)).kvs[0].value == newer
 
 
-def test_an_interrupt_is_told_in_a_line(migration: Disturbed, etcd: Etcd, prefix: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_one_line(migration: Disturbed, etcd: Etcd, prefix: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: EtcdMigration) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""A key of etcd's that is no text, which a foreign hand has put below the prefix, keeps nobody from copying and restoring the rest."""
+"""A key in etcd that is not text, written by another program under the prefix, does not prevent copying and restoring the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def told(capsys) -> bool:
     return SHOWN in said and "its key is no text" in said
 
 
-def test_it_is_named_and_left_out(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+def test_the_key_is_named_and_left_out(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     place = make_etcd(etcd, prefix, 5)
     client = Client(etcd.config)
     client.call(PUT, pb.PutRequest(key=(prefix + MAPS.removeprefix("/registry")).encode() + b"\xff\xfe", value=b"{}"))

@@ -1,4 +1,4 @@
-"""Clusters of etcd that are one store together: each object goes to, and comes from, the one that keeps it."""
+"""Several etcd clusters as one store: each object is copied to and from the cluster of its resource."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def below(etcd: Etcd, prefix: str) -> set[str]:
     return {key.replace(prefix, "/registry", 1) for key in etcd.keys(prefix + "/")}
 
 
-def test_each_cluster_gets_what_it_keeps_and_both_are_one_again(
+def test_each_cluster_gets_its_objects_and_both_are_joined_again(
     etcd: Etcd, events: Etcd, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, others = f"etcd:{etcd.url}", f"/events#{events.url}"
@@ -34,7 +34,7 @@ def test_each_cluster_gets_what_it_keeps_and_both_are_one_again(
     assert main(["copy", "--from", source, "--to", cluster, "--to-overrides", others, f"--prefix={prefix}"]) == 0
     assert (below(etcd, prefix), below(events, prefix)) == (set(objects(25)), {EVENT})
 
-    # What the first cluster has of the other's nobody reads, and what is written to either since is brought by the same copy.
+    # Objects of the other cluster's resources in the first one are ignored, and later writes to both are brought by the same copy.
     stray, newer, later = "/registry/events/ns/stray", "/registry/events/ns/newer", "/registry/configmaps/ns/c0099"
     put(etcd, prefix, {stray: event()})
     back = ["copy", "--from", cluster, "--from-overrides", others, "--to", f"lmdb:{tmp_path / 'b'}", f"--prefix={prefix}"]
@@ -57,7 +57,7 @@ def test_each_cluster_gets_what_it_keeps_and_both_are_one_again(
     assert "30 objects" in capsys.readouterr().err
 
 
-def test_a_copy_of_both_that_was_killed_goes_on(
+def test_a_killed_copy_of_both_continues(
     etcd: Etcd, events: Etcd, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, others = f"etcd:{etcd.url}", f"/events#{events.url}"
@@ -101,6 +101,6 @@ def test_a_snapshot_is_restored_to_both(etcd: Etcd, events: Etcd, prefix: str, t
         (("--from=etcd:http://127.0.0.1:1", "--from-overrides=/nothings#http://127.0.0.1:2"), "/nothings: nothing that another cluster"),
     ],
 )
-def test_mistakes_on_the_command_line(flags: tuple[str, ...], says: str) -> None:
+def test_errors_on_the_command_line(flags: tuple[str, ...], says: str) -> None:
     done = kas("storage", "copy", *flags, "--to=lmdb:y")
     assert (done.returncode, says in done.stderr) == (2, True), done.stderr

@@ -208,7 +208,7 @@ def test_a_restore_that_was_ended_at_its_last_step_goes_on_as_far(
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", ended)
         assert main(command) == 130
-    assert not (to / "store").exists() and "store.copying is half a store" in unfinished(to)
+    assert not (to / "store").exists() and "store.copying is an incomplete store" in unfinished(to)
     assert main(command) == 0 and not unfinished(to)
     assert capsys.readouterr().out.splitlines()[-1] == f"restored; the store goes on at revision {newest + 1000000000}"
     store = opened(to)

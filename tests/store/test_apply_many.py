@@ -1,4 +1,4 @@
-"""What another source of revisions has decided is taken in without a gap."""
+"""``apply_many``: revisions that another source has assigned are applied in order and without gaps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kas.store.lmdb import committer
 from tests.contract.store_suite import draft
 
 
-def test_what_follows_a_revision_that_was_refused_is_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_applied_after_a_refused_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(str(tmp_path / "data"), sync=False)
     refused, apply_batch = [True], committer.apply_batch
 

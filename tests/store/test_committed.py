@@ -1,4 +1,5 @@
-"""The record beside the data file: a data file that lost what was committed to it is refused, with what to do."""
+"""The record of the committed revision beside the data file: a data file that lost committed data is refused, with an error that says what
+to do."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def put(key: str, size: int = 100) -> Op:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """The directory of a store with forty revisions, closed."""
+    """Returns the directory of a closed store with forty revisions."""
     store = open_store(str(tmp_path), max_size=LIMIT, sync=False)
     for i in range(40):
         store.commit_now(put(f"/registry/x/{i:03d}", i * 150))
@@ -38,12 +39,12 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize("how", ["emptied", "gone"])
-def test_an_empty_file_is_not_a_new_one(written: Path, how: str) -> None:
+def test_an_empty_data_file_is_refused_and_not_initialized(written: Path, how: str) -> None:
     data = written / "data.mdb"
     data.write_bytes(b"") if how == "emptied" else data.unlink()
     text = refused(written)
     assert "revision 40 was committed" in text and "restore it from a backup" in text and f"remove {written / 'committed'}" in text
-    # What it says works.
+    # Following the advice of the error message works.
     (written / "committed").unlink()
     store = open_store(str(written), max_size=LIMIT, sync=False)
     assert store.revision == 0
@@ -65,8 +66,8 @@ def test_a_cut_off_file(written: Path, keep: int) -> None:
     assert "restore" in refused(written)
 
 
-def test_a_copy_that_broke_off(written: Path) -> None:
-    """The length of the whole, but only its first part was written."""
+def test_an_incomplete_copy_is_refused(written: Path) -> None:
+    """The file has its full length, but only its first part was copied."""
     size = (written / "data.mdb").stat().st_size
     os.truncate(written / "data.mdb", 3 << 14)
     os.truncate(written / "data.mdb", size)
@@ -85,17 +86,17 @@ def test_another_programs_database(tmp_path: Path) -> None:
     assert (tmp_path / "data.mdb").read_bytes() == before
 
 
-def test_a_record_that_is_no_record_says_nothing(written: Path) -> None:
+def test_an_invalid_record_is_ignored(written: Path) -> None:
     (written / "committed").write_bytes(b"x")
     store = open_store(str(written), max_size=LIMIT, sync=False)
     assert store.revision == 40
     store.close()
-    # It was made anew.
+    # It was created anew.
     (written / "data.mdb").write_bytes(b"")
     assert "revision 40 was committed" in refused(written)
 
 
-def test_nobody_ever_meets_half_a_number(tmp_path: Path) -> None:
+def test_a_record_is_never_read_half_written(tmp_path: Path) -> None:
     record, below, above = Committed(str(tmp_path)), (1 << 32) - 1, 1 << 32
     record.open()
     record.note(below)

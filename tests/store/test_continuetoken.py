@@ -1,4 +1,4 @@
-"""Continue tokens beyond the vectors: what is refused, and how."""
+"""Continue tokens beyond the vectors: which are refused, and with which messages."""
 
 import base64
 
@@ -45,7 +45,7 @@ def test_messages(text, message):
 
 
 @given(st.one_of(st.text(), st.binary().map(lambda b: base64.urlsafe_b64encode(b).decode())))
-def test_only_its_own_error(text):
+def test_decoding_raises_only_its_own_error(text):
     try:
         key, _ = decode(text, PREFIX)
     except ContinueError:

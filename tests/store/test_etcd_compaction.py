@@ -1,4 +1,4 @@
-"""Who forgets etcd's history, and who does not."""
+"""Which process compacts etcd's history."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def compactors() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "kas-compactor"}
 
 
-def test_without_an_interval_others_compact(client: Client) -> None:
-    """``--etcd-compaction-interval=0``, where etcd forgets by itself, or somebody else has it forget."""
+def test_without_an_interval_kas_does_not_compact(client: Client) -> None:
+    """With ``--etcd-compaction-interval=0``, etcd compacts itself, or another program has it compact."""
     idle, busy, others = Compactor(client, 0), Compactor(client, 0.01), compactors()
     idle.start()
     assert compactors() <= others

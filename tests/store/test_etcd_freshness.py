@@ -1,4 +1,4 @@
-"""Who waits for the replica to be as new as etcd: which question answers whom, and for how long somebody waits."""
+"""How reads wait until the replica is as new as etcd: which call to etcd answers which readers, and for how long a reader waits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kas.store.etcd.freshness import Freshness, Waiter
 
 
 class Etcd:
-    """A cluster that answers when it is told to: what asks it, and the question. ``asked`` wait for their answers."""
+    """A fake etcd. ``asked`` has the callbacks of the calls that have no answer yet; a test answers them with ``answer``."""
 
     def __init__(self) -> None:
         self.asked: list[Callable[[Any], None]] = []
-        self.found: list[int | StoreError] = []  # what ``anew`` comes to
+        self.found: list[int | StoreError] = []  # results of ``anew``
         self.reachable = True
         self.fences, self.fenced = 0, asyncio.Event()
 
@@ -48,13 +48,13 @@ class Etcd:
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is parked is not looked for: on a machine that stands still for a moment that would be before it went on."""
+def no_check_of_parked_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parked requests are not checked for how long they wait: on a slow machine the check would come before they continue."""
     monkeypatch.setattr("kas.store.etcd.freshness.PARKED_S", 3600.0)
 
 
 class World:
-    """A replica at ``revision``, with who waits for it."""
+    """A replica at ``revision``, and the waiters for a newer one."""
 
     def __init__(self, ordered: bool = True) -> None:
         self.etcd, self.revision, self.waiting, self.progress = Etcd(), 5, list[tuple[int, Waiter]](), 0
@@ -78,7 +78,7 @@ class World:
 
 
 class Parked:
-    """``told`` counts how often it went on; ``passed`` are what it was told to wait for."""
+    """A parked request. ``told`` counts how often it continued; ``passed`` has the futures that it was told to wait for."""
 
     def __init__(self) -> None:
         self.told, self.passed = 0, list[Any]()
@@ -95,7 +95,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_question_answers_those_who_came_before_it() -> None:
+def test_an_answer_releases_the_readers_that_came_before_the_call() -> None:
     async def check() -> None:
         world = World()
         first = world.join(3)
@@ -103,17 +103,17 @@ def test_a_question_answers_those_who_came_before_it() -> None:
         assert len(world.etcd.asked) == 1
         second = world.join(2)
         await turn()
-        assert len(world.etcd.asked) == 1  # one at a time
+        assert len(world.etcd.asked) == 1  # one call at a time
         world.etcd.answer(5)
         assert all(f.done() for f in first) and not any(f.done() for f in second)
-        assert len(world.etcd.asked) == 1  # that of the second ones
+        assert len(world.etcd.asked) == 1  # the call for the second group
         world.etcd.answer(5)
         assert all(f.done() for f in second) and not world.etcd.asked
 
     asyncio.run(check())
 
 
-def test_who_is_behind_waits_and_the_next_ask_meanwhile() -> None:
+def test_readers_of_an_older_replica_wait_and_the_next_call_begins_meanwhile() -> None:
     async def check() -> None:
         world = World()
         first = world.join(2)
@@ -133,7 +133,7 @@ def test_who_is_behind_waits_and_the_next_ask_meanwhile() -> None:
     asyncio.run(check())
 
 
-def test_where_progress_may_come_too_early_a_key_is_written_for_what_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_written_where_progress_notifications_are_unordered_and_no_event_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kas.store.etcd.freshness.ON_ITS_WAY_S", 0.0)
 
     async def check() -> None:
@@ -143,7 +143,7 @@ def test_where_progress_may_come_too_early_a_key_is_written_for_what_does_not_co
         world.etcd.answer(7)
         await world.etcd.fenced.wait()
         assert world.progress == 0
-        world.waiting.pop()[1].reached()  # the next one comes by itself
+        world.waiting.pop()[1].reached()  # here the next event comes by itself
         world.join()
         await turn()
         world.etcd.answer(8)
@@ -154,7 +154,7 @@ def test_where_progress_may_come_too_early_a_key_is_written_for_what_does_not_co
     asyncio.run(check())
 
 
-def test_errors_are_told_to_those_who_asked() -> None:
+def test_an_error_fails_the_readers_of_that_call_only() -> None:
     async def check() -> None:
         world = World()
         for outcome in (Unavailable("away"), StoreError("etcdserver: permission denied")):
@@ -174,7 +174,7 @@ def test_errors_are_told_to_those_who_asked() -> None:
     asyncio.run(check())
 
 
-def test_another_server_is_asked_where_one_has_not_answered() -> None:
+def test_another_server_is_asked_if_one_did_not_answer() -> None:
     async def check() -> None:
         world = World()
         asked = world.join()
@@ -191,7 +191,7 @@ def test_another_server_is_asked_where_one_has_not_answered() -> None:
     asyncio.run(check())
 
 
-def test_each_waits_for_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_reader_waits_only_until_its_own_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1000.0)
 
     async def check() -> None:
@@ -207,7 +207,7 @@ def test_each_waits_for_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPa
         assert type(caught.value) is Unavailable
         with pytest.raises(Unavailable):
             await next_[0]
-        world.etcd.answer(Unavailable("late"))  # nobody is there any more, and nothing is asked
+        world.etcd.answer(Unavailable("late"))  # no reader is left, so no further call is made
         assert not world.etcd.asked
         behind = world.join()
         await turn()
@@ -218,7 +218,7 @@ def test_each_waits_for_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPa
         with pytest.raises(Behind):
             await behind[0]
         assert waiter.done()
-        # Who joins a round that waits already has all of its time.
+        # A reader that joins a round already in progress has its full time.
         world.join()
         await turn()
         monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1000.0)
@@ -235,7 +235,7 @@ def test_each_waits_for_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPa
     asyncio.run(check())
 
 
-def test_the_end_lets_everybody_go() -> None:
+def test_close_cancels_all_readers() -> None:
     async def check() -> None:
         world = World()
         asked = world.join()
@@ -249,20 +249,20 @@ def test_the_end_lets_everybody_go() -> None:
     asyncio.run(check())
 
 
-def test_who_is_parked_goes_on_out_of_the_round_that_it_waited_for() -> None:
+def test_parked_requests_continue_after_the_answer_to_their_round() -> None:
     async def check() -> None:
         world, parked = World(), [Parked() for _ in range(3)]
         for one in parked[:2]:
             world.freshness.park(one)
         joined = world.join()
         await turn()
-        world.freshness.park(parked[2])  # the next question's
+        world.freshness.park(parked[2])  # belongs to the next call
         world.etcd.answer(7)
         (_, waiter), *_ = world.waiting
         await turn()
         assert not waiter.done() and [one.told for one in parked] == [0, 0, 0]
         waiter.reached()
-        assert joined[0].done() and waiter.done() and [one.told for one in parked] == [0, 0, 0]  # not in the middle of what tells them
+        assert joined[0].done() and waiter.done() and [one.told for one in parked] == [0, 0, 0]  # not before the loop's next iteration
         await turn()
         assert [one.told for one in parked] == [1, 1, 0]
         world.revision = 7
@@ -273,14 +273,14 @@ def test_who_is_parked_goes_on_out_of_the_round_that_it_waited_for() -> None:
     asyncio.run(check())
 
 
-def test_who_comes_while_others_go_on_is_too_late_for_the_question_that_left_meanwhile() -> None:
+def test_a_request_parked_during_an_answer_waits_for_a_later_call() -> None:
     async def check() -> None:
         world, first, second, third = World(), Parked(), Parked(), Parked()
         world.freshness.park(first)
         await turn()
         world.freshness.park(second)
         world.etcd.answer(5)
-        assert len(world.etcd.asked) == 1 and first.told == 0  # the second one's has left
+        assert len(world.etcd.asked) == 1 and first.told == 0  # the call for the second request has already begun
         world.freshness.park(third)
         joined = world.join()
         await turn()
@@ -295,7 +295,7 @@ def test_who_comes_while_others_go_on_is_too_late_for_the_question_that_left_mea
     asyncio.run(check())
 
 
-def test_what_a_round_breaks_upon_is_told_to_it_and_the_next_one_asks() -> None:
+def test_an_exception_fails_its_round_and_the_next_round_still_asks() -> None:
     async def check() -> None:
         world = World()
 
@@ -317,7 +317,7 @@ def test_what_a_round_breaks_upon_is_told_to_it_and_the_next_one_asks() -> None:
     asyncio.run(check())
 
 
-def test_many_who_are_parked_keep_the_loop_for_a_stint_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_requests_continue_over_several_loop_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kas.store.etcd.freshness.TIME_SLICE_S", -1.0)
 
     async def check() -> None:
@@ -333,7 +333,7 @@ def test_many_who_are_parked_keep_the_loop_for_a_stint_each(monkeypatch: pytest.
     asyncio.run(check())
 
 
-def test_who_was_parked_for_long_or_for_an_error_waits_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_parked_for_long_or_failed_wait_as_other_readers_do(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         world, failed, closed, slow = World(), Parked(), Parked(), Parked()
         world.freshness.park(failed)
@@ -342,7 +342,7 @@ def test_who_was_parked_for_long_or_for_an_error_waits_like_the_others(monkeypat
         with pytest.raises(Unavailable, match="no leader"):
             await failed.passed[0]
         monkeypatch.setattr("kas.store.etcd.freshness.PARKED_S", 0.0)
-        world = World()  # nobody is to be looked for in it yet
+        world = World()  # its parked requests are not checked yet
         world.freshness.park(slow)
         while not slow.passed:
             await turn()

@@ -1,4 +1,4 @@
-"""Servers of etcd that are told by a name of several addresses."""
+"""etcd servers whose host name has several addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def answers(talk: Talk) -> None:
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
-    """At 127.0.0.1; at the same port of ``HANGS`` connections are made, and nothing is said."""
+    """A server on 127.0.0.1. On the same port of ``HANGS`` connections are accepted and never answered."""
     monkeypatch.setattr(looped, "LEAST_DIAL_S", 0.05)
     monkeypatch.setattr(etcd_client, "DIAL_S", 1.0)
     with Peer(answers) as peer, socket.create_server((HANGS, int(peer.url.rpartition(":")[2]))):
@@ -49,7 +49,7 @@ def named(monkeypatch: pytest.MonkeyPatch, peer: Peer, *addresses: str) -> Confi
 
 
 @pytest.mark.parametrize("others", [(HANGS,), (REFUSES,), (HANGS, REFUSES)])
-def test_an_address_that_does_not_answer_leaves_time_for_the_others(
+def test_an_unresponsive_address_leaves_time_for_the_others(
     ask: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
 ) -> None:
     config = named(monkeypatch, peer, *others, "127.0.0.1")
@@ -57,11 +57,11 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_others(
     assert not peer.failed
 
 
-def test_where_no_address_answers_it_is_told(ask: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_if_no_address_answers(ask: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable):
         ask(named(monkeypatch, peer, HANGS, REFUSES), RANGE, pb.RangeRequest(), 0.3)
     assert peer.connections == 0
 
 
-def test_the_time_is_shared_as_by_gos_dialer() -> None:
+def test_the_time_per_address_is_that_of_gos_dialer() -> None:
     assert [address_share(20.0, 4), address_share(20.0, 1), address_share(3.0, 3), address_share(1.0, 2)] == [5.0, 20.0, 2.0, 1.0]

@@ -1,4 +1,4 @@
-"""Ranges of etcd are read in pieces that there is memory for, however large the values are."""
+"""Ranges of etcd are read in pages whose size in memory is bounded, however large the values are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client(etcd: Etcd) -> Iterator[Client]:
     client.close()
 
 
-def test_a_page_has_as_many_keys_as_there_is_room_for(client: Client) -> None:
+def test_a_page_has_as_many_keys_as_fit(client: Client) -> None:
     found = list(pages(client, b"/registry/"))
     assert [kv.key[-3:] for page in found for kv in page.kvs] == [b"%03d" % i for i in range(42)]
     assert all(page.ByteSize() <= MOST or len(page.kvs) == 1 for page in found)
@@ -44,7 +44,7 @@ def test_a_page_has_as_many_keys_as_there_is_room_for(client: Client) -> None:
     assert [kv.key[-3:] for page in pages(client, b"/registry/", start=b"/registry/a.io/as/ns/040") for kv in page.kvs] == [b"040", b"041"]
 
 
-def test_a_page_after_the_first_is_of_its_revision_unless_they_move(client: Client) -> None:
+def test_later_pages_are_read_at_the_first_ones_revision_unless_moving(client: Client) -> None:
     def names(moving: bool) -> list[bytes]:
         found = []
         for page in pages(client, b"/registry/", most=20, moving=moving):
@@ -57,14 +57,14 @@ def test_a_page_after_the_first_is_of_its_revision_unless_they_move(client: Clie
     assert names(True)[-1] == b"zzz"
 
 
-def test_what_is_more_than_wanted_is_not_read(client: Client) -> None:
+def test_an_answer_larger_than_the_limit_is_refused(client: Client) -> None:
     everything = pb.RangeRequest(key=b"/registry/", range_end=b"/registry0")
     with pytest.raises(TooLarge, match="a message of 5"):
         client.call(RANGE, everything, most=MOST)
     assert len(client.call(RANGE, everything).kvs) == 42
 
 
-def test_a_replica_is_filled_by_pages_that_fit(etcd: Etcd, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_is_filled_by_pages_within_the_limit(etcd: Etcd, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     call = Client.call
 

@@ -1,4 +1,4 @@
-"""Several clusters of etcd as one store."""
+"""Several etcd clusters as one store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kas.store.etcd.partitioned import Partitioned
 
 
 class Cluster:
-    """What of a store is asked of each part."""
+    """A fake cluster that records which methods of a store are called."""
 
     hub, most_ops = None, 128
 
@@ -36,7 +36,7 @@ class Well(Cluster):
     lost = full
 
 
-def test_what_keeps_nothing_is_looked_after_and_holds_nobody_up() -> None:
+def test_a_cluster_without_prefixes_is_probed_but_not_waited_for() -> None:
     main, events, nothing = Well(), Well(), Cluster()
     found: Any = Partitioned(main, [(events, ["/registry/events/"]), (nothing, [])])  # type: ignore[arg-type, list-item]
     assert found.parts() == (main, events, nothing) and (found.full(), found.lost()) == ("", "")

@@ -1,4 +1,5 @@
-"""How a replica finds out that the cluster went back to a backup, and was written to since: by what it has last seen of several keys."""
+"""How a replica detects that the cluster was restored from a backup and has been written to since: it compares what it last saw of several
+keys."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ def written(server: Server, *ops: Op) -> None:
     until(once)
 
 
-def test_the_newest_puts_are_found_behind_a_revision_of_many(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 60.0)  # nothing is written besides, however slow the machine is
+def test_the_newest_puts_are_found_behind_a_revision_with_many_keys(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 60.0)  # so that no other key is written, however slow the machine is
     many = [Op(f"/registry/x/{i:04}", draft(), 0) for i in range(120)]
     written(server, *many)
     for _ in range(3):
@@ -69,7 +70,7 @@ def test_the_newest_puts_are_found_behind_a_revision_of_many(server: Server, mon
     assert list(found.items())[:3] == [(LEASE, have), (B, have - 1), (A, have - 2)] and len(found) == following.WITNESSES
 
 
-def test_one_revision_that_two_histories_have_in_common_hides_nothing(server: Server, etcd: Etcd, tmp_path: Path) -> None:
+def test_a_restored_cluster_is_detected_though_the_last_revision_is_equal(server: Server, etcd: Etcd, tmp_path: Path) -> None:
     outside(etcd, put_of(LEASE, "0"))
     until(lambda: server.store.get(LEASE) is not None)
     etcd.kill()
@@ -82,13 +83,13 @@ def test_one_revision_that_two_histories_have_in_common_hides_nothing(server: Se
     shutil.rmtree(etcd.data)
     shutil.copytree(tmp_path / "backup", etcd.data)
     etcd.start()
-    outside(etcd, put_of(B, "else"), put_of(LEASE, "1"))  # what renews it wrote the same, at the same revision
+    outside(etcd, put_of(B, "else"), put_of(LEASE, "1"))  # the lease is renewed with the same value at the same revision
     server.again()
     assert server.store.get(A) is None and b'"data":"else"' in server.store.get(B).json
 
 
-def test_a_replica_that_was_given_up_is_not_used_again(tmp_path: Path) -> None:
-    """The cluster that went back may be as far as the replica when it is asked again."""
+def test_an_abandoned_replica_is_not_used_again(tmp_path: Path) -> None:
+    """When it is compared again, the restored cluster may have reached the replica's revision."""
 
     class Follower:
         def run(self) -> None:
@@ -104,8 +105,8 @@ def test_a_replica_that_was_given_up_is_not_used_again(tmp_path: Path) -> None:
     assert not (tmp_path / NOTE).exists()
 
 
-def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks whether this server is ready: it answers nothing that is new. What was in vain is let go of."""
+def test_a_replica_that_does_not_follow_is_reported_until_it_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``lost`` fails readiness while this server cannot serve anything new. Waiters that timed out are removed."""
     store, apply, ready = server.store, server.replicator._apply, threading.Event()
 
     def never(events: list[Any]) -> None:
@@ -123,7 +124,7 @@ def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, mo
         with pytest.raises(Unknown, match="committed, but the replica does not follow"):
             await store.commit(Op(B, draft(), 0))
         assert store.lost().startswith(f"the replica is at revision {had} and does not follow etcd to ")
-        assert store.shared.missed > had  # so that a worker of whom nobody wanted anything new says so, too
+        assert store.shared.missed > had  # so that workers whose clients did not wait for a new revision report it, too
         if store._nudging is not None:
             await store._nudging
         assert store._waiting == []
@@ -136,8 +137,8 @@ def test_a_replica_that_does_not_follow_is_told_until_it_does(server: Server, mo
     asyncio.run(story())
 
 
-def test_what_another_worker_waited_for_in_vain_counts_here_too(server: Server) -> None:
-    """Readiness is asked of any worker, and what one says all have to."""
+def test_a_revision_that_another_worker_missed_is_reported_here_too(server: Server) -> None:
+    """Readiness may be asked of any worker, and all must give the same answer."""
     store = server.store
     assert store.lost() == ""
     store.shared.missed = (had := store.revision) + 1
@@ -146,8 +147,8 @@ def test_what_another_worker_waited_for_in_vain_counts_here_too(server: Server) 
     until(lambda: store.lost() == "")
 
 
-def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects that were deleted in etcd since leave no room in it: what it could not take in stands before their end."""
+def test_a_replica_that_was_full_is_filled_anew_at_the_next_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects that were deleted in etcd meanwhile would free no space in it: their deletion comes after the event that did not fit."""
     replica, full = server.replicator.replica, threading.Event()
     apply = replica.apply_many
 
@@ -159,14 +160,14 @@ def test_a_replica_that_had_no_room_is_made_anew_by_the_next_start(server: Serve
 
     monkeypatch.setattr(replica, "apply_many", refuses)
     outside(server.etcd, put_of(A, "1"))
-    until(lambda: server.store.get(A) is not None)  # there was room again
+    until(lambda: server.store.get(A) is not None)  # there was space again
     assert full.is_set() and not (server.path / NOTE).exists()
     server.pause()
     server.again()
     assert server.store.get(A) is not None and (server.path / NOTE).exists() and server.failed == []
 
 
-def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_replica_is_replaced_when_a_new_one_would_fit(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kas.store.etcd.replicaretry.FIRST_S", 0.0)
     looked = threading.Semaphore(0)
 
@@ -202,10 +203,10 @@ def test_a_replica_without_room_is_made_anew_when_a_new_one_has_some(etcd: Etcd,
         server.stop()
 
 
-def test_an_etcd_that_stops_while_the_replica_is_filled_is_waited_for(
+def test_filling_a_replica_continues_when_etcd_is_back(
     etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """As it is when it did not answer from the first."""
+    """As when etcd did not answer at the start."""
     monkeypatch.setattr("kas.replicator.AGAIN_S", 0.0)
     client, path, opened = Client(etcd.config), tmp_path / "r", list[LMDBStore]()
 
@@ -234,7 +235,7 @@ def test_an_etcd_that_stops_while_the_replica_is_filled_is_waited_for(
         client.close()
 
 
-def test_trials_of_a_new_replica_become_rare_unless_the_disk_wins_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_with_a_new_replica_back_off_until_the_disk_has_more_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, free = 100.0, 50
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
     trials = ReplicaRetry(tmp_path, lambda: now)
@@ -248,7 +249,7 @@ def test_trials_of_a_new_replica_become_rare_unless_the_disk_wins_room(tmp_path:
         return int(now - began)
 
     assert [next_one() for _ in range(8)] == [30, 60, 120, 240, 480, 900, 900, 900]
-    free += 99  # less than an eighth of the replica
+    free += 99  # less than an eighth of the replica's size
     assert next_one() == 900
     free += 100
     assert [next_one(), next_one()] == [30, 900]
@@ -256,8 +257,8 @@ def test_trials_of_a_new_replica_become_rare_unless_the_disk_wins_room(tmp_path:
     assert [next_one() for _ in range(3)] == [30, 60, 120]
 
 
-def test_progress_is_believed_by_the_version_of_who_is_followed(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the first question and the watch another member may have taken over, which is of another version."""
+def test_progress_is_trusted_by_the_version_of_the_watched_member(etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another member, of another version, may answer between the first call and the watch."""
     client = Client(replace(etcd.config, servers=(etcd.url, etcd.url.replace("127.0.0.1", "localhost"))))
     asked: list[str] = []
 

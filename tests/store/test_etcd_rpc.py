@@ -1,4 +1,4 @@
-"""The gRPC client for etcd: what a server may do to it, from the odd to the hostile, and what a caller is told then."""
+"""The gRPC client for etcd: how it reacts to unusual, broken and hostile servers, and which error the caller gets."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def packed(message: bytes) -> bytes:
 
 
 class Talk:
-    """One connection, as the server sees it."""
+    """The server's side of one connection."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.file = sock.makefile("rb")
         preface = self.file.read(24)
-        if len(preface) < 24:  # whose time was up before the first word
+        if len(preface) < 24:  # the client's time was up before its first bytes
             raise EOFError
         assert preface.startswith(b"PRI * HTTP/2.0")
 
@@ -59,7 +59,7 @@ class Talk:
         self.sock.sendall(b"".join(frames))
 
     def frame(self) -> tuple[int, int, int, bytes]:
-        """Kind, flags, stream and payload of the next. Raises EOFError."""
+        """Returns kind, flags, stream and payload of the next frame. Raises EOFError."""
         head = self.file.read(9)
         if len(head) < 9:
             raise EOFError
@@ -70,7 +70,7 @@ class Talk:
         self.send(frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", getattr(http2, k), v) for k, v in values.items())))
 
     def asked(self) -> tuple[int, bytes]:
-        """The next whole request."""
+        """Returns the next complete request."""
         message: dict[int, bytes] = {}
         while True:
             kind, flags, stream, payload = self.frame()
@@ -87,7 +87,7 @@ Script = Callable[[Talk], None]
 
 
 class Peer:
-    """A server that does with each connection what a script says; a context manager. ``failed`` has what scripts did not expect."""
+    """A server that runs a script for each connection; a context manager. ``failed`` has unexpected exceptions of scripts."""
 
     def __init__(self, script: Script) -> None:
         self._script, self.failed = script, []
@@ -148,7 +148,7 @@ def on_loop(config: Config, call: Any, request: Any, within_s: float) -> Any:
 
 
 def begun(config: Config, call: Any, request: Any, within_s: float) -> Any:
-    """As writes are asked: at once where there is a connection, and without a task."""
+    """Makes a call the way writes do: at once if there is a connection, and without a task."""
 
     async def run() -> Any:
         client = AsyncClient(config)
@@ -170,7 +170,7 @@ def ask(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def script(*frames: Callable[[int], bytes] | bytes, keep: bool = True) -> Script:
-    """Greets, waits for a request, and says ``frames``, of its stream; then nothing, or hangs up."""
+    """A script: complete the handshake, wait for a request, send ``frames`` on its stream, and then either stay silent or close."""
 
     def run(talk: Talk) -> None:
         talk.greet()
@@ -217,7 +217,7 @@ def flood(talk: Talk) -> None:
 
 
 def pings(talk: Talk) -> None:
-    """Floods without reading what comes back."""
+    """Sends pings without end, and does not read."""
     talk.greet()
     talk.asked()
     while True:
@@ -229,7 +229,7 @@ def status(code: int, text: bytes = b"") -> Callable[[int], bytes]:
 
 
 def declines(code: int, text: bytes) -> Script:
-    """Says so to each request."""
+    """Answers each request with this status."""
 
     def run(talk: Talk) -> None:
         talk.greet()
@@ -239,7 +239,7 @@ def declines(code: int, text: bytes) -> Script:
     return run
 
 
-# What a server does, and what a write is told then; of a call that may be asked twice it is always Unavailable but where etcd refuses it.
+# What the server does, and the error that a write gets. A call that may be repeated always fails with Unavailable, unless etcd refuses it.
 ENDINGS = {
     "hangs up": (script(keep=False), Unknown),
     "half a frame": (script(lambda s: frame(HEADERS, 4, s, FIRST)[:12], keep=False), Unknown),
@@ -287,18 +287,18 @@ ENDINGS = {
 }
 
 
-# Where nothing but time ends the call, or lets it give up trying.
+# Scripts that only the time limit ends.
 ENDLESS = ("silence", "pings without end")
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-def test_what_is_told_of_a_write(ask: Callable[..., Any], name: str) -> None:
+def test_errors_say_whether_a_write_may_have_happened(ask: Callable[..., Any], name: str) -> None:
     run, error = ENDINGS[name]
     with Peer(run) as peer:
         for _ in range(5):
             with pytest.raises(StoreError) as caught:
                 ask(peer.config, TXN, pb.TxnRequest(), 3.0 if name in ENDLESS else 0.5 if error is Unavailable else 60.0)
-            # Of those that are tried again until the time is over, it may be over in the middle of a try, of which nobody knows.
+            # The deadline may pass in the middle of a retry, whose outcome is then unknown.
             if error is not Unavailable or type(caught.value) is error:
                 break
         assert (type(caught.value), peer.failed) == (error, [])
@@ -322,7 +322,7 @@ def test_a_write_that_was_not_begun_goes_to_another_server(ask: Callable[..., An
             assert (answer.header.revision, leaving.connections, other.connections) == (7, 1, 1)
 
 
-def test_a_write_reaches_another_server_when_the_first_does_not_greet(ask: Callable[..., Any]) -> None:
+def test_a_write_goes_to_another_server_if_the_first_sends_no_settings(ask: Callable[..., Any]) -> None:
     def answers(talk: Talk) -> None:
         talk.greet()
         talk.answer(talk.asked()[0])
@@ -332,7 +332,7 @@ def test_a_write_reaches_another_server_when_the_first_does_not_greet(ask: Calla
         assert ask(Config((silent.url, other.url)), TXN, pb.TxnRequest(), 4.0).header.revision == 7
 
 
-def test_an_answer_in_the_oddest_form_is_read(ask: Callable[..., Any]) -> None:
+def test_an_unusual_but_valid_answer_is_read(ask: Callable[..., Any]) -> None:
     def run(talk: Talk) -> None:
         talk.greet()
         stream = talk.asked()[0]
@@ -346,7 +346,7 @@ def test_an_answer_in_the_oddest_form_is_read(ask: Callable[..., Any]) -> None:
         )
         for byte in packed(OK):
             talk.send(frame(DATA, 8, stream, b"\3" + bytes([byte]) + b"pad"), frame(PING, 0, 0, b"12345678"))
-        # grpc-status literal with a name that is Huffman coded, and remembered nowhere
+        # grpc-status as a literal with a Huffman-coded name, not indexed
         talk.send(frame(HEADERS, 5, stream, b"\x40" + hpack.literal(b"grpc-status", b"0")[1:]))
         acknowledged = 0
         while acknowledged < len(packed(OK)):
@@ -403,7 +403,7 @@ def test_a_large_answer_comes_through_our_windows(ask: Callable[..., Any]) -> No
         assert peer.failed == []
 
 
-def test_no_more_calls_are_open_than_the_server_wants() -> None:
+def test_open_calls_stay_within_the_servers_stream_limit() -> None:
     def run(talk: Talk) -> None:
         talk.greet(MOST_STREAMS=1)
         while True:
@@ -421,7 +421,7 @@ def test_no_more_calls_are_open_than_the_server_wants() -> None:
         assert (peer.failed, peer.connections) == ([], 1)
 
 
-def test_who_does_not_wait_any_more_lets_go_of_the_call() -> None:
+def test_a_cancelled_call_resets_its_stream() -> None:
     asked, reset = threading.Event(), threading.Event()
 
     def run(talk: Talk) -> None:
@@ -451,8 +451,8 @@ def test_who_does_not_wait_any_more_lets_go_of_the_call() -> None:
         assert (peer.failed, peer.connections) == ([], 1)
 
 
-def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
-    """It leaves at the end of the loop's turn, in which the connection may be told to be no more."""
+def test_a_call_begun_while_the_connection_breaks_is_unsent() -> None:
+    """Calls are sent at the end of the loop iteration, during which the connection may turn out to be broken."""
     complaints: list[dict[str, Any]] = []
 
     async def check(config: Config) -> None:
@@ -474,7 +474,7 @@ def test_a_call_that_began_as_the_connection_broke_was_not_sent() -> None:
     assert not complaints
 
 
-def test_calls_end_when_their_time_is_up_whichever_began_first() -> None:
+def test_each_call_ends_at_its_own_deadline() -> None:
     async def check(config: Config) -> None:
         connection = await dial("127.0.0.1", int(config.servers[0].rpartition(":")[2]), None, 60.0)
         ended: dict[int, float] = {}
@@ -488,7 +488,7 @@ def test_calls_end_when_their_time_is_up_whichever_began_first() -> None:
         given, began = (600.0, 0.2, 0.05, 0.1, 600.0), time.monotonic()
         streams = [connection.begin(b"", b"", s, lambda _, i=i: end(i)) for i, s in enumerate(given)]
         await three.wait()
-        # Those whose time is up are told together where the loop stood still meanwhile; nobody is told before it is.
+        # Calls may end together if the loop was blocked meanwhile; none ends before its deadline.
         assert sorted(ended) == [1, 2, 3] and all(at > given[i] - 0.01 for i, at in ended.items())
         assert not streams[0].over and not streams[4].over
         assert {streams[i].error.code for i in ended} == {Code.DEADLINE_EXCEEDED}
@@ -499,7 +499,7 @@ def test_calls_end_when_their_time_is_up_whichever_began_first() -> None:
             run(check(peer.config))
 
 
-def test_a_lone_call_leaves_at_once_and_others_together() -> None:
+def test_a_single_call_is_sent_at_once_and_several_together() -> None:
     class Written:
         def __init__(self) -> None:
             self.writes: list[bytes] = []
@@ -528,7 +528,7 @@ def test_a_lone_call_leaves_at_once_and_others_together() -> None:
     asyncio.run(check())
 
 
-def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_whose_pings_are_not_answered_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("looped", "blocking"):
         monkeypatch.setattr(f"kas.store.etcd.rpc.{module}.KEEPALIVE_S", 0.1)
         monkeypatch.setattr(f"kas.store.etcd.rpc.{module}.KEEPALIVE_TIMEOUT_S", 0.1)
@@ -541,15 +541,15 @@ def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyP
         client.close()
 
 
-def test_pings_are_answered_by_and_by() -> None:
-    """Each call has etcd ping, unless a ping of its own is open: whoever answers at once is woken for each."""
+def test_answers_to_pings_are_delayed_and_bounded() -> None:
+    """etcd sends a ping for each call unless one of its pings is open. An immediate answer would wake it for each."""
     held = http2.Connection(hold_pings=True)
     held.feed(frame(SETTINGS, 0, 0) + frame(PING, 0, 0, b"12345678"))
     assert b"12345678" not in held.take()
     held.answer_pings()
     assert held.take() == frame(PING, 1, 0, b"12345678")
     held.feed(b"".join(frame(PING, 0, 0, b"%08d" % i) for i in range(100)))
-    assert len(held.held) < 100 and len(held.take()) > 1000  # a flood is answered as it comes
+    assert len(held.held) < 100 and len(held.take()) > 1000  # a flood is answered as it arrives
     answered: list[bytes] = []
 
     def run(talk: Talk) -> None:
@@ -584,10 +584,10 @@ def test_threads_share_connections() -> None:
         assert 1 <= peer.connections <= 4
 
 
-def test_a_connection_that_ended_unseen_costs_no_call(ask: Callable[..., Any]) -> None:
+def test_no_call_fails_when_an_idle_connection_has_ended(ask: Callable[..., Any]) -> None:
     def run(talk: Talk) -> None:
         talk.greet()
-        talk.answer(talk.asked()[0])  # and hangs up
+        talk.answer(talk.asked()[0])  # and closes the connection
 
     with Peer(run) as peer:
         client = Client(peer.config)
@@ -599,7 +599,7 @@ def test_a_connection_that_ended_unseen_costs_no_call(ask: Callable[..., Any]) -
         assert peer.connections == 5
 
 
-def test_a_stream_hears_what_is_sent_and_ends_when_told() -> None:
+def test_a_stream_sends_receives_and_ends_when_cancelled() -> None:
     def run(talk: Talk) -> None:
         talk.greet()
         kind = -1
@@ -607,7 +607,7 @@ def test_a_stream_hears_what_is_sent_and_ends_when_told() -> None:
             kind, _, stream, payload = talk.frame()
         talk.send(frame(HEADERS, 4, stream, FIRST))
         while True:
-            talk.send(frame(DATA, 0, stream, payload))  # what was said comes back
+            talk.send(frame(DATA, 0, stream, payload))  # echoes the message
             kind = -1
             while kind != DATA:
                 kind, _, stream, payload = talk.frame()
@@ -621,12 +621,12 @@ def test_a_stream_hears_what_is_sent_and_ends_when_told() -> None:
                 heard += messages
                 threading.Thread(target=following.cancel if len(heard) == 3 else lambda: following.send(b"more")).start()
         assert heard[:3] == [b"first", b"more", b"more"]
-        following.cancel()  # of no consequence
+        following.cancel()  # has no effect any more
         following.send(b"nobody")
 
 
-def test_header_blocks_are_read_as_the_specification_says() -> None:
-    # RFC 7541, C.4.1 and C.6.1, but for what they remember.
+def test_header_blocks_are_decoded_as_in_rfc_7541() -> None:
+    # RFC 7541, C.4.1 and C.6.1, without the dynamic table.
     assert hpack.huffman(bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff")) == b"www.example.com"
     block = bytes.fromhex("4882640258 85aec3771a4b 6196d07abe941054d444a8200595040b8166e082a62d1bff 6e919d29ad171863c78f0b97c8e9ae82ae43d3")
     assert hpack.Decoder().decode(block) == {
@@ -648,7 +648,7 @@ FRAMES = st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(FRAMES, FRAMES, st.binary(max_size=20)), max_size=12), st.integers(1, 60))
-def test_whatever_comes_ends_calls_or_goes_on(frames: list[bytes], cut: int) -> None:
+def test_arbitrary_frames_never_break_the_connection_state(frames: list[bytes], cut: int) -> None:
     connection = http2.Connection()
     streams = [connection.open(b"\x83", b"m", single=i < 2) for i in range(3)]
     data = frame(SETTINGS, 0, 0) + b"".join(frames)
@@ -660,8 +660,8 @@ def test_whatever_comes_ends_calls_or_goes_on(frames: list[bytes], cut: int) -> 
         assert not stream.single or len(stream.messages) <= 1
 
 
-def test_the_transaction_of_one_put_is_what_protobuf_makes_of_it() -> None:
-    """Lengths whose numbers take one byte and more, and what protobuf leaves out: an empty value, no lease; but not a revision of 0."""
+def test_the_transaction_of_one_put_is_encoded_as_by_protobuf() -> None:
+    """Lengths of one and more bytes, and fields that protobuf omits: an empty value and no lease, but not a revision of 0."""
     revisions, leases = (None, 0, 1, 127, 128, (1 << 63) - 1), (0, 1, 1 << 62)
     for key_bytes, value_bytes, revision, lease in itertools.product((1, 113, 127, 128, 20_000), (0, 1, 127, 16_384), revisions, leases):
         key, value, txn = b"k" * key_bytes, b"v" * value_bytes, pb.TxnRequest()
@@ -680,7 +680,7 @@ def test_grpcio_is_not_needed() -> None:
 
 
 class Secured(Etcd):
-    """An etcd that wants certificates of its clients."""
+    """An etcd that requires client certificates."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -729,7 +729,7 @@ def test_streams_over_tls(secured: Secured) -> None:
     client.close()
 
 
-def test_who_cannot_show_or_verify_a_certificate_reaches_nobody(ask: Callable[..., Any], secured: Secured, tmp_path: Path) -> None:
+def test_a_connection_without_verified_certificates_is_refused(ask: Callable[..., Any], secured: Secured, tmp_path: Path) -> None:
     stranger = authority("stranger")
     own = issue([("CN", "kas")], stranger).write(tmp_path, "client")
     over = issue([("CN", "kas")], secured.authority, begins_s=-7200, ends_s=-3600).write(tmp_path, "over")
@@ -743,7 +743,7 @@ def test_who_cannot_show_or_verify_a_certificate_reaches_nobody(ask: Callable[..
         (replace(secured.config, servers=("http://127.0.0.1:1",)), "127.0.0.1:1: Connect"),
     ):
         said: list[str] = []
-        while not (said and re.search(why, said[-1])):  # a machine that is busy may have no answer within the second
+        while not (said and re.search(why, said[-1])):  # a busy machine may not answer within the second
             assert len(said) < 10, said
             with pytest.raises(Unavailable) as told:
                 ask(config, PUT, pb.PutRequest(key=b"/never"), 1.0)
@@ -751,7 +751,7 @@ def test_who_cannot_show_or_verify_a_certificate_reaches_nobody(ask: Callable[..
     assert not ask(secured.config, RANGE, pb.RangeRequest(key=b"/never"), 60.0).kvs
 
 
-def test_an_etcd_whose_certificate_is_over_is_told_and_served_once_it_has_another(ask: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_expired_server_certificate_is_reported_until_it_is_replaced(ask: Callable[..., Any], tmp_path: Path) -> None:
     etcd = Secured(tmp_path)
     good, over = etcd.own, issue([("CN", "etcd")], etcd.authority, usages=("server",), ips=("127.0.0.1",), begins_s=-7200, ends_s=-3600)
     etcd.own = over.write(tmp_path, "over")
@@ -762,7 +762,7 @@ def test_an_etcd_whose_certificate_is_over_is_told_and_served_once_it_has_anothe
             with pytest.raises(Unavailable) as told:
                 ask(etcd.config, PUT, pb.PutRequest(key=b"/never"), 1.0)
             said.append(str(told.value).rpartition("127.0.0.1")[2].partition(": ")[2])
-            assert len(said) < 100, said  # it begins meanwhile
+            assert len(said) < 100, said  # the server starts meanwhile
     finally:
         etcd.kill()
     etcd.own = good
@@ -770,7 +770,7 @@ def test_an_etcd_whose_certificate_is_over_is_told_and_served_once_it_has_anothe
         assert not ask(etcd.config, RANGE, pb.RangeRequest(key=b"/never"), 60.0).kvs
 
 
-def test_certificates_are_looked_at_first_and_again_for_each_connection(secured: Secured, tmp_path: Path) -> None:
+def test_certificate_files_are_checked_at_the_start_and_for_each_connection(secured: Secured, tmp_path: Path) -> None:
     bad = tmp_path / "bad.pem"
     bad.write_text("nothing")
     for config, named in (
@@ -786,7 +786,7 @@ def test_certificates_are_looked_at_first_and_again_for_each_connection(secured:
     cert.unlink()
     with pytest.raises(Unavailable, match="etcd's certificates"):
         client.call(RANGE, pb.RangeRequest(key=b"/"), 0.3)
-    # Who makes a client of its own for a question gets no answer, and no error.
+    # A client created for a single call gets no answer, and no error.
     assert not client.has(7) and not _answers_in_order(client._config, client._servers[0])
     cert.write_bytes(Path(secured.client[0]).read_bytes())
     client.call(RANGE, pb.RangeRequest(key=b"/"))

@@ -1,4 +1,4 @@
-"""Sealed values of etcd in a replica: what cannot be opened when it comes is opened by who reads it later."""
+"""Encrypted values of etcd in a replica: a value that cannot be decrypted when it arrives is decrypted when it is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUP = "filled.example.com"
 
 
 class Plugin:
-    """Seals by a letter and the key; ``away``: neither seals nor opens."""
+    """A fake provider that encrypts with a letter and the key. While it is ``away``, it does neither."""
 
     plain, waits, refuses_plain = False, False, ""
     away, letter = False, b"x"
@@ -68,7 +68,7 @@ def server(etcd: Etcd, tmp_path: Path, plugin: Plugin) -> Iterator[Server]:
     server.stop()
 
 
-def test_what_cannot_be_opened_when_it_comes_is_opened_later(server: Server, plugin: Plugin, etcd: Etcd) -> None:
+def test_values_not_decrypted_on_arrival_are_decrypted_when_read(server: Server, plugin: Plugin, etcd: Etcd) -> None:
     store = server.store
     store.commit_now(Op(A, draft(data="needle"), 0))
     assert etcd.value(A).startswith(b"k8s:enc:x" + A.encode())
@@ -77,7 +77,7 @@ def test_what_cannot_be_opened_when_it_comes_is_opened_later(server: Server, plu
     server.pause()
     data = b"".join(p.read_bytes() for p in server.path.iterdir() if p.is_file())
     assert b"needle" not in data
-    # A replica that is made while the plug-in is away holds what cannot be read, and keeps it for later.
+    # A replica that is filled while the plug-in is away holds values that it cannot read, and keeps them.
     plugin.away = True
     for p in server.path.iterdir():
         p.unlink()
@@ -89,13 +89,13 @@ def test_what_cannot_be_opened_when_it_comes_is_opened_later(server: Server, plu
         server.store.commit_now(Op(B, draft(), 0))
     assert etcd.value(B) is None
     server.pause()
-    server.again()  # it is used again: it is what etcd holds
+    server.again()  # the same replica is used again: it holds what etcd holds
     plugin.away = False
     assert server.store.get(A).json == first.json
     assert [r.json for r in server.store.range("/registry/pods/").records] == [first.json]
 
 
-def test_what_was_sealed_otherwise_is_stale_till_it_is_written(server: Server, plugin: Plugin, etcd: Etcd) -> None:
+def test_values_of_an_old_key_are_stale_until_they_are_rewritten(server: Server, plugin: Plugin, etcd: Etcd) -> None:
     store = server.store
     store.commit_now(Op(A, draft(data="1"), 0))
     plugin.letter = b"y"
@@ -103,7 +103,7 @@ def test_what_was_sealed_otherwise_is_stale_till_it_is_written(server: Server, p
     server.pause()
     for p in server.path.iterdir():
         p.unlink()
-    server.again()  # sealed anew with the letter of today; etcd still has the other one
+    server.again()  # re-encrypted with the current letter; etcd still has the old form
     assert server.store.get(A).stale
     server.store.commit_now(Op(A, draft(data="1"), server.store.get(A).revision))
     assert not server.store.get(A).stale
@@ -111,8 +111,8 @@ def test_what_was_sealed_otherwise_is_stale_till_it_is_written(server: Server, p
     until(lambda: server.store.range("/registry/pods/", count=True).count == 1)
 
 
-def test_what_no_draft_shows_is_handed_on_sealed(server: Server, plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newer version's fields; here they are tabs."""
+def test_values_with_unknown_content_are_kept_encrypted(server: Server, plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of a newer version; here they are tabs."""
     monkeypatch.setattr(Plain, "handed_on", lambda self, key, old, new: new + b"\t" * old.count(b"\t"), raising=False)
     monkeypatch.setattr(Plain, "whole", False)
     etcd = server.etcd
@@ -134,7 +134,7 @@ def test_what_no_draft_shows_is_handed_on_sealed(server: Server, plugin: Plugin,
     for p in server.path.iterdir():
         p.unlink()
     plugin.away = True
-    server.again()  # nobody can see yet what is in it
+    server.again()  # its content is not known yet
     plugin.away = False
     monkeypatch.setattr(Plain, "whole", True)
     write()
@@ -142,9 +142,9 @@ def test_what_no_draft_shows_is_handed_on_sealed(server: Server, plugin: Plugin,
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["definition-seen", "definition-hidden"])
-def test_a_custom_resource_that_is_opened_later_is_filled_in_by_todays_definition(tmp_path: Path, plugin: Plugin, hidden: bool) -> None:
-    """As one that is opened when it comes, which the replicator fills in; also where it could not open the definition when that came. It
-    is selected by what it got."""
+def test_custom_resources_decrypted_later_get_the_defaults_of_the_current_definition(tmp_path: Path, plugin: Plugin, hidden: bool) -> None:
+    """As one that is decrypted on arrival, which the replicator completes; also if the definition could not be decrypted on arrival.
+    Selectors see the defaults."""
     defined, below = f"/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.{GROUP}", f"/registry/{GROUP}/widgets/"
     keys, store = Keys(), open_store(str(tmp_path), sync=False)
     sealing = Sealing(lambda key: plugin, keys)
@@ -155,7 +155,7 @@ def test_a_custom_resource_that_is_opened_later_is_filled_in_by_todays_definitio
         return StoredValues(registries, held=store.get)
 
     def comes(key: str, obj: dict[str, Any], away: bool = True) -> None:
-        """To the replicator."""
+        """An event arrives at the replicator."""
         store.open_with(sealing.replica(replicator, writes=True))
         sealed = plugin.seal(json.dumps(obj).encode(), keys.to_etcd(key))
         plugin.away = away
@@ -176,8 +176,8 @@ def test_a_custom_resource_that_is_opened_later_is_filled_in_by_todays_definitio
     store.close()
 
 
-def test_what_cannot_be_opened_is_deleted_like_anything_else(server: Server, plugin: Plugin, etcd: Etcd) -> None:
-    """The replica goes on, whether it was sealed when it could be opened, or came when it could not."""
+def test_values_that_cannot_be_decrypted_can_be_deleted(server: Server, plugin: Plugin, etcd: Etcd) -> None:
+    """The replica continues, whether or not the value could be decrypted when it arrived."""
     server.store.commit_now(Op(A, draft(data="known"), 0))
     plugin.away = True
     sealed = b"k8s:enc:x" + B.encode() + b":" + bytes(c ^ 0x5A for c in draft(data="unknown").json)
@@ -188,7 +188,7 @@ def test_what_cannot_be_opened_is_deleted_like_anything_else(server: Server, plu
     server.client.call(TXN, pb.TxnRequest(success=[pb.RequestOp(request_delete_range=both)]))
     until(lambda: server.store.revision >= 4)
     assert (server.store.get(A), server.store.get(B)) == (None, None)
-    # One that was never there is passed over as before.
+    # A key that never existed is skipped as before.
     plugin.away = False
     server.store.commit_now(Op(A, draft(data="again"), 0))
     assert b'"again"' in server.store.get(A).json

@@ -1,4 +1,4 @@
-"""A question that is asked again and again: whom it goes to, and what is taken for its answer."""
+"""A call that is made repeatedly on one connection: which server it goes to, and what counts as its answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST = pb.RangeRequest(key=b"/registry/", limit=1, keys_only=True)
 
 
 def at(revision: int, headers: list[bytes] | None = None) -> Script:
-    """A server that is at a revision; ``headers`` are those of questions."""
+    """A server at a revision; ``headers`` collects those of the calls."""
     found = pb.RangeResponse(header=pb.ResponseHeader(revision=revision)).SerializeToString()
 
     def run(talk: Talk) -> None:
@@ -50,12 +50,12 @@ async def told(question: SharedCall) -> int:
     return question.revision(await over)
 
 
-def test_the_server_that_the_client_has_turned_to_is_asked() -> None:
+def test_the_clients_current_server_is_asked() -> None:
     async def check(config: Config) -> None:
         client = AsyncClient(config)
         question = SharedCall(client, RANGE, REQUEST, 60.0)
         over: list[Stream] = []
-        assert not question.ask(over.append)  # nobody is connected yet
+        assert not question.ask(over.append)  # not connected yet
         assert (await question.anew(10.0)).header.revision == 7
         assert [await told(question) for _ in range(3)] == [7, 7, 7]
         await reached(client, 1)
@@ -71,7 +71,7 @@ def test_the_server_that_the_client_has_turned_to_is_asked() -> None:
         assert one.failed == other.failed == []
 
 
-def test_it_is_asked_as_who_is_logged_in_now() -> None:
+def test_the_current_login_token_is_sent() -> None:
     headers: list[bytes] = []
 
     async def check(config: Config) -> None:
@@ -91,7 +91,7 @@ def test_it_is_asked_as_who_is_logged_in_now() -> None:
         assert [b"first" in one for one in headers] == [True, True, False] and b"second" in headers[2]
 
 
-def test_where_no_answer_came_no_revision_is_told_and_another_server_is_turned_to() -> None:
+def test_a_failed_call_has_no_revision_and_moves_to_another_server() -> None:
     def resets(talk: Talk) -> None:
         talk.greet()
         talk.send(frame(RST_STREAM, 0, talk.asked()[0], b"\0\0\0\2"))
@@ -123,20 +123,20 @@ def over(*messages: bytes, error: RpcError | None = None) -> Stream:
     return stream
 
 
-def test_what_is_no_answer_tells_no_revision() -> None:
+def test_an_incomplete_answer_has_no_revision() -> None:
     question = Question(None, b"", 1.0)
     answer = pb.RangeResponse(header=pb.ResponseHeader(cluster_id=1, revision=300, raft_term=2), count=5)
     whole = answer.SerializeToString()
     assert question.revision(over(whole)) == 300
     assert question.revision(over(pb.RangeResponse(count=1).SerializeToString())) == 0
-    assert question.revision(over(whole, error=RpcError(Code.UNAVAILABLE, "no leader", told=True))) == -1
+    assert question.revision(over(whole, error=RpcError(Code.UNAVAILABLE, "no leader", from_server=True))) == -1
     assert question.revision(over()) == question.revision(over(whole, whole)) == -1
     header = answer.header.ByteSize() + 2
     assert {question.revision(over(whole[:n])) for n in range(1, header)} == {-1}
 
 
 @given(st.binary(max_size=40))
-def test_a_revision_is_what_protobuf_reads(message: bytes) -> None:
+def test_the_revision_is_decoded_as_by_protobuf(message: bytes) -> None:
     told = Question(None, b"", 1.0).revision(over(message))
     try:
         read = pb.RangeResponse.FromString(message).header.revision

@@ -1,4 +1,4 @@
-"""The store on a real etcd: what is written arrives as it was meant, whoever wrote it, and whatever fails in between."""
+"""The store on a real etcd: writes arrive as intended, whoever made them, and whatever fails in between."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ A, B = "/registry/pods/ns/a", "/registry/pods/ns/b"
 
 
 class Plain:
-    """Values that are the draft's JSON: no kind is known here."""
+    """Stores drafts as JSON; no kind is known."""
 
     first, whole = (), True
 
@@ -65,7 +65,7 @@ class Plain:
         return ""
 
     def learn(self, key):
-        """There is nothing to be known before."""
+        """There is nothing to learn first."""
 
     unseen = learn
 
@@ -80,7 +80,7 @@ class Plain:
 
 
 class Server:
-    """A replica with its replicator, as one kas server has it, in this process."""
+    """A replica and its replicator in this process, as in one kas server."""
 
     def __init__(self, etcd: Etcd | Cluster, path: Path, transformers: Transformers | None = None) -> None:
         self.client, self.transformers = Client(etcd.config), transformers
@@ -104,14 +104,14 @@ class Server:
             self.failed.append(e)
 
     def pause(self) -> None:
-        """Ends everything but keeps the replica."""
+        """Stops everything but keeps the replica."""
         self.replicator.stop()
         self.thread.join(60)
         assert not self.thread.is_alive()
         self.store.close()
 
     def again(self) -> None:
-        """As the process does when it starts again."""
+        """Starts again, as a restarted process does."""
         self.replicator = Replicator(self.client, lambda store: Plain(), Keys(), self.path, self._open, self.transformers)
         self.store = self.replicator.begin()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -124,7 +124,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def few_fences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine does not change the revisions that tests count, and a read waits for it."""
+    """No key is written to advance the revision on a slow machine, because tests count revisions; reads wait long enough."""
     monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 30.0)
     monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 30.0)
 
@@ -156,7 +156,7 @@ def test_writes_have_the_revisions_of_etcd(server: Server) -> None:
 
 
 @pytest.mark.parametrize("expected", [0, 1, 99])
-def test_a_lost_race_shows_what_is_there(server: Server, expected: int) -> None:
+def test_a_conflict_shows_the_stored_object(server: Server, expected: int) -> None:
     server.store.commit_now(Op(A, draft()))
     with pytest.raises(Conflict) as caught:
         server.store.commit_now(Op(A, draft(), expected))
@@ -170,7 +170,7 @@ def test_a_lost_race_shows_what_is_there(server: Server, expected: int) -> None:
     assert seen(server.store.events("/registry/", 1, 10)[0]) == [(2, 1, A)]
 
 
-def test_a_transaction_is_all_or_nothing_and_one_revision(server: Server) -> None:
+def test_a_transaction_is_atomic_and_has_one_revision(server: Server) -> None:
     store = server.store
     store.commit_now(Op(A, draft()))
     with pytest.raises(Conflict) as caught:
@@ -195,7 +195,7 @@ def test_two_servers_see_one_anothers_writes(server: Server, etcd: Etcd, tmp_pat
         other.stop()
 
 
-def test_a_read_that_waits_is_as_new_as_any_acknowledged_write(server: Server, etcd: Etcd) -> None:
+def test_a_fresh_read_sees_every_acknowledged_write(server: Server, etcd: Etcd) -> None:
     outside = Client(etcd.config)
 
     async def check() -> None:
@@ -209,14 +209,14 @@ def test_a_read_that_waits_is_as_new_as_any_acknowledged_write(server: Server, e
     outside.close()
 
 
-def test_reads_of_a_cluster_where_nothing_happens_write_nothing(server: Server, etcd: Etcd) -> None:
+def test_fresh_reads_of_an_idle_cluster_write_nothing(server: Server, etcd: Etcd) -> None:
     async def check() -> None:
         server.store.start(asyncio.get_running_loop())
         await asyncio.to_thread(server.store.commit_now, Op(A, draft(), 0))
         for _ in range(5):
             await server.store.fresh()
         assert server.client.call(RANGE, pb.RangeRequest(key=b"x")).header.revision == 2
-        # What is not below the prefix is told by nothing else.
+        # A write outside the prefix causes no event here.
         await asyncio.to_thread(server.client.call, PUT, pb.PutRequest(key=b"/elsewhere"))
         await server.store.fresh()
         assert server.store.revision >= 3
@@ -224,8 +224,8 @@ def test_reads_of_a_cluster_where_nothing_happens_write_nothing(server: Server, 
     asyncio.run(check())
 
 
-def test_servers_are_asked_anew_whether_their_progress_is_in_order(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that did not answer when the worker began, or was replaced since, does not decide for ever that readers write keys."""
+def test_the_order_of_progress_notifications_is_checked_again_for_each_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that did not answer at the start, or that was replaced since, must not make readers write keys for ever."""
     store, answers = server.store, [False, True]
     monkeypatch.setattr(store, "_in_order", lambda: answers.pop(0))
 
@@ -244,7 +244,7 @@ def test_servers_are_asked_anew_whether_their_progress_is_in_order(server: Serve
 
 
 def test_many_writers_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 60.0)  # for all of them, on any machine
+    monkeypatch.setattr("kas.store.etcd.store.WRITE_TIMEOUT_S", 60.0)  # shared by all writers, on any machine
 
     async def write() -> None:
         store = server.store
@@ -259,12 +259,12 @@ def test_many_writers_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(write())
 
 
-def test_a_stopped_etcd_is_told_and_survived(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_etcd_fails_writes_and_not_cached_reads(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1.0)
     store = server.store
     store.commit_now(Op(A, draft(), 0))
     etcd.kill()
-    assert store.get(A).revision == 2  # what is here can be read
+    assert store.get(A).revision == 2  # what the replica holds can be read
 
     async def refused() -> None:
         store.start(asyncio.get_running_loop())
@@ -280,7 +280,7 @@ def test_a_stopped_etcd_is_told_and_survived(server: Server, etcd: Etcd, monkeyp
     outside.close()
 
 
-def test_a_write_whose_answer_is_lost_is_not_told_as_undone(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_without_an_answer_has_an_unknown_outcome(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     etcd.signal(signal.SIGSTOP)
     try:
@@ -291,7 +291,7 @@ def test_a_write_whose_answer_is_lost_is_not_told_as_undone(server: Server, etcd
         etcd.signal(signal.SIGCONT)
     try:
         server.store.commit_now(Op(B, draft(), 0))
-    except Conflict as e:  # it had happened all the same
+    except Conflict as e:  # it was executed nevertheless
         assert e.current is not None
     assert server.store.get(B) is not None
 
@@ -306,12 +306,12 @@ def test_the_replica_is_used_again(server: Server, etcd: Etcd, tmp_path: Path) -
     outside.close()
     again = Server(etcd, server.path)
     until(lambda: again.store.get(B) is not None)
-    # The history before it was closed is there still.
+    # The history from before the restart is still there.
     assert seen(again.store.events("/registry/", 1, 10)[0]) == [(2, 1, A), (3, 1, B)]
     server.store, server.replicator, server.thread = again.store, again.replicator, again.thread
 
 
-def test_a_replica_is_thrown_away_when_history_is_missing(server: Server, etcd: Etcd) -> None:
+def test_a_replica_is_replaced_when_history_is_missing(server: Server, etcd: Etcd) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     server.replicator.stop()
     server.thread.join(60)
@@ -328,7 +328,7 @@ def test_a_replica_is_thrown_away_when_history_is_missing(server: Server, etcd: 
     server.store, server.replicator, server.thread = again.store, again.replicator, again.thread
 
 
-def test_a_cluster_that_went_back_is_noticed(server: Server, etcd: Etcd) -> None:
+def test_a_cluster_with_an_older_revision_is_detected(server: Server, etcd: Etcd) -> None:
     for i in range(5):
         server.store.commit_now(Op(f"/registry/x/{i}", draft(), 0))
     etcd.kill()
@@ -338,7 +338,7 @@ def test_a_cluster_that_went_back_is_noticed(server: Server, etcd: Etcd) -> None
     assert isinstance(server.failed[0], Lost)
 
 
-def test_values_nobody_understands_are_left_out(server: Server, etcd: Etcd) -> None:
+def test_unreadable_values_are_skipped(server: Server, etcd: Etcd) -> None:
     outside = Client(etcd.config)
     outside.call(PUT, pb.PutRequest(key=A.encode(), value=draft().json))
     outside.call(PUT, pb.PutRequest(key=B.encode(), value=b"{"))
@@ -352,9 +352,9 @@ def test_values_nobody_understands_are_left_out(server: Server, etcd: Etcd) -> N
     assert seen(server.store.events("/registry/", 1, 10)[0]) == [(2, 1, A), (5, 3, A), (6, 1, "/registry/z"), (7, 3, "/registry/z")]
 
 
-def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mended_or_deleted(server: Server, etcd: Etcd) -> None:
+def test_an_unreadable_value_is_an_error_for_its_readers_until_repaired_or_deleted(server: Server, etcd: Etcd) -> None:
     garbage = PUT, pb.PutRequest(key=A.encode(), value=b"{")
-    unread = "/registry/x/" + "n" * 4080  # a note on it would be too long
+    unread = "/registry/x/" + "n" * 4080  # a note with this key would be too long
     server.store.commit_now(Op(A, draft(), 0))
     outside(etcd, garbage, put_of(B), (PUT, pb.PutRequest(key=unread.encode(), value=b"{")))
     until(lambda: server.store.revision >= 5)
@@ -372,7 +372,7 @@ def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mende
     reads()
     server.pause()
     shutil.rmtree(server.path)
-    server.again()  # as it stands in etcd, not as it came
+    server.again()  # as etcd holds it now, not as it arrived
     reads()
     with pytest.raises(TransformError):
         server.store.commit_now(Op(A, draft(), 0))
@@ -389,7 +389,7 @@ def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mende
     assert server.store.range("/unreadable/").records == []
 
 
-def test_what_etcd_holds_is_read_beside_the_replica(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_at_a_revision_bypass_the_replica(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     server.pause()  # no replicator
     store = server._open()
@@ -427,9 +427,9 @@ def test_leases_end_keys(server: Server) -> None:
 def test_servers_take_turns_in_compacting(etcd: Etcd) -> None:
     client = Client(etcd.config)
     one, two = Compactor(client, 0), Compactor(client, 0)
-    assert one.turn() == 0  # the first looks only
+    assert one.turn() == 0  # the first one only records the revision
     first = one.revision
-    assert two.turn() == 0  # sees that it was another's turn
+    assert two.turn() == 0  # sees that another server compacted
     assert two.version == 1
     client.call(PUT, pb.PutRequest(key=b"x"))
     assert one.turn() == first
@@ -448,11 +448,11 @@ def test_progress_is_trusted_from_the_versions_that_order_it(version: str, order
     assert ordered_progress(version) is ordered
 
 
-# -- what a sceptic looked for
+# -- cases that a review found
 
 
 def outside(etcd: Etcd, *requests: tuple[Call, Any]) -> None:
-    """Somebody else writes."""
+    """Another client writes."""
     client = Client(etcd.config)
     try:
         for call, request in requests:
@@ -469,8 +469,8 @@ def delete_of(key: str) -> tuple[Call, Any]:
     return TXN, pb.TxnRequest(success=[pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key.encode()))])
 
 
-def test_a_delete_at_the_revision_of_a_compaction_is_not_lost(server: Server, etcd: Etcd) -> None:
-    # Before 3.4.33 and 3.5.15 a watch that begins at that revision is not cancelled, and is not told of the delete.
+def test_a_delete_at_the_compacted_revision_is_not_lost(server: Server, etcd: Etcd) -> None:
+    # Before 3.4.33 and 3.5.15, a watch that starts at that revision is neither cancelled nor notified of the delete.
     server.store.commit_now(Op(A, draft(), 0))
     server.pause()
     outside(etcd, delete_of(A), put_of(B), (COMPACT, pb.CompactionRequest(revision=3, physical=True)))
@@ -480,7 +480,7 @@ def test_a_delete_at_the_revision_of_a_compaction_is_not_lost(server: Server, et
 
 
 @pytest.mark.parametrize("alike", [False, True])
-def test_a_restored_cluster_that_has_overtaken_the_replica_is_noticed(server: Server, etcd: Etcd, tmp_path: Path, alike: bool) -> None:
+def test_a_restored_cluster_with_a_newer_revision_is_detected(server: Server, etcd: Etcd, tmp_path: Path, alike: bool) -> None:
     server.store.commit_now(Op(A, draft(data="1"), 0))
     etcd.kill()
     shutil.copytree(etcd.data, tmp_path / "backup")
@@ -491,7 +491,7 @@ def test_a_restored_cluster_that_has_overtaken_the_replica_is_noticed(server: Se
     shutil.rmtree(etcd.data)
     shutil.copytree(tmp_path / "backup", etcd.data)
     etcd.start()
-    # The same key is written at the same revision, as renewed leases are; only its value tells.
+    # The same key is written at the same revision, as with renewed leases; only its value differs.
     outside(etcd, put_of(B, "3"), *(put_of("/registry/x/1", str(i)) for i in range(5)))
     server.again()
     assert (b'"data":"1"' in server.store.get(A).json, b'"data":"3"' in server.store.get(B).json) == (True, True)
@@ -505,7 +505,7 @@ def _written(server: Server, op: Op) -> bool:
     return True
 
 
-def test_answers_in_fragments_are_whole_revisions(server: Server, etcd: Etcd) -> None:
+def test_fragmented_watch_responses_are_applied_as_whole_revisions(server: Server, etcd: Etcd) -> None:
     server.pause()
     large = "y" * 700_000
     several = [pb.RequestOp(request_put=put_of(f"/registry/x/{i}", large[:400_000])[1]) for i in range(3)]
@@ -523,18 +523,18 @@ def test_answers_in_fragments_are_whole_revisions(server: Server, etcd: Etcd) ->
         server.again()
         until(lambda: server.store.revision >= 9)
     assert [n for revisions in applied for n in revisions] == [1] * 6 + [3, 1]
-    assert len(applied) > 1  # nothing is gathered but the revision that goes on
+    assert len(applied) > 1  # only the incomplete revision is kept
     assert [r.version for r in server.store.range("/registry/x/").records] == [1, 1, 1]
 
 
-def test_keys_that_nobody_here_can_hold_do_not_stop_it(server: Server, etcd: Etcd) -> None:
+def test_keys_that_the_replica_cannot_hold_are_skipped(server: Server, etcd: Etcd) -> None:
     long = "/registry/x/" + "n" * 5000
     outside(etcd, put_of(long), delete_of(long), put_of(A))
     until(lambda: server.store.get(A) is not None)
     assert seen(server.store.events("/registry/", 1, 10)[0]) == [(4, 1, A)]
 
 
-def test_a_replica_of_another_boot_is_not_believed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_from_another_boot_is_not_trusted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     server.pause()
     monkeypatch.setattr("kas.store.etcd.replicator.boot_id", lambda: "another")
@@ -542,7 +542,7 @@ def test_a_replica_of_another_boot_is_not_believed(server: Server, monkeypatch: 
     assert (server.store.compacted_revision, server.store.get(A).revision) == (2, 2)
 
 
-def test_a_damaged_replica_is_made_anew(server: Server) -> None:
+def test_a_damaged_replica_is_rebuilt(server: Server) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     server.pause()
     (server.path / "data.mdb").write_bytes(b"")
@@ -550,7 +550,7 @@ def test_a_damaged_replica_is_made_anew(server: Server) -> None:
     assert (server.store.compacted_revision, server.store.get(A).revision) == (2, 2)
 
 
-def test_keys_of_others_hold_up_no_answer(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_other_programs_delay_no_answer(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 0.1)
     store = server.store
     store.commit_now(Op(A, draft(), 0))
@@ -568,7 +568,7 @@ def test_keys_of_others_hold_up_no_answer(server: Server, etcd: Etcd, monkeypatc
     asyncio.run(check())
 
 
-def test_a_lease_that_is_gone_is_replaced(server: Server, etcd: Etcd) -> None:
+def test_an_expired_lease_is_replaced(server: Server, etcd: Etcd) -> None:
     async def check() -> None:
         store = server.store
         store.start(asyncio.get_running_loop())
@@ -582,7 +582,7 @@ def test_a_lease_that_is_gone_is_replaced(server: Server, etcd: Etcd) -> None:
     until(lambda: server.store.get(A) is None)
 
 
-def test_no_key_ends_before_its_time() -> None:
+def test_no_key_expires_early() -> None:
     granted: list[int] = []
 
     class Clock:
@@ -590,13 +590,13 @@ def test_no_key_ends_before_its_time() -> None:
 
     class Slow:
         async def call(self, call, request):
-            Clock.now += 5.0  # etcd counts from somewhere in between
+            Clock.now += 5.0  # etcd counts from a moment in between
             granted.append(request.TTL)
             return pb.LeaseGrantResponse(ID=len(granted), TTL=request.TTL)
 
     async def check() -> None:
         leases = Leases(Slow(), reuse_s=60, keys=3, now=lambda: Clock.now)
-        assert [await leases.lease(15) for _ in range(2)] == [1, 2]  # too short to be shared in whole seconds
+        assert [await leases.lease(15) for _ in range(2)] == [1, 2]  # too short for a shared lease, which has whole seconds
         assert [await leases.lease(3600) for _ in range(4)] == [3, 3, 3, 4]
         Clock.now += 56.0
         assert await leases.lease(3600) == 5
@@ -605,8 +605,8 @@ def test_no_key_ends_before_its_time() -> None:
     asyncio.run(check())
 
 
-def test_who_waits_for_a_lease_fails_with_it() -> None:
-    """One question after the other, and each as long as etcd hangs, would have the last of them wait for hours."""
+def test_all_waiters_for_a_lease_fail_together() -> None:
+    """If each asked in turn, each for as long as etcd hangs, the last one would wait for hours."""
     asked = 0
 
     class Hangs:
@@ -632,9 +632,9 @@ def test_who_waits_for_a_lease_fails_with_it() -> None:
     asyncio.run(check())
 
 
-def test_a_cluster_that_answers_from_the_past_is_not_believed(server: Server) -> None:
+def test_a_stale_member_is_not_trusted(server: Server) -> None:
     server.store.commit_now(Op(A, draft(), 0))
-    server.replicator.stop()  # so that it is not noticed there
+    server.replicator.stop()  # so that the replicator does not notice it
     server.thread.join(60)
     server.store.apply(50, [])
 
@@ -651,16 +651,16 @@ def test_a_cluster_that_answers_from_the_past_is_not_believed(server: Server) ->
 
 
 def in_time(ask: Callable[[float], Any]) -> Any:
-    """``ask(seconds)`` with a few seconds, and with more where they are too few for this machine: a part of them is always waited for."""
+    """Runs ``ask(seconds)`` with a few seconds, and with more if that is too short on this machine: each server gets a share of them."""
     with contextlib.suppress(Unavailable):
         return ask(4.0)
     return ask(60.0)
 
 
-def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
+def test_a_hanging_server_takes_only_a_share_of_the_time(etcd: Etcd) -> None:
     with socket.socket() as hung:
         hung.bind(("127.0.0.1", 0))
-        hung.listen()  # connections are made, and nothing is ever said
+        hung.listen()  # connections are accepted and never answered
         config, what = Config((f"http://127.0.0.1:{hung.getsockname()[1]}", etcd.url)), pb.RangeRequest(key=b"/")
 
         def at_once(seconds: float) -> int:
@@ -685,23 +685,23 @@ def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
     ("failed", "error"),
     [
         (RpcError(Code.INTERNAL, "the server ended the stream with error 2"), Unknown),
-        (RpcError(Code.ABORTED, "", told=True), Unknown),
+        (RpcError(Code.ABORTED, "", from_server=True), Unknown),
         (RpcError(Code.UNAVAILABLE, "the server closed the connection"), Unknown),
-        (RpcError(Code.UNAVAILABLE, "etcdserver: leader changed", told=True), Unknown),
-        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader"), Unknown),  # nobody says whose words these are
-        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader", told=True), Unavailable),
-        (RpcError(Code.UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", told=True), Unknown),
-        (RpcError(Code.RESOURCE_EXHAUSTED, "a message of 3000000000 bytes"), Unknown),  # the answer's
+        (RpcError(Code.UNAVAILABLE, "etcdserver: leader changed", from_server=True), Unknown),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader"), Unknown),  # the error may come from a proxy
+        (RpcError(Code.UNAVAILABLE, "etcdserver: no leader", from_server=True), Unavailable),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", from_server=True), Unknown),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "a message of 3000000000 bytes"), Unknown),  # the error comes from etcd
         (RpcError(Code.PERMISSION_DENIED, "an answer without a status; HTTP 403"), Unknown),
         (RpcError(Code.UNAVAILABLE, "failed to connect", unsent=True), Unavailable),
         (RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", unsent=True), Unavailable),
-        (RpcError(Code.NOT_FOUND, "etcdserver: requested lease not found", told=True), LeaseGone),
-        (RpcError(Code.INVALID_ARGUMENT, "etcdserver: request is too large", told=True), StoreError),
-        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", told=True), Full),
-        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests", told=True), Unavailable),
+        (RpcError(Code.NOT_FOUND, "etcdserver: requested lease not found", from_server=True), LeaseGone),
+        (RpcError(Code.INVALID_ARGUMENT, "etcdserver: request is too large", from_server=True), StoreError),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", from_server=True), Full),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests", from_server=True), Unavailable),
     ],
 )
-def test_what_may_have_happened_is_not_told_as_undone(failed: RpcError, error: type) -> None:
+def test_errors_say_whether_a_write_may_have_happened(failed: RpcError, error: type) -> None:
     with pytest.raises(StoreError) as caught:
         translate(failed, TXN)
     assert type(caught.value) is error
@@ -715,13 +715,13 @@ def test_what_may_have_happened_is_not_told_as_undone(failed: RpcError, error: t
         ("//a//b/", "/a/b/pods/ns/a"), ("/a/../b/./c", "/b/c/pods/ns/a"), ("../a", "/a/pods/ns/a"), ("/é", "/é/pods/ns/a"),
     ],
 )  # fmt: skip
-def test_a_prefix_is_cleaned_as_kube_apiserver_does(prefix: str, key: str) -> None:
+def test_a_prefix_is_normalized_as_by_kube_apiserver(prefix: str, key: str) -> None:
     keys = Keys(prefix)
     assert keys.to_etcd("/registry/pods/ns/a") == key.encode() and key.encode().startswith(keys.root)
     assert keys.from_etcd(key.encode()) == "/registry/pods/ns/a"
 
 
-def test_a_watch_on_a_server_that_hangs_goes_on_at_another(tmp_path: Path) -> None:
+def test_a_watch_moves_from_a_hanging_server_to_another(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         server = Server(cluster, tmp_path / "replica")
         try:
@@ -786,7 +786,7 @@ def test_a_user_with_a_password(etcd: Etcd) -> None:
         late = asyncio.Event()
         token, client._metadata = client._metadata, forgotten
         assert client.begin(RANGE, pb.RangeRequest(key=b"/a"), 10.0, lambda begun: (told.append(begun), late.set()))
-        client._metadata = token  # somebody has logged in meanwhile
+        client._metadata = token  # another call has logged in meanwhile
         await late.wait()
         assert client.ended(told[0]) is None and client._metadata is token
         await client.close()
@@ -794,7 +794,7 @@ def test_a_user_with_a_password(etcd: Etcd) -> None:
     asyncio.run(check())
 
 
-def test_a_full_cluster_is_told_and_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_cluster_is_reported_and_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     etcd = Etcd(tmp_path)
     try:
         etcd.start("--quota-backend-bytes=2000000")
@@ -807,15 +807,16 @@ def test_a_full_cluster_is_told_and_read(tmp_path: Path, caplog: pytest.LogCaptu
             assert store.full() == ""
             await store.commit(Op(A, draft(), 0))
             with pytest.raises(Full):
-                for i in range(400):  # etcd looks at its size when a batch is written
+                for i in range(400):  # etcd checks its size when it writes a batch
                     await store.commit(Op(f"/registry/x/{i}", draft(data="y" * 100_000), 0))
             await store.probe()
             assert (store.full(), store.unreachable(2.0)) == ("database space exceeded", "")
             await store.probe()
-            assert [r.getMessage()[:16] for r in caplog.records if "NOSPACE" in r.getMessage()] == ["etcd is full: it"]  # and that once
-            await store.fresh()  # where a key cannot be written, etcd is only asked
+            # and is reported once
+            assert [r.getMessage()[:16] for r in caplog.records if "NOSPACE" in r.getMessage()] == ["etcd is full: it"]
+            await store.fresh()  # where no key can be written, etcd is only read
             version = tuple(map(int, etcd.version().split(".")))
-            if version < (3, 4, 20) or (3, 5) <= version < (3, 5, 7):  # these take no transaction then, whatever is in it
+            if version < (3, 4, 20) or (3, 5) <= version < (3, 5, 7):  # transactions are refused then, whatever they contain
                 return
             await store.commit(Op(A, None))
             assert store.get(A) is None
@@ -828,8 +829,8 @@ def test_a_full_cluster_is_told_and_read(tmp_path: Path, caplog: pytest.LogCaptu
         etcd.kill()
 
 
-def test_to_look_after_etcd_proposes_nothing_to_it(etcd: Etcd, tmp_path: Path) -> None:
-    """Each worker does each second, and what is proposed every member syncs to its disk, before the next write."""
+def test_health_checks_propose_nothing_to_etcd(etcd: Etcd, tmp_path: Path) -> None:
+    """Each worker checks once a second. Every proposal is synced to disk by every member before the next write."""
     server, client = Server(etcd, tmp_path / "replica"), Client(etcd.config)
 
     def index() -> int:
@@ -842,7 +843,7 @@ def test_to_look_after_etcd_proposes_nothing_to_it(etcd: Etcd, tmp_path: Path) -
 
     async def check() -> None:
         server.store.start(asyncio.get_running_loop())
-        # etcd proposes something itself now and then, when it has just begun.
+        # etcd itself makes a few proposals when it has just started
         assert any([await quiet() for _ in range(10)])
 
     try:
@@ -853,20 +854,20 @@ def test_to_look_after_etcd_proposes_nothing_to_it(etcd: Etcd, tmp_path: Path) -
 
 
 def _takes_the_place_of(etcd: Etcd, directory: Path) -> Etcd:
-    """A cluster of its own where that one is reached."""
+    """Starts another cluster at the same address."""
     other = Etcd(directory)
     etcd.kill()
     other.url = etcd.url
     return other.start()
 
 
-def test_nothing_is_written_to_another_cluster_behind_the_same_name(
+def test_nothing_is_written_to_another_cluster_at_the_same_address(
     server: Server, etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.store.commit_now(Op(A, draft(), 0))
     server.pause()
     server.again()
-    server.replicator.stop()  # so that it is not noticed there
+    server.replicator.stop()  # so that the replicator does not notice it
     server.thread.join(60)
     other = _takes_the_place_of(etcd, tmp_path / "other")
     monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 0.5)
@@ -887,7 +888,7 @@ def test_nothing_is_written_to_another_cluster_behind_the_same_name(
 
     async def check() -> None:
         server.store.start(asyncio.get_running_loop())
-        assert foreign in await later(3.0) or foreign in await later(30.0)  # which is longer only where this machine is busy
+        assert foreign in await later(3.0) or foreign in await later(30.0)  # longer only on a busy machine
         with pytest.raises(Unavailable):
             await server.store.fresh()
 
@@ -901,8 +902,8 @@ def test_nothing_is_written_to_another_cluster_behind_the_same_name(
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-def test_a_server_of_another_cluster_among_those_of_this_one_is_passed_over(tmp_path: Path, ahead: int) -> None:
-    """``ahead``: how many servers further than the next one is asked when a watch ends."""
+def test_a_server_of_another_cluster_is_skipped(tmp_path: Path, ahead: int) -> None:
+    """``ahead``: how many servers are skipped when a watch ends."""
     with Etcd(tmp_path / "a") as etcd, Etcd(tmp_path / "b") as stray:
         both = SimpleNamespace(config=replace(etcd.config, servers=(stray.url, etcd.url)))
         server = Server(etcd, tmp_path / "replica")
@@ -918,7 +919,7 @@ def test_a_server_of_another_cluster_among_those_of_this_one_is_passed_over(tmp_
             for _ in range(ahead):
                 server.client.next_server()
             server.replicator.request_progress()
-            stream.cancel()  # who follows begins again with the next one, which is the stray, or the one behind that
+            stream.cancel()  # the replicator starts with the next server, which is the foreign one or the one after it
             server.store.commit_now(Op(B + "c", draft(), 0))
             assert server.failed == [] and stray.keys("/") == []
         finally:
@@ -937,14 +938,14 @@ def test_a_server_of_another_cluster_among_those_of_this_one_is_passed_over(tmp_
         ({"raft_term": 4}, "the cluster went back: its raft term was 4, and is 3"),
     ],
 )
-def test_why_a_replica_is_not_used_again_is_told(change: dict[str, Any], why: str) -> None:
+def test_the_reason_for_rebuilding_a_replica_is_logged(change: dict[str, Any], why: str) -> None:
     now = Note(1, "/registry", 3, "boot")
     found = now.misfit(replace(now, **change))
     assert found.startswith(why) and bool(found) == bool(why)
 
 
-def test_half_a_copy_is_not_served(etcd: Etcd, tmp_path: Path) -> None:
-    """As an interrupted ``kas storage copy`` leaves it. One that is complete is served, and so is what has a note of somebody else's."""
+def test_an_incomplete_copy_is_not_served(etcd: Etcd, tmp_path: Path) -> None:
+    """As an interrupted ``kas storage copy`` leaves it. A complete copy is served, also with another program's marker key."""
     client = Client(etcd.config)
     try:
         for note in (CopyNote("x", 7, complete=True).to_json(), b"no note"):
@@ -957,7 +958,7 @@ def test_half_a_copy_is_not_served(etcd: Etcd, tmp_path: Path) -> None:
         client.close()
 
 
-def test_who_starts_before_etcd_says_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+def test_starting_before_etcd_logs_what_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setattr("kas.store.etcd.replicator.SOON_S", 0.01)
     client = Client(Config(("http://127.0.0.1:1",)))
     replicator = Replicator(client, lambda store: Plain(), Keys(), tmp_path / "replica", LMDBStore, patience_s=0.01)

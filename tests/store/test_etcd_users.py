@@ -1,7 +1,7 @@
-"""An etcd with users: kas as one who may read and write its own keys, and no more.
+"""An etcd with users: kas as a user who may read and write its own keys only.
 
-What newer versions of etcd tell to root alone, Status and compaction, is hidden by any version here: the calls go where every version
-refuses all but root, in the same words.
+Newer versions of etcd restrict Status and compaction to root. Here any version does: the calls are sent to methods that every version
+restricts to root, with the same error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOTS_ALONE = "/etcdserverpb.Auth/UserList"
 
 
 class WithUsers(Etcd):
-    """root, and kas, whose role is what docs/scale-out.md asks for."""
+    """Has root, and a user kas with the role that docs/scale-out.md asks for."""
 
     user = ""
 
@@ -70,7 +70,7 @@ def etcd(tmp_path: Path) -> Iterator[WithUsers]:
 
 @pytest.fixture(params=["told to all", "told to root"])
 def hidden(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whether Status and compaction are root's."""
+    """Whether Status and compaction are restricted to root."""
     calls: list[Call] = [STATUS, COMPACT] if request.param == "told to root" else []
     paths = [call.path for call in calls]
     for call in calls:
@@ -82,7 +82,7 @@ def hidden(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("user", ["kas", "root"])
-def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_access_to_its_own_keys_is_served(etcd: WithUsers, tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
     etcd.user = user
     server, other = Server(etcd, tmp_path / "replica"), Client(etcd.config)
 
@@ -102,7 +102,7 @@ def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: s
         assert not server.failed
         monkeypatch.setattr(etcd_client, "WHICH_S", 60.0)
         assert other.has(other.call(RANGE, pb.RangeRequest(key=b"/registry/")).header.cluster_id)
-        monkeypatch.setattr(etcd_client, "WHICH_S", 0.1)  # which it is tried for, in vain
+        monkeypatch.setattr(etcd_client, "WHICH_S", 0.1)  # which is tried in vain
         assert not other.has(1)
     finally:
         other.close()
@@ -111,7 +111,7 @@ def test_who_may_use_his_keys_is_served(etcd: WithUsers, tmp_path: Path, user: s
 
 @pytest.mark.parametrize("hides_status", [False, True])
 @pytest.mark.parametrize("alarm", [pb.AlarmMember.NOSPACE, pb.AlarmMember.CORRUPT])
-def test_alarms_are_told_with_the_status_and_without(
+def test_alarms_are_reported_with_and_without_status(
     etcd: WithUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alarm: int, hides_status: bool
 ) -> None:
     server, root = Server(etcd, tmp_path / "replica"), Client(etcd.known_as("root"))
@@ -120,7 +120,7 @@ def test_alarms_are_told_with_the_status_and_without(
     async def refused(call: Any, request: Any) -> Any:
         return None if call is STATUS else await asks(call, request)
 
-    if hides_status:  # not as ``hidden`` does: with an alarm that etcd looks at no roles
+    if hides_status:  # not as ``hidden`` does: while an alarm is active, etcd checks no roles
         monkeypatch.setattr(server.store, "_if_allowed", refused)
 
     async def told() -> tuple[str, str]:
@@ -144,8 +144,8 @@ def test_alarms_are_told_with_the_status_and_without(
         server.stop()
 
 
-def test_users_may_begin_and_end_while_it_is_asked(tmp_path: Path) -> None:
-    """Who has a name is served by an etcd that does not want to know it (yet), as by clientv3, and goes on when it does."""
+def test_authentication_can_be_enabled_and_disabled_while_running(tmp_path: Path) -> None:
+    """As with clientv3, a client with a user name is served by an etcd without authentication, and continues when it is enabled."""
     with WithUsers(tmp_path) as etcd:
         config = etcd.known_as("kas")
         client = Client(config)
@@ -162,7 +162,7 @@ def test_users_may_begin_and_end_while_it_is_asked(tmp_path: Path) -> None:
             await both()
             etcd.user = "root"
             await asyncio.to_thread(etcd.ctl, "auth", "disable")
-            client._metadata = beside._metadata = None  # as one that starts now
+            client._metadata = beside._metadata = None  # as a client that starts now
             await both()
             await beside.close()
             with pytest.raises(StoreError, match="invalid user ID or password"):
@@ -176,8 +176,8 @@ def test_users_may_begin_and_end_while_it_is_asked(tmp_path: Path) -> None:
             client.close()
 
 
-def test_a_password_that_is_refused_is_not_tried_by_each_call(etcd: WithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """etcd takes a tenth of a second of CPU to look at one, from others who write."""
+def test_a_refused_password_is_not_retried_by_each_call(etcd: WithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checking a password takes etcd a tenth of a second of CPU."""
 
     async def check() -> None:
         client, logins = AsyncClient(replace(etcd.config, password="else")), 0
@@ -195,7 +195,7 @@ def test_a_password_that_is_refused_is_not_tried_by_each_call(etcd: WithUsers, m
                 await client.call(RANGE, pb.RangeRequest(key=b"/registry/a"))
             assert type(caught.value) is StoreError
         assert logins == 1
-        client._refused_until = 0.0  # that time is over
+        client._refused_until = 0.0  # that interval has passed
         client._config = etcd.config
         assert await client.call(RANGE, pb.RangeRequest(key=b"/registry/a"))
         assert (logins, client._refused) == (2, "")
@@ -204,7 +204,7 @@ def test_a_password_that_is_refused_is_not_tried_by_each_call(etcd: WithUsers, m
     asyncio.run(check())
 
 
-def test_an_etcd_that_hides_its_version_is_a_new_one(etcd: WithUsers) -> None:
+def test_an_etcd_that_hides_its_version_counts_as_new(etcd: WithUsers) -> None:
     client = Client(etcd.config)
     path = STATUS.path
     object.__setattr__(STATUS, "path", ROOTS_ALONE)
@@ -215,7 +215,7 @@ def test_an_etcd_that_hides_its_version_is_a_new_one(etcd: WithUsers) -> None:
         client.close()
 
 
-def test_who_may_not_compact_leaves_the_turns_to_others(etcd: WithUsers, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_user_who_may_not_compact_leaves_it_to_others(etcd: WithUsers, caplog: pytest.LogCaptureFixture) -> None:
     client, root = Client(etcd.config), Client(etcd.known_as("root"))
     path = COMPACT.path
     object.__setattr__(COMPACT, "path", ROOTS_ALONE)
@@ -238,8 +238,8 @@ def test_who_may_not_compact_leaves_the_turns_to_others(etcd: WithUsers, caplog:
         client.close()
 
 
-def test_a_call_logs_in_within_its_time(etcd: WithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is of another cluster is left for the next one as soon as without a name."""
+def test_logging_in_counts_towards_the_calls_time(etcd: WithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of another cluster is left for the next one as soon as without authentication."""
     client, tries = Client(etcd.config), []
     fresh = Client._fresh
 
@@ -251,12 +251,12 @@ def test_a_call_logs_in_within_its_time(etcd: WithUsers, monkeypatch: pytest.Mon
     monkeypatch.setattr(etcd_client, "WHICH_S", 0.01)
     try:
         assert not client.has(1)
-        assert len(tries) == 1  # there is no time for a second one
+        assert len(tries) == 1  # no time is left for a second one
     finally:
         client.close()
 
 
-def test_what_etcds_user_may_not_do_is_said_to_be_that(etcd: WithUsers) -> None:
+def test_permission_errors_of_etcds_user_say_so(etcd: WithUsers) -> None:
     client = Client(etcd.config)
     try:
         with pytest.raises(Denied, match="permission denied"):

@@ -1,4 +1,4 @@
-"""What a watch tells, and what a transaction came to, is read as protobuf's own reader reads it, whatever comes."""
+"""Watch responses and results of transactions are decoded as protobuf decodes them, whatever arrives."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ def as_read(message: bytes) -> object:
     return answer.cluster_id, answer.revision, told, [(e.key, e.value, e.mod_revision, e.put) for e in answer.events]
 
 
-def test_what_is_told_is_read() -> None:
+def test_watch_responses_are_decoded() -> None:
     rng = random.Random(1)
     for _ in range(300):
         answer = response(rng)
         assert as_read(answer.SerializeToString()) == as_protobuf_says(answer)
 
 
-def test_fields_that_nobody_here_knows_are_passed_over() -> None:
+def test_unknown_fields_are_skipped() -> None:
     unknown = b"\xf8\x07\x96\x01" + b"\xf9\x07" + b"x" * 8 + b"\xfa\x07\x03abc" + b"\xfd\x07" + b"x" * 4
     for _ in range(2):
         answer = response(random.Random(2))
         assert as_read(unknown + answer.SerializeToString() + unknown) == as_protobuf_says(answer)
 
 
-def test_what_breaks_off_or_is_damaged_is_none() -> None:
-    """Nothing is read beyond its end, and nothing else is made of it than protobuf makes."""
+def test_damaged_responses_are_refused_or_decoded_as_by_protobuf() -> None:
+    """Nothing is read beyond the end, and the result never differs from protobuf's."""
     rng = random.Random(3)
     told = {False: 0, True: 0}
     for _ in range(60):
@@ -77,7 +77,7 @@ def test_what_breaks_off_or_is_damaged_is_none() -> None:
                 continue
             try:
                 found = as_read(one)
-            except Undecoded:  # groups, which etcd does not know
+            except Undecoded:  # groups, which etcd does not use
                 continue
             told[found == expected] += 1
     assert told[True] > 20 and told[False] == 0
@@ -87,15 +87,15 @@ def test_what_breaks_off_or_is_damaged_is_none() -> None:
 
 
 def over(*messages: bytes, error: RpcError | None = None) -> Stream:
-    """A call that has ended."""
+    """Returns a call that has ended."""
     stream = Stream(b"", b"", True, True, None)
     stream.messages.extend(messages)
     stream.error = error
     return stream
 
 
-def test_the_revision_of_a_transaction_that_was_made_is_read() -> None:
-    """Only of one that was: all else is for protobuf's reader, which makes an error, or a conflict, of it."""
+def test_only_the_revision_of_a_successful_transaction_is_decoded() -> None:
+    """Everything else is left to protobuf's reader, which makes an error or a conflict of it."""
     rng = random.Random(4)
     seen = {False: 0, True: 0}
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Writes to etcd on their way, and a watch that says nonsense."""
+"""Writes to etcd that are in progress, and a watch with invalid messages."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def server(tmp_path: Path) -> Iterator[Server]:
         server.stop()
 
 
-def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes have no task of their own: one that certainly was not begun is made all the same, of one that broke off nobody knows, and
-    one whose replica does not follow is told so, whatever its writer does meanwhile."""
+def test_a_write_in_progress_ends_with_its_call(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes have no task of their own. A write that certainly was not begun is repeated, a write whose call broke off has an unknown
+    outcome, and a write whose replica does not follow says so, whatever its writer does meanwhile."""
     fate: list[RpcError] = []
 
-    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, told: Any) -> bool:
+    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, on_end: Any) -> bool:
         stream = Stream(b"", b"", True, True, None)
         stream.error = fate[-1]
-        asyncio.get_running_loop().call_soon(told, Begun(call, 0, stream, ()))
+        asyncio.get_running_loop().call_soon(on_end, Begun(call, 0, stream, ()))
         return True
 
     async def write() -> None:
@@ -56,14 +56,14 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
             fate.append(RpcError(Code.UNAVAILABLE, "the connection broke off"))
             with pytest.raises(Unknown):
                 await store.commit(Op(B, draft(), 0))
-            fate.append(RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", told=True))
+            fate.append(RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", from_server=True))
             with pytest.raises(Full):
                 await store.commit(Op(B, draft(), 0))
         left = store.commit(Op(B, draft(), 0))
         await asyncio.sleep(0)
-        left.cancel()  # the write stands
+        left.cancel()  # the write is committed
         await asyncio.to_thread(until, lambda: store.get(B) is not None)
-        await asyncio.to_thread(until, lambda: not store._writes)  # the replica may have it before etcd's answer is here
+        await asyncio.to_thread(until, lambda: not store._writes)  # the replica may have it before etcd's answer arrives
         server.replicator.stop()
         server.thread.join(60)
         with monkeypatch.context() as m:
@@ -71,28 +71,28 @@ def test_a_write_on_its_way_ends_as_its_call_does(server: Server, monkeypatch: p
             m.setattr("kas.store.etcd.store.NUDGE_S", 0.05)
             with pytest.raises(Unknown, match="committed, but the replica does not follow"):
                 await store.commit(Op("/registry/x/c", draft(), 0))
-            with pytest.raises(Unavailable):  # it lost, and who won is not here to be shown
+            with pytest.raises(Unavailable):  # it conflicts, and the replica does not have the other write
                 await store.commit(Op("/registry/x/c", draft(), 0))
         assert not store._writes
 
     asyncio.run(write())
 
 
-def test_a_write_that_a_slow_etcd_does_not_take_has_one_time_for_all_attempts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of it is for the second one, which had as long again."""
+def test_all_attempts_of_a_write_share_one_deadline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second attempt gets what is left of it; it used to get as long again."""
     given: list[float] = []
     real = AsyncClient.call
 
-    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, told: Any) -> bool:
+    def begin(self: AsyncClient, call: Call, request: Any, within_s: float, on_end: Any) -> bool:
         stream = Stream(b"", b"", True, True, None)
         stream.error = RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", unsent=True)
-        asyncio.get_running_loop().call_later(0.3, told, Begun(call, 0, stream, ()))
+        asyncio.get_running_loop().call_later(0.3, on_end, Begun(call, 0, stream, ()))
         return True
 
     async def call(self: AsyncClient, call: Call, request: Any, within_s: float = 10.0) -> Any:
         if call is TXN:
             given.append(within_s)
-        return await real(self, call, request, 60.0)  # what is given is looked at, and not whether this machine keeps it
+        return await real(self, call, request, 60.0)  # checks the time limit that is passed, not how long this machine takes
 
     async def write() -> None:
         store = server.store
@@ -107,9 +107,9 @@ def test_a_write_that_a_slow_etcd_does_not_take_has_one_time_for_all_attempts(se
     assert given[0] <= 9.7 and given[1] == LEAST_S
 
 
-def test_a_stopped_etcd_leaves_no_writer_waiting_and_what_is_told_as_undone_is(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than fits into a connection that nobody reads: some have been sent, and may happen, the others have not. There are no more of
-    them than there may be."""
+def test_writers_to_a_stopped_etcd_end_and_unsent_writes_never_happen(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than fits into a connection that nobody reads: some writes were sent and may happen, the others were not. Their number is
+    bounded."""
     keys = [f"/registry/x/{i:03}" for i in range(200)]
 
     async def write() -> list[Any]:
@@ -128,14 +128,14 @@ def test_a_stopped_etcd_leaves_no_writer_waiting_and_what_is_told_as_undone_is(s
     ended = asyncio.run(write())
     server.etcd.signal(signal.SIGCONT)
     assert {type(e) for e in ended} == {Unknown, Unavailable} and not server.store._writes
-    server.store.commit_now(Op(B, draft(), 0))  # whatever was on its way before has come
+    server.store.commit_now(Op(B, draft(), 0))  # whatever was in progress before has arrived
     assert server.store.get(B) is not None
     made = {record.key for record in server.store.range("/registry/x/").records}
     assert made <= {key for key, e in zip(keys, ended, strict=True) if type(e) is Unknown}
 
 
-def test_what_a_refused_write_brought_is_gone_with_its_answer(server: Server) -> None:
-    """It may be large, and looking for cycles comes when 50,000 objects more are there."""
+def test_a_refused_writes_objects_are_freed_with_its_answer(server: Server) -> None:
+    """They may be large, and the garbage collector of cycles runs only after 50,000 further objects."""
 
     def gone() -> bool:
         return not any(type(one) is Write and one._store is server.store for one in gc.get_objects())
@@ -163,9 +163,9 @@ def test_what_a_refused_write_brought_is_gone_with_its_answer(server: Server) ->
     asyncio.run(write())
 
 
-def test_a_watch_that_says_nonsense_is_left(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_with_invalid_messages_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     class Nonsense:
-        """A stream of messages that are none."""
+        """A stream of invalid messages."""
 
         send = cancel = close = staticmethod(lambda *_: None)
 
@@ -181,8 +181,8 @@ def test_a_watch_that_says_nonsense_is_left(server: Server, monkeypatch: pytest.
     assert server.failed == []
 
 
-def test_who_is_busy_with_what_came_does_not_leave_the_server_for_its_silence(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A revision of many keys takes its time; what is asked meanwhile is not answered before it is taken in."""
+def test_a_busy_replicator_does_not_take_the_server_for_silent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applying a revision of many keys takes time, and what the server sends meanwhile is read only afterwards."""
     replicator, cancelled = server.replicator, []
     stream = until(lambda: replicator._stream)
     cancel = stream.cancel
@@ -208,7 +208,7 @@ def test_who_is_busy_with_what_came_does_not_leave_the_server_for_its_silence(se
     assert replicator._asked_at != long_ago
 
     def left() -> bool:
-        replicator._asked_at = long_ago  # unless something comes just now
+        replicator._asked_at = long_ago  # unless something arrives at that moment
         replicator._look()
         return bool(cancelled)
 
@@ -216,7 +216,7 @@ def test_who_is_busy_with_what_came_does_not_leave_the_server_for_its_silence(se
 
 
 def test_a_write_that_every_server_refuses_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not wait till its time is over, as a read may; nor does it ask again who has just refused."""
+    """Unlike a read, it does not wait until its deadline, and asks no server twice."""
     dialled: list[int] = []
 
     async def refused(host: str, port: int, tls: Any, within_s: float) -> Looped:

@@ -1,4 +1,4 @@
-"""Room that is put behind the data before commits need it."""
+"""Space that is allocated behind the data before commits need it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def put(key: str) -> Op:
 
 
 def write(store: LMDBStore, first: int, n: int) -> None:
-    """Room is put ahead by the thread that commits, between two commits: before the last of them, whatever the first left."""
+    """Space is allocated by the committing thread, between two commits: before the last of these, whatever the first left."""
     for i in range(first, first + n):
         store.commit_now(put(f"/registry/a/{i}"))
 
 
 def grow(store: LMDBStore) -> int:
-    """Writes until the file is no small one any more, and one object more; how many there are."""
+    """Writes until the file is no longer small, and one object more; returns the number of objects."""
     n = 0
     while store._env.end() < preallocation.LEAST:
         write(store, n, 1)
@@ -42,7 +42,7 @@ def size(tmp_path: Path) -> int:
     return (tmp_path / "data.mdb").stat().st_size
 
 
-def test_commits_do_not_make_the_file_longer(tmp_path: Path) -> None:
+def test_commits_do_not_extend_the_file(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     try:
         write(store, 0, 20)
@@ -69,7 +69,7 @@ def test_commits_do_not_make_the_file_longer(tmp_path: Path) -> None:
         store.close()
 
 
-def test_not_beyond_the_limit(tmp_path: Path) -> None:
+def test_the_size_limit_is_respected(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), max_size=3 << 20)
     try:
         with pytest.raises(Full):
@@ -79,7 +79,7 @@ def test_not_beyond_the_limit(tmp_path: Path) -> None:
         store.close()
 
 
-def test_not_where_the_disk_has_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_allocated_on_a_nearly_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preallocation, "LOW_BYTES", 1 << 62)
     store = open_store(str(tmp_path))
     try:
@@ -89,7 +89,7 @@ def test_not_where_the_disk_has_little_room(tmp_path: Path, monkeypatch: pytest.
         store.close()
 
 
-def test_not_where_commits_are_not_synced(tmp_path: Path) -> None:
+def test_nothing_is_allocated_where_commits_are_not_synced(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), sync=False)
     try:
         grow(store)
@@ -99,11 +99,11 @@ def test_not_where_commits_are_not_synced(tmp_path: Path) -> None:
 
 
 def opened(directory: Path) -> list[str]:
-    """Files below it that this process has open."""
+    """Returns the files below the directory that this process has open."""
     return [name for fd in Path("/proc/self/fd").iterdir() if (name := os.path.realpath(fd)).startswith(str(directory.resolve()))]
 
 
-def test_what_is_refused_is_left_to_the_commits(
+def test_after_an_error_the_commits_extend_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(fd: int) -> None:
@@ -121,7 +121,7 @@ def test_what_is_refused_is_left_to_the_commits(
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_where_another_commit_is_about_to_come_it_syncs_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool) -> None:
+def test_the_next_commit_syncs_both_if_it_is_imminent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool) -> None:
     synced: list[int] = []
     store = open_store(str(tmp_path))
     try:
@@ -139,14 +139,14 @@ def test_where_another_commit_is_about_to_come_it_syncs_both(tmp_path: Path, mon
         store.close()
 
 
-def test_who_puts_it_ahead_knows_whether_another_commit_is_about_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_committer_says_whether_another_commit_is_imminent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
     monkeypatch.setattr(committer, "BATCH_OPS", 1)
     store = open_store(str(tmp_path))
     assert store._preallocation is not None
     monkeypatch.setattr(store._preallocation, "keep", told.append)
     write(store, 0, 1)  # the thread runs
-    with store._committer._lock:  # all are there before the first is done
+    with store._committer._lock:  # all are queued before the first is committed
         for i in range(3):
             store._committer.submit(Unit([put(f"/registry/b/{i}")], lambda error: None, direct=True))
     store.close()
@@ -154,20 +154,20 @@ def test_who_puts_it_ahead_knows_whether_another_commit_is_about_to_come(tmp_pat
 
 
 def slice_of(thread: int) -> int:
-    """What the kernel shows of a thread's slices; 0 where it shows none."""
+    """Returns what the kernel shows of a thread's time slice; 0 if it shows nothing."""
     shown = Path(f"/proc/self/task/{thread}/sched")
     lines = shown.read_text().splitlines() if shown.exists() else []
     return next((int(line.split(":")[1]) for line in lines if line.startswith("se.slice")), 0)
 
 
 def slice_that_was_asked_for() -> int:
-    """0 where the kernel takes no notice, as before Linux 6.12."""
+    """Returns 0 if the kernel ignores the request, as before Linux 6.12."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(shorten_slice, 3 * SLICE_NS).result()
         return slice_of(pool.submit(threading.get_native_id).result())
 
 
-def test_who_commits_is_woken_soon(tmp_path: Path) -> None:
+def test_the_committing_thread_has_a_short_time_slice(tmp_path: Path) -> None:
     if slice_that_was_asked_for() != 3 * SLICE_NS:
         pytest.skip("this kernel does not shorten slices, or does not show them")
     usual = slice_of(threading.get_native_id())

@@ -1,4 +1,4 @@
-"""Objects written again as they would be stored today."""
+"""Objects rewritten in the form in which they would be stored today."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def forms(record: Record) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def test_a_rewritten_object_is_the_same_in_every_form(tmp_path: Path) -> None:
+def test_a_rewritten_object_is_equal_in_every_representation(tmp_path: Path) -> None:
     kinds.install()
     store = open_store(str(tmp_path), sync=False)
     registries = Registries(store, clock.now)
     registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
     registry = registries.of("", "configmaps")
-    large = config_map("large", annotations={f"a{i}": "x" for i in range(400)})  # kept as protobuf, too
+    large = config_map("large", annotations={f"a{i}": "x" for i in range(400)})  # also stored as protobuf
     for obj in (config_map("small"), large, config_map("tail", managedFields=[{"manager": "m", "operation": "Update"}])):
         key = f"{ROOT}ns/{obj['metadata']['name']}"
         store.commit_now(Op(key, registry.draft(obj), 0))
@@ -49,7 +49,7 @@ def test_a_rewritten_object_is_the_same_in_every_form(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_lease_ends_when_it_would_have(tmp_path: Path) -> None:
+def test_a_rewritten_object_keeps_its_lease(tmp_path: Path) -> None:
     kinds.install()
     store = open_store(str(tmp_path), sync=False)
     registries = Registries(store, clock.now)
@@ -63,7 +63,7 @@ def test_a_lease_ends_when_it_would_have(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_cannot_be_opened_is_told_and_the_rest_is_written(tmp_path: Path) -> None:
+def test_objects_that_cannot_be_decrypted_are_reported_and_the_rest_rewritten(tmp_path: Path) -> None:
     kinds.install()
     n = PAGE + 20
     broken = {f"{ROOT}ns/m{i:04}" for i in (0, 7, PAGE - 1, PAGE, n - 1)}

@@ -1,4 +1,4 @@
-"""How many keys there are, or follow a page: counted once, and then known from what was written since."""
+"""The number of keys, in all or after a page: counted once, and then updated from what was written since."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def filled(store: LMDBStore, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_pages_say_what_follows_whatever_was_written_in_between(store: LMDBStore, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_pages_report_the_remaining_count_after_any_writes(store: LMDBStore, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(lmdb, "MANY_KEYS", 1)
     chance = random.Random(seed)
-    # Some share all of what the engine keeps of a long key as it is.
+    # Some share the whole prefix that the engine keeps of a long key.
     names = [f"{ns}/{i:02d}" for ns in ("a", "b") for i in range(20)] + [f"a/{'n' * 470}{i}" for i in range(6)]
     keys = [PODS + name for name in names] + ["/registry/podz/x"]
     there: set[str] = set()
     history: list[set[str]] = [set()]
-    pages: list[tuple[str, str, int]] = []  # where lists go on, and at which revision
+    pages: list[tuple[str, str, int]] = []  # where lists continue, and at which revision
     for _ in range(600):
         step = chance.random()
         if step < 0.4:
@@ -67,13 +67,13 @@ def test_nothing_is_counted_twice(store: LMDBStore) -> None:
     filled(store, 2000)
     first = store.range_json(PODS, "", 1, count=True)
     assert first.remaining == 1999
-    # A wrong number is believed: nobody looked.
+    # A wrong number in the cache is returned, which shows that nothing was counted.
     known = store._counted.entries
     assert known[PODS, ""] == (first.revision, 2000) and known[PODS, first.next_key] == (first.revision, 1999)
     known[PODS, ""], known[PODS, first.next_key] = (first.revision, 5000), (first.revision, 4000)
     assert store.range_json(PODS, "", 3, count=True).remaining == 4997
     assert store.range_json(PODS, first.next_key, 1, first.revision, count=True).remaining == 3999
-    # Some writes are looked through, also for the page after them.
+    # Writes are examined, also for the page after them.
     store.commit_now(put(PODS + "ns/new"))
     store.commit_now(Op(PODS + "ns/000000", None))
     store.commit_now(put(PODS + "ns/000001"))
@@ -81,7 +81,7 @@ def test_nothing_is_counted_twice(store: LMDBStore) -> None:
     assert store.range_json(PODS, first.next_key, 1, count=True).remaining == 4000
 
 
-def test_after_many_writes_it_is_counted_again(store: LMDBStore) -> None:
+def test_after_many_writes_keys_are_counted_again(store: LMDBStore) -> None:
     filled(store, 1000)
     assert store.range(PODS, "", 1, count=True).remaining == 999
     store._counted.entries[PODS, ""] = (store.revision, 7000)
@@ -90,7 +90,7 @@ def test_after_many_writes_it_is_counted_again(store: LMDBStore) -> None:
     assert store.range(PODS, "", 1, count=True).remaining == 999
 
 
-def test_what_the_log_has_forgotten_is_counted_again(store: LMDBStore) -> None:
+def test_after_compaction_keys_are_counted_again(store: LMDBStore) -> None:
     filled(store, 1000)
     before = store.revision
     store.commit_now(put(PODS + "ns/x"))
@@ -103,20 +103,20 @@ def test_what_the_log_has_forgotten_is_counted_again(store: LMDBStore) -> None:
     assert _engine.scan(store._env, PODS, "", 1, count=True, known=(store.revision + 1, 7000)).remaining == 1001
 
 
-def test_where_the_list_ends_nothing_is_said(store: LMDBStore) -> None:
-    """And few keys are not remembered."""
+def test_the_last_page_has_no_remaining_count(store: LMDBStore) -> None:
+    """And small counts are not cached."""
     filled(store, 300)
     assert store.range(PODS, "", 300, count=True).remaining == 0
     assert store.range(PODS, "", 200, count=True).remaining == 100
     assert not store._counted.entries
 
 
-def test_keys_are_not_counted_twice_either(store: LMDBStore) -> None:
-    """``/metrics`` asks each second."""
+def test_counts_of_keys_are_cached(store: LMDBStore) -> None:
+    """``/metrics`` asks for them each second."""
     filled(store, 2000)
     assert store.count(PODS) == 2000
     known = store._counted.entries
-    known[PODS, ""] = (store.revision, 5000)  # believed: nobody looked
+    known[PODS, ""] = (store.revision, 5000)  # from the cache: nothing was counted
     store.commit_now(put(PODS + "ns/new"))
     store.commit_now(put(PODS + "ns/newer"))
     store.commit_now(Op(PODS + "ns/000000", None))
@@ -124,21 +124,21 @@ def test_keys_are_not_counted_twice_either(store: LMDBStore) -> None:
     assert store.count(PODS) == 5001
     assert known[PODS, ""] == (store.revision, 5001)
     assert store.range(PODS, "", 1, count=True).remaining == 5000
-    for _ in range(2000):  # as much to read as to count
+    for _ in range(2000):  # reading takes as long as counting
         store.commit_now(put(PODS + "ns/000001"))
     assert store.count(PODS) == 2001
 
 
-def test_who_asks_for_no_more_than_some_gets_no_more(store: LMDBStore) -> None:
-    """Whether they were counted before or not; and such a count is nobody's whole one."""
+def test_a_bounded_count_is_bounded_and_not_cached_as_a_whole_one(store: LMDBStore) -> None:
+    """Whether the keys were counted before or not."""
     filled(store, 2000)
     assert store.count(PODS, 300) == 300 and not store._counted.entries
     assert store.count(PODS) == 2000
     assert store.count(PODS, 300) == 300 and store.count(PODS, 3000) == 2000 and store.count(PODS) == 2000
 
 
-def test_what_is_loaded_is_counted(store: LMDBStore) -> None:
-    """It has no history."""
+def test_loaded_objects_are_counted(store: LMDBStore) -> None:
+    """Loading leaves no history."""
     filled(store, 300)
     assert store.count(PODS) == 300
     store.load([put(f"{PODS}other/{i:03d}") for i in range(10)], [(i + 1, i + 1, 1) for i in range(10)])

@@ -33,8 +33,8 @@ def make(store: LMDBStore, key: str = "/registry/pods/ns/a", **kwargs):
 
 
 @pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 200])
-def test_labels_stand_in_the_order_of_their_bytes(count: int):
-    """Selectors go through them side by side; few are put in order where they are, many by Python."""
+def test_labels_are_stored_in_byte_order(count: int):
+    """Selectors compare them in parallel. A few are sorted in place, many by Python."""
     names = ["gfedcba"[n % 7] + "é\uffee\U00010000"[n % 3] + str(n) for n in range(count)]
     labels = {name: f"ü{name}" for name in names}
     draft = build_record(TYPE + b'"metadata":{"name":"a",', b'"uid":"u"}}', labels, {"f": "x"}, type_prefix_len=len(TYPE))
@@ -122,7 +122,7 @@ operators = st.sampled_from(["=", "!=", "in", "notin", "exists", "!"])
 
 
 @given(st.dictionaries(words, words, max_size=4), words, operators, st.lists(words, min_size=1, max_size=3))
-def test_matcher_does_what_python_would(labels, key, operator, values) -> None:
+def test_the_matcher_agrees_with_a_model_in_python(labels, key, operator, values) -> None:
     there = key in labels
     wanted = {
         "=": there and labels.get(key) == values[0],
@@ -140,8 +140,8 @@ terms = st.tuples(words, operators, st.lists(words, min_size=1, max_size=2))
 
 
 @given(pairs, pairs, st.lists(terms, max_size=12), st.lists(st.tuples(words, st.sampled_from(["=", "!="]), words), max_size=4))
-def test_many_requirements_are_what_each_of_them_is(labels, fields, wanted_labels, wanted_fields) -> None:
-    """However they are ordered and however often a key comes."""
+def test_many_requirements_match_if_each_of_them_does(labels, fields, wanted_labels, wanted_fields) -> None:
+    """In any order, and with repeated keys."""
     asked = [(key, op, values[:1] if op in ("=", "!=") else values) for key, op, values in wanted_labels]
     each = [compile_matcher([one]).matches_maps(labels, fields) for one in asked]
     each += [compile_matcher((), [one]).matches_maps(labels, fields) for one in wanted_fields]
@@ -151,7 +151,7 @@ def test_many_requirements_are_what_each_of_them_is(labels, fields, wanted_label
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
-def test_record_gives_its_parts(store: LMDBStore) -> None:
+def test_a_record_has_its_parts(store: LMDBStore) -> None:
     record = make(store, labels={"b": "2", "a": "1"}, fields={"metadata.name": "a"}, metadata_tail=len(b'"uid":"u"}'))
     assert record.json == TYPE + b'"metadata":{"name":"a","resourceVersion":"1","uid":"u"},"spec":{}}'
     assert record.metadata_json == b'"metadata":{"name":"a","resourceVersion":"1","uid":"u"}'
@@ -169,11 +169,11 @@ def message(resource_version: bytes, name: bytes = b"a") -> bytes:
     return b"\x0a" + length + meta + b"\x12\x04rest"
 
 
-def test_protobuf_section_follows_the_revision(store: LMDBStore) -> None:
+def test_the_protobuf_form_has_the_revision(store: LMDBStore) -> None:
     one = make(store, protobuf=message(b""))
     assert one.protobuf == message(b"1") and one.json.endswith(b'"spec":{}}')
     assert one.protobuf_at(1) == message(b"1") and one.protobuf_at(12345) == message(b"12345")
-    # A revision that is there already is replaced; what it does to the lengths around it shows.
+    # An existing revision is replaced; the lengths around it show the effect.
     long = b"n" * 122
     assert make(store, protobuf=message(b"7777777", long)).protobuf == message(b"2", long)
     assert store.get("/registry/pods/ns/a").protobuf_at(1234567890123456789) == message(b"1234567890123456789", long)
@@ -186,7 +186,7 @@ def test_protobuf_section_follows_the_revision(store: LMDBStore) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 64, 3000, 1 << 20])
-def test_the_end_of_a_page_is_made_apart(store: LMDBStore, kept: int) -> None:
+def test_the_end_of_a_page_is_returned_separately(store: LMDBStore, kept: int) -> None:
     for n in range(9):
         make(store, key=f"/registry/pods/ns/b{n}", protobuf=message(b""))
     for scan in (store.range_json, store.range_protobuf):
@@ -195,8 +195,8 @@ def test_the_end_of_a_page_is_made_apart(store: LMDBStore, kept: int) -> None:
         assert page.body + page.end == whole and len(page.end) == min(kept, len(whole))
 
 
-def test_a_page_ends_with_the_bytes_that_are_given(store: LMDBStore) -> None:
-    """Of two forms that are stored only one is."""
+def test_a_page_ends_with_the_given_bytes(store: LMDBStore) -> None:
+    """Only one of two stored representations has them."""
     text = len(make(store, protobuf=message(b"")).json)
     for n in range(9):
         make(store, key=f"/registry/pods/ns/b{n}", protobuf=message(b""))
@@ -236,7 +236,7 @@ def test_drafts_with_impossible_offsets_are_refused() -> None:
     [b"", b"\x0a", b"\x0a\x00", b"xx", b"\x0a\x02\x32\x01", b"\x0a\x01\x32", b"\x0a\x02\x38\x01", b"\x0a\x05\x0a\x09aaa",
      b"\x0a\xff\xff\xff\xff\xff\xff", b"\x0a\x7f\x32\x00", b"\x0a\x17\x32\x15" + b"1" * 21],
 )  # fmt: skip
-def test_protobuf_without_a_place_for_the_revision_is_refused(damaged: bytes) -> None:
+def test_protobuf_without_a_field_for_the_revision_is_refused(damaged: bytes) -> None:
     with pytest.raises(ValueError, match=r"metadata\.resourceVersion"):
         build_record(b"{", b"}", protobuf=damaged)
 

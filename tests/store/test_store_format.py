@@ -1,7 +1,7 @@
-"""Directories of earlier formats: upgraded in place, nothing lost; unknown ones are refused.
+"""Directories of earlier formats: they are upgraded in place without loss; unknown formats are refused.
 
-``data/format1.mdb.xz`` is the data file of the last program that wrote format 1 (log keys without index): a pod written four times,
-one created and deleted, one with a hashed key, an event with a lease, history compacted up to 2.
+``data/format1.mdb.xz`` is the data file of the last program that wrote format 1 (log keys without index): a pod written four times, one
+created and deleted, one with a hashed key, an event with a lease, history compacted up to 2.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def marker(path: str) -> bytes:
         return bytes(txn.get(b"kas.format"))
 
 
-def test_old_directory_keeps_objects_history_and_leases(old: str) -> None:
+def test_an_old_directory_keeps_objects_history_and_leases(old: str) -> None:
     assert marker(old) == b"1"
     store = open_store(old, max_size=1 << 24)
     assert (store.revision, store.compacted_revision) == (8, 2)
@@ -51,7 +51,7 @@ def test_old_directory_keeps_objects_history_and_leases(old: str) -> None:
     assert marker(old) == b"2"
 
 
-def test_old_and_new_history_are_one(old: str) -> None:
+def test_old_and_new_history_are_continuous(old: str) -> None:
     store = open_store(old, max_size=1 << 24)
     store.commit_now(put(POD), put(GONE), one_revision=True)
     store.commit_now(put(POD))

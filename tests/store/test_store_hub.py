@@ -1,4 +1,4 @@
-"""The hub's corner cases: callbacks that join, leave and take in the middle of a dispatch, revisions not yet published, lost history."""
+"""Edge cases of the hub: callbacks that add and remove watchers or take events during a dispatch, unpublished revisions, lost history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "/registry/x/"
 
 @pytest.fixture
 def store(tmp_path: Path):
-    store = open_store(str(tmp_path), max_size=1 << 30, sync=False)  # valgrind maps no more than some gigabytes
+    store = open_store(str(tmp_path), max_size=1 << 30, sync=False)  # valgrind maps only some gigabytes
     yield store
     store.close()
 
@@ -72,8 +72,8 @@ def test_callback_may_take_at_once(store: LMDBStore) -> None:
     assert got == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_watch_from_a_revision_that_is_durable_but_not_published(store: LMDBStore) -> None:
-    """Another worker has committed and not yet raised the shared revision: its write can be read, and watched from."""
+def test_watch_from_a_revision_that_is_committed_but_not_published(store: LMDBStore) -> None:
+    """Another worker has committed it and not yet raised the shared revision. It can be read, and watched from."""
     put(store, 2)
     store.hub.catch_up()
     published = store.hub._shared_revision
@@ -102,7 +102,7 @@ def test_long_backlog_is_pulled_in_chunks(store: LMDBStore) -> None:
     assert store.hub.watchers == 1
 
 
-def test_worker_that_slept_through_compaction_rebuilds(store: LMDBStore) -> None:
+def test_a_worker_that_slept_through_compaction_lists_again(store: LMDBStore) -> None:
     resets: list[int] = []
     store.hub.listen(PREFIX, lambda events: None, lambda: resets.append(store.hub.revision))
     watcher = store.watch(PREFIX, 0, lambda: None)
@@ -115,7 +115,7 @@ def test_worker_that_slept_through_compaction_rebuilds(store: LMDBStore) -> None
 
 
 @pytest.mark.parametrize("slept", [False, True])
-def test_a_follower_that_fails_takes_nothing_from_the_others_and_begins_anew(store: LMDBStore, slept: bool) -> None:
+def test_a_failing_follower_starts_again_and_does_not_disturb_the_others(store: LMDBStore, slept: bool) -> None:
     seen: list[int] = []
     resets: list[int] = []
     broken = [True]
@@ -131,7 +131,7 @@ def test_a_follower_that_fails_takes_nothing_from_the_others_and_begins_anew(sto
     store.hub.listen(PREFIX, bug, reset)
     store.hub.listen(PREFIX, lambda events: seen.extend(e.revision for e in events), lambda: seen.append(0))
     watcher = store.watch(PREFIX, 0, lambda: None)
-    end = store.hub.listen(PREFIX, bug)  # one that could not be told to begin anew
+    end = store.hub.listen(PREFIX, bug)  # a follower without a callback for starting again
     put(store, 5)
     if slept:
         store.compact(5)
@@ -146,7 +146,7 @@ def test_a_follower_that_fails_takes_nothing_from_the_others_and_begins_anew(sto
     assert (resets, store.hub.failing) == ([6], 0)
 
 
-def test_many_watchers_are_told_in_turns(store: LMDBStore) -> None:
+def test_many_watchers_are_notified_over_several_loop_iterations(store: LMDBStore) -> None:
     turns: list[Any] = []
     store.hub.later = turns.append
     told: list[int] = []
@@ -155,7 +155,7 @@ def test_many_watchers_are_told_in_turns(store: LMDBStore) -> None:
     store.hub.catch_up()
     assert told == list(range(NOTIFIED_PER_TURN)) and len(turns) == 1
     watchers[-2].close()
-    put(store)  # nobody is told again of what waits, and who has taken nothing is told once
+    put(store)  # a watcher that has taken nothing is notified once
     store.hub.catch_up()
     assert len(turns) == 1
     while turns:
@@ -165,9 +165,8 @@ def test_many_watchers_are_told_in_turns(store: LMDBStore) -> None:
 
 
 @pytest.mark.timeout(CONFIRMED_S)
-def test_many_writes_at_once_are_one_step_for_each_of_many_watchers(request: pytest.FixtureRequest, store: LMDBStore) -> None:
-    """What hundreds of writes that come together cost beside thousands of watchers: to each of them each was brought by itself, which held
-    the loop for 55 ms where 5,000 watch what 64 write."""
+def test_many_writes_at_once_notify_each_watcher_once(request: pytest.FixtureRequest, store: LMDBStore) -> None:
+    """When hundreds of writes were dispatched one by one, 64 writes with 5,000 watchers held the loop for 55 ms."""
     store.hub.later = lambda tell: None
     watchers = [store.watch(PREFIX, 0, lambda: None) for _ in range(2000)]
 
@@ -183,7 +182,7 @@ def test_many_writes_at_once_are_one_step_for_each_of_many_watchers(request: pyt
     assert not confirmed(request.node.nodeid, "" if many < 25 * one else f"128 times as many: {one}, {many}")
 
 
-def test_what_comes_together_is_queued_or_makes_one_fall_behind_as_if_it_came_alone(store: LMDBStore) -> None:
+def test_a_batch_is_queued_or_ends_a_slow_watch_as_single_events_do(store: LMDBStore) -> None:
     woken: list[str] = []
     watchers = {n: store.watch(PREFIX, 0, lambda n=n: woken.append(n), limit=limit) for n, limit in (("few", 3), ("just", 4), ("many", 9))}
     watchers["key"] = store.watch(PREFIX, 0, lambda: woken.append("key"), key=f"{PREFIX}1")
@@ -192,7 +191,7 @@ def test_what_comes_together_is_queued_or_makes_one_fall_behind_as_if_it_came_al
     assert sorted(woken) == ["few", "just", "key", "many"] and store.hub.fallen_behind == 1
     put(store, 1)
     store.hub.catch_up()
-    assert sorted(woken) == ["few", "just", "key", "many"] and store.hub.fallen_behind == 2  # nobody is told twice
+    assert sorted(woken) == ["few", "just", "key", "many"] and store.hub.fallen_behind == 2  # no watcher is notified twice
     got = {n: drain(w) for n, w in watchers.items()}
     assert got == {"few": [1, 2, 3, 4, 5], "just": [1, 2, 3, 4, 5], "many": [1, 2, 3, 4, 5], "key": [2]}
     put(store, 5)
@@ -202,9 +201,9 @@ def test_what_comes_together_is_queued_or_makes_one_fall_behind_as_if_it_came_al
 
 
 @pytest.mark.timeout(CONFIRMED_S)
-def test_a_page_from_far_back_costs_the_same_however_much_came_after_it(request: pytest.FixtureRequest, store: LMDBStore) -> None:
-    """What the state after each write was is found without reading the log to its end: a watch that comes from 100,000 writes back read
-    it all for each of its 200 pages. Deletes and what is written twice in a page are known, too."""
+def test_a_page_of_old_events_costs_the_same_whatever_came_after_it(request: pytest.FixtureRequest, store: LMDBStore) -> None:
+    """The state after each write is found without reading the log to its end. A watch from 100,000 writes back used to read all of it for
+    each of its 200 pages. Deletes, and keys written twice in a page, are covered, too."""
     record = build_record(b"{", b'"d":1}')
 
     def write(start: int, stop: int) -> None:
@@ -235,7 +234,7 @@ def test_ring_is_bounded(store: LMDBStore) -> None:
 
 
 class Looked(deque[Any]):
-    """A ring that counts how many of its events somebody looked at."""
+    """A ring that counts how many of its events were examined."""
 
     seen = 0
 
@@ -252,8 +251,8 @@ class Looked(deque[Any]):
 
 
 @pytest.mark.parametrize("behind", [0, 1, 7])
-def test_a_watch_looks_at_no_more_of_the_ring_than_it_lacks(store: LMDBStore, behind: int) -> None:
-    """Thousands begin anew when their connections are cut, and the ring has a thousand events."""
+def test_a_watch_examines_only_the_events_that_it_lacks(store: LMDBStore, behind: int) -> None:
+    """Thousands of watches start again when their connections break, and the ring has a thousand events."""
     put(store, 500)
     store.hub.catch_up()
     ring = store.hub._ring = Looked(store.hub._ring)
@@ -264,7 +263,7 @@ def test_a_watch_looks_at_no_more_of_the_ring_than_it_lacks(store: LMDBStore, be
     assert drain(watcher) == list(range(501 - behind, 502))
 
 
-def test_a_watch_is_given_what_is_its_of_the_ring(store: LMDBStore) -> None:
+def test_a_watch_gets_its_own_events_from_the_ring(store: LMDBStore) -> None:
     put(store, 20)
     store.commit_now(*(Op(f"/registry/y/{i}", build_record(b"{", b'"d":1}')) for i in range(3)), one_revision=True)
     put(store, 5)

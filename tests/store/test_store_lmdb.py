@@ -29,7 +29,7 @@ def store(tmp_path: Path):
     store.close()
 
 
-def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
+def test_data_survive_reopening(tmp_path: Path) -> None:
     path = str(tmp_path / "deep" / "data")
     store = open_store(path)
     for _ in range(5):
@@ -44,7 +44,7 @@ def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
     store.close()
 
 
-def test_closed_store_refuses(store: LMDBStore) -> None:
+def test_a_closed_store_refuses_calls(store: LMDBStore) -> None:
     store.commit_now(put("/registry/a/1"))
     store.close()
     store.close()
@@ -77,7 +77,7 @@ def test_cancelled_future_does_not_undo_the_write(store: LMDBStore) -> None:
     assert store.get("/registry/a/1").revision == 1
 
 
-def test_a_batch_that_nobody_expected_to_fail_does_not_stop_the_writes(store: LMDBStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_in_a_batch_does_not_stop_later_writes(store: LMDBStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_memory(*_: object) -> None:
         raise MemoryError("no room")
 
@@ -97,7 +97,7 @@ def test_queue_has_a_bound(store: LMDBStore) -> None:
         store._committer.submit(unit)
 
 
-def test_history_policy_keeps_the_window(tmp_path: Path) -> None:
+def test_the_history_policy_keeps_its_window(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), sync=False)
     policy = HistoryPolicy(window_s=450, chunk=3)
     for i in range(10):
@@ -109,15 +109,15 @@ def test_history_policy_keeps_the_window(tmp_path: Path) -> None:
         store.get("/registry/a/1", 9)
     assert policy.run(store, 1900) == 10
     assert policy.run(store, 2349) == 18
-    # Long after the last write all of the history is old.
+    # Long after the last write the whole history is older than the window.
     assert policy.run(store, 9000) == 20
     assert store.get("/registry/a/1").revision == 19
     store.close()
 
 
 @pytest.mark.parametrize("jump_s", [10 * 365 * 86400, -10 * 365 * 86400])
-def test_history_survives_a_clock_that_is_set(tmp_path: Path, jump_s: float) -> None:
-    """Also one that was set while nothing ran."""
+def test_history_survives_a_changed_clock(tmp_path: Path, jump_s: float) -> None:
+    """Also if the clock changed while no server ran."""
     store = open_store(str(tmp_path), sync=False)
     for now in range(0, 60, 10):
         store._committer._clock = lambda now=now: 2e9 + now  # type: ignore[misc]
@@ -133,7 +133,7 @@ def test_history_survives_a_clock_that_is_set(tmp_path: Path, jump_s: float) -> 
     store.close()
 
 
-def test_what_history_is_seen_of_is_bounded(store: LMDBStore) -> None:
+def test_memory_of_the_history_policy_is_bounded(store: LMDBStore) -> None:
     policy = HistoryPolicy(window_s=86400)
     for now in range(0, 200_000, 5):
         policy.target(store, now)
@@ -151,7 +151,7 @@ def test_history_policy_bounds_the_size(store: LMDBStore) -> None:
     assert statistics["log_entries"] > 5
 
 
-def test_expiry_leaves_renewed_keys_alone(store: LMDBStore) -> None:
+def test_expiry_spares_renewed_keys(store: LMDBStore) -> None:
     store.commit_now(put("/registry/events/" + "n" * 500, lease_s=5))
     now = store.range("/registry/").records[0].lease_expiry
     store.commit_now(put("/registry/events/" + "n" * 500, lease_s=50))
@@ -161,8 +161,8 @@ def test_expiry_leaves_renewed_keys_alone(store: LMDBStore) -> None:
 
 
 @pytest.mark.parametrize("years", [10, -10])
-def test_leases_do_not_feel_the_clock_being_set(store: LMDBStore, monkeypatch: pytest.MonkeyPatch, years: int) -> None:
-    """Neither those that are there nor those given afterwards."""
+def test_leases_do_not_depend_on_the_clock_being_set(store: LMDBStore, monkeypatch: pytest.MonkeyPatch, years: int) -> None:
+    """Neither existing ones nor those granted afterwards."""
     store.commit_now(put("/registry/events/before", lease_s=3600))
     monkeypatch.setattr(time, "time", lambda real=time.time: real() + years * 31_556_952)  # type: ignore[misc]
     store.commit_now(put("/registry/events/after", lease_s=3600))
@@ -173,8 +173,8 @@ def test_leases_do_not_feel_the_clock_being_set(store: LMDBStore, monkeypatch: p
     assert store.expire() == 2
 
 
-def test_the_clock_of_leases_is_that_of_the_server_and_not_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on while the machine sleeps, as the time of day does."""
+def test_the_lease_clock_belongs_to_the_server_and_not_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like the time of day, it continues while the machine sleeps."""
     shared = Shared.create(2)
     monkeypatch.setattr(time, "clock_gettime", {BOOT_CLOCK: 1000.0}.__getitem__)
     at = shared.lease_clock()
@@ -186,7 +186,7 @@ def test_the_clock_of_leases_is_that_of_the_server_and_not_of_a_worker(monkeypat
     shared.close()
 
 
-def test_what_is_loaded_ends_with_its_lease_however_often_it_is_loaded(store: LMDBStore) -> None:
+def test_loaded_objects_expire_with_their_lease_however_often_they_are_loaded(store: LMDBStore) -> None:
     for lease_s in (50, 90):
         store.load([put("/registry/a/1", lease_s=lease_s), put("/registry/a/2")], [(7, 3, 2), (5, 5, 1)])
     store.loaded(9)
@@ -221,8 +221,8 @@ def test_shared_counters_and_wake_ups() -> None:
     shared.close()
 
 
-def test_store_opens_and_imports_fast(tmp_path: Path) -> None:
-    """No event loop library, no codec, nothing heavy comes with the store."""
+def test_the_store_opens_and_imports_fast(tmp_path: Path) -> None:
+    """It imports no event loop library, no codec and nothing else that is heavy."""
     code = "import sys, kas.store.lmdb; print(sorted(m for m in ('uvloop', 'orjson', 'granian', 'msgspec', 'cffi') if m in sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"

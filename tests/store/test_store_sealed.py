@@ -1,4 +1,4 @@
-"""Sealed records: what the file shows, what another key, a stranger's value and a changed byte lead to."""
+"""Encrypted records: what the file contains, and the effect of another key, another key's value and a changed byte."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def image(tmp_path: Path) -> bytes:
     return (tmp_path / "data" / "data.mdb").read_bytes()
 
 
-def test_file_shows_nothing_of_what_is_sealed(store: LMDBStore, tmp_path: Path) -> None:
-    """Not in the current tables, not in the log, not in pages that were let go: the whole file is searched."""
+def test_the_file_does_not_contain_encrypted_data(store: LMDBStore, tmp_path: Path) -> None:
+    """Not in the current tables, the log or freed pages: the whole file is searched."""
     for i in range(30):
         store.commit_now(put(f"{ROOT}ns/{i % 5}", f"Hunter2Hunter2 {i} " + "Hunter2Hunter2" * (i * 50)))
     store.commit_now(Op(ROOT + "ns/0", None))
@@ -69,13 +69,13 @@ def test_file_shows_nothing_of_what_is_sealed(store: LMDBStore, tmp_path: Path) 
         pass
     store.commit_now(put(ROOT + "ns/2"))
     assert [s for s in SECRETS if s.encode() in image(tmp_path)] == []
-    # The search would find them.
+    # The search would find plain text.
     store.commit_now(put("/registry/configmaps/ns/a"))
     plain = image(tmp_path)
     assert [s for s in SECRETS if s.encode() in plain] == SECRETS
 
 
-def test_opened_record_is_the_one_that_would_have_been_stored_plain(store: LMDBStore, tmp_path: Path) -> None:
+def test_a_decrypted_record_equals_one_stored_in_plain_text(store: LMDBStore, tmp_path: Path) -> None:
     plain = open_store(str(tmp_path / "plain"), sync=False)
     for each in (store, plain):
         each.commit_now(put(ROOT + "ns/a"))
@@ -92,7 +92,7 @@ def test_opened_record_is_the_one_that_would_have_been_stored_plain(store: LMDBS
     plain.close()
 
 
-def test_commit_gives_open_records(store: LMDBStore) -> None:
+def test_commit_returns_decrypted_records(store: LMDBStore) -> None:
     op = put(ROOT + "ns/a")
     store.commit_now(op)
     assert (op.record, op.record.sealed) == (store.get(ROOT + "ns/a"), True)
@@ -104,7 +104,7 @@ def test_commit_gives_open_records(store: LMDBStore) -> None:
     assert caught.value.current == again.record
 
 
-def test_selectors_open(store: LMDBStore) -> None:
+def test_selectors_decrypt(store: LMDBStore) -> None:
     for i in range(6):
         store.commit_now(put(f"{ROOT}ns/{i}"), put(f"/registry/configmaps/ns/{i}"))
     by_label, by_field = compile_matcher([("labelKeyX", "=", ("labelValueX",))]), compile_matcher((), [("fieldNameX", "=", "fieldValueX")])
@@ -116,7 +116,7 @@ def test_selectors_open(store: LMDBStore) -> None:
     assert store.range(ROOT, matcher=compile_matcher([("labelKeyX", "!", ())])).records == []
 
 
-def test_everything_opens_after_a_restart(store: LMDBStore, tmp_path: Path) -> None:
+def test_everything_can_be_decrypted_after_a_restart(store: LMDBStore, tmp_path: Path) -> None:
     store.commit_now(put(ROOT + "ns/a", "1"))
     store.commit_now(put(ROOT + "ns/a", "2"))
     store.close()
@@ -126,7 +126,7 @@ def test_everything_opens_after_a_restart(store: LMDBStore, tmp_path: Path) -> N
     store.close()
 
 
-def test_rotation_tells_what_is_stale(store: LMDBStore, tmp_path: Path) -> None:
+def test_after_key_rotation_old_records_are_stale(store: LMDBStore, tmp_path: Path) -> None:
     store.commit_now(put(ROOT + "ns/a"), put("/registry/configmaps/ns/a"))
     assert not store.stale(store.get(ROOT + "ns/a"))
     store.close()
@@ -144,7 +144,7 @@ def test_rotation_tells_what_is_stale(store: LMDBStore, tmp_path: Path) -> None:
     store.close()
 
 
-def test_plain_record_of_a_key_that_is_sealed_by_now_is_stale(tmp_path: Path) -> None:
+def test_a_plain_record_whose_key_is_now_encrypted_is_stale(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "data"), sync=False)
     store.commit_now(put(ROOT + "ns/a"))
     assert not store.stale(store.get(ROOT + "ns/a"))
@@ -162,7 +162,7 @@ def without_key(store: LMDBStore, tmp_path: Path) -> LMDBStore:
     return start(tmp_path, TWO)
 
 
-def test_without_the_key_reads_say_so(store: LMDBStore, tmp_path: Path) -> None:
+def test_reading_without_the_key_fails_with_a_reason(store: LMDBStore, tmp_path: Path) -> None:
     store.commit_now(put(ROOT + "ns/a"), put("/registry/configmaps/ns/a"))
     store = without_key(store, tmp_path)
     matcher = compile_matcher([("a", "!", ())])
@@ -185,7 +185,7 @@ def test_without_the_key_reads_say_so(store: LMDBStore, tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_cannot_be_opened_can_be_deleted_and_expires(store: LMDBStore, tmp_path: Path) -> None:
+def test_records_that_cannot_be_decrypted_can_be_deleted_and_expire(store: LMDBStore, tmp_path: Path) -> None:
     store.commit_now(put(ROOT + "ns/a"), put(ROOT + "ns/b", lease_s=10))
     deadline = store.get(ROOT + "ns/b").lease_expiry
     store = without_key(store, tmp_path)
@@ -206,7 +206,7 @@ def drain(watcher: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_event_that_cannot_be_opened_ends_the_watches_it_belongs_to(store: LMDBStore, tmp_path: Path, live: bool) -> None:
+def test_an_event_that_cannot_be_decrypted_ends_its_watches(store: LMDBStore, tmp_path: Path, live: bool) -> None:
     store.commit_now(put(ROOT + "ns/a"))
     store = without_key(store, tmp_path)
     told: list[Event] = []
@@ -225,7 +225,7 @@ def test_event_that_cannot_be_opened_ends_the_watches_it_belongs_to(store: LMDBS
 
     everything, namespace, others = asyncio.run(main())
     for watcher in (everything, namespace):
-        assert [e.revision for e in watcher.take()] == [2]  # nothing of the broken revision
+        assert [e.revision for e in watcher.take()] == [2]  # no event of the unreadable revision
         assert watcher.ready and watcher.progress == 2
         with pytest.raises(TransformError):
             watcher.take()
@@ -234,15 +234,15 @@ def test_event_that_cannot_be_opened_ends_the_watches_it_belongs_to(store: LMDBS
     assert [(e.revision, e.key) for e in told] == [
         (2, ROOT + "ns/b"), (3, ROOT + "ns/c"), (3, "/registry/configmaps/ns/a"), (4, "/registry/configmaps/ns/b"),
     ]  # fmt: skip
-    # What comes later can be watched.
+    # Later events can be watched.
     assert drain(store.watch(ROOT, 3, lambda: None)) == []
     store.close()
 
 
-def test_who_follows_what_cannot_be_opened_begins_anew_once_it_can(
+def test_a_follower_starts_again_once_a_record_can_be_decrypted(
     store: LMDBStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is derived from it must not stay as it was: a right, say, that somebody took with what is sealed."""
+    """State derived from the old record must not remain: for example a right that was withdrawn in the encrypted one."""
     monkeypatch.setattr("kas.store.hub.AGAIN_S", 0.0)
     monkeypatch.setattr("kas.store.hub.RESTS", 0)
     store.commit_now(put(ROOT + "ns/a"), put(ROOT + "ns/b"))
@@ -261,7 +261,7 @@ def test_who_follows_what_cannot_be_opened_begins_anew_once_it_can(
 
     store.listen(ROOT, lambda events: pytest.fail("nothing of it can be shown"), begin_anew)
     store.listen("/registry/configmaps/", lambda events: None, lambda: pytest.fail("it missed nothing"))
-    store.listen(ROOT, lambda events: pytest.fail("nothing of it can be shown"))  # one that is never told to begin anew
+    store.listen(ROOT, lambda events: pytest.fail("nothing of it can be shown"))  # a follower that is never told to start again
     store.hub.put_off = put_off
     store.commit_now(put("/registry/configmaps/ns/a"), Op(ROOT + "ns/a", None))
     store.hub.catch_up()
@@ -272,7 +272,7 @@ def test_who_follows_what_cannot_be_opened_begins_anew_once_it_can(
     keys.keys |= ONE.keys
     timers.pop()()
     assert (len(resets), store.hub.failing, timers, known) == (3, 0, [], [ROOT + "ns/b"])
-    # An end of the store is one of the waiting, too.
+    # Closing the store ends the wait, too.
     keys.keys.pop(b"one")
     store.commit_now(put(ROOT + "ns/b"))
     store.hub.catch_up()
@@ -280,7 +280,7 @@ def test_who_follows_what_cannot_be_opened_begins_anew_once_it_can(
     assert timers == []
 
 
-def test_value_of_another_key_and_changed_bytes_do_not_open(store: LMDBStore, tmp_path: Path) -> None:
+def test_another_keys_value_and_changed_bytes_cannot_be_decrypted(store: LMDBStore, tmp_path: Path) -> None:
     store.commit_now(put(ROOT + "ns/a"), put(ROOT + "ns/b"), put(ROOT + "ns/c"))
     store.close()
     with lmdb.open(str(tmp_path / "data"), max_dbs=8) as env:
@@ -299,7 +299,7 @@ def test_value_of_another_key_and_changed_bytes_do_not_open(store: LMDBStore, tm
 
 
 class Broken:
-    """Does not what it should."""
+    """A transformer that returns wrong results."""
 
     plain, waits, refuses_plain = False, False, ""
 
@@ -314,7 +314,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("opened", [(b"", False), (b"x" * 100, False), None, 7, (b"KSP1" + b"\xff" * 40, False)])
-def test_transformer_that_gives_nonsense_is_an_error_and_no_crash(tmp_path: Path, opened: Any) -> None:
+def test_a_transformer_with_wrong_results_is_an_error_and_no_crash(tmp_path: Path, opened: Any) -> None:
     store = start(tmp_path, Broken(b"plain", opened))
     store.commit_now(put(ROOT + "ns/a"))
     with pytest.raises(TransformError):
@@ -322,13 +322,13 @@ def test_transformer_that_gives_nonsense_is_an_error_and_no_crash(tmp_path: Path
     with pytest.raises(TransformError):
         store.range(ROOT)
     assert store.events(ROOT, 0)[0][0].error is not None
-    store.commit_now(put(ROOT + "ns/a"))  # the committer lives
+    store.commit_now(put(ROOT + "ns/a"))  # the committer still runs
     store.close()
 
 
-def test_slow_opening_does_not_meet_a_growing_map_in_a_deadlock(tmp_path: Path) -> None:
-    """A range that opens waits for the GIL inside its transaction; who must remap, because another process has enlarged the file, waits for
-    that transaction. It must not have the GIL while it waits."""
+def test_slow_decryption_and_a_growing_map_do_not_deadlock(tmp_path: Path) -> None:
+    """A range that decrypts waits for the GIL inside its transaction. A thread that must remap, because another process has enlarged the
+    file, waits for that transaction, and must not hold the GIL meanwhile."""
     opening, grown = threading.Event(), threading.Event()
 
     class Slow(Broken):
@@ -360,7 +360,7 @@ def test_slow_opening_does_not_meet_a_growing_map_in_a_deadlock(tmp_path: Path) 
     store.close()
 
 
-def test_write_that_cannot_be_sealed_is_refused(tmp_path: Path) -> None:
+def test_a_write_that_cannot_be_encrypted_is_refused(tmp_path: Path) -> None:
     store = start(tmp_path, Broken(7))
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Protobuf messages by their parts."""
+"""Builds and splits protobuf messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A field of bytes, text or a message."""
+    """Returns a field of bytes, text or a message."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def parts(message: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Number, wire type, content (of what has a length) and all bytes of each field."""
+    """Yields number, wire type, content (if it has a length) and all bytes of each field."""
     at = 0
 
     def number() -> int:

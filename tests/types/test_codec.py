@@ -57,7 +57,7 @@ def refusal(type, obj, raw=None) -> str:
 
 @pytest.fixture
 def looked_at() -> Iterator[list[str]]:
-    """The times that are not seen to be canonical at a glance."""
+    """Returns the times that the fast check does not find canonical."""
     found: list[str] = []
 
     def time(text: str) -> str | None:
@@ -70,7 +70,7 @@ def looked_at() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("year", [1900, 2000, 2023, 2024])
-def test_days_of_a_calendar_are_canonical_at_a_glance_and_no_others(year: int, looked_at: list[str]) -> None:
+def test_valid_dates_are_canonical_in_the_fast_check_and_others_are_not(year: int, looked_at: list[str]) -> None:
     for month in range(14):
         for day in range(33):
             text, real = f"{year}-{month:02d}-{day:02d}T23:59:59Z", 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
@@ -80,7 +80,7 @@ def test_days_of_a_calendar_are_canonical_at_a_glance_and_no_others(year: int, l
             looked_at.clear()
 
 
-def test_what_go_always_writes_is_filled_and_what_omitempty_drops_is_gone():
+def test_zero_values_are_filled_in_and_omitempty_fields_dropped():
     obj = {"metadata": {"name": "a", "labels": {}, "generateName": ""}, "spec": {"containers": [{"name": "x", "ports": [{"hostPort": 0}]}]}}
     typed, unknown = decode(POD, obj)
     assert unknown == []
@@ -90,7 +90,7 @@ def test_what_go_always_writes_is_filled_and_what_omitempty_drops_is_gone():
     assert typed["spec"]["containers"] == [{"name": "x", "ports": [{"containerPort": 0}], "resources": {}}]
 
 
-def test_an_empty_list_or_map_is_not_an_absent_one():
+def test_empty_lists_and_maps_differ_from_absent_ones():
     obj = {"metadata": {"labels": {}, "annotations": None}, "spec": {"containers": None, "volumes": [], "nodeSelector": {}}}
     for typed in (decode(POD, obj)[0], decode_plain(POD, orjson.dumps(obj))):
         assert typed["metadata"] == {"labels": {}}
@@ -157,11 +157,11 @@ def test_decode_is_idempotent_on_its_own_output():
         ),
     ],
 )
-def test_mismatches_have_go_s_words(type, obj, text):
+def test_type_mismatches_have_gos_messages(type, obj, text):
     assert refusal(type, obj) == text
 
 
-def test_the_spelling_of_numbers_is_read_from_the_text():
+def test_the_notation_of_numbers_is_kept():
     raw = b'{"spec":{"replicas":1.0}}'
     assert "number 1.0 into" in refusal(DEPLOYMENT, orjson.loads(raw), raw)
     raw = b'{"spec":{"volumes":[{"name":"v","emptyDir":{"sizeLimit":1e3}}]}}'
@@ -213,7 +213,7 @@ def test_strings_are_escaped_as_go_does():
     [(1.0, "1"), (0.5, "0.5"), (1e21, "1e+21"), (1e20, "100000000000000000000"), (1e-6, "0.000001"), (1e-7, "1e-7"), (-1.5e-10, "-1.5e-10"),
      (123456789.125, "123456789.125"), (0.0, "0"), (-0.0, "-0"), (5e-324, "5e-324"), (1.7976931348623157e308, "1.7976931348623157e+308")],
 )  # fmt: skip
-def test_floats_are_written_as_go_does(value, text):
+def test_floats_are_written_as_by_go(value, text):
     assert write_json(value) == text.encode()
 
 
@@ -283,8 +283,8 @@ def test_hostile_protobuf_is_refused(data):
         (b'{"f:data":{}', '{"f:data":{}'), (b"\xff", "\ufffd"), (b"[" * 20_000, "[" * 20_000),
     ],
 )  # fmt: skip
-def test_fields_of_managers_end_behind_their_first_value(raw, read):
-    """As upstream reads them; what has none is a matter of the field manager, and the object is taken."""
+def test_managed_fields_end_after_their_first_value(raw, read):
+    """As upstream reads them. An entry without a value is left to the field manager, and the object is accepted."""
     entry = field(1, b"m") + field(7, field(1, raw))
     typed = decode_protobuf(CONFIG_MAP, field(1, field(17, entry)))
     assert typed["metadata"]["managedFields"] == [{"manager": "m", "fieldsV1": read}]
@@ -348,7 +348,7 @@ def test_values_of_a_wrong_type_are_refused_by_the_encoders():
             encode_protobuf(POD, bad)
 
 
-def test_constant_defaults_leave_conditional_ones_alone():
+def test_constant_defaults_skip_conditional_ones():
     typed, _ = decode(DEPLOYMENT, {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}})
     default(DEPLOYMENT, typed)
     assert typed["spec"]["replicas"] == 1
@@ -358,7 +358,7 @@ def test_constant_defaults_leave_conditional_ones_alone():
     assert "imagePullPolicy" not in container
 
 
-def test_zero_is_an_empty_object_decoded():
+def test_the_zero_value_is_a_decoded_empty_object():
     assert zero(POD) == decode(POD, {})[0]
 
 
@@ -368,8 +368,8 @@ def test_same_version_is_not_converted():
 
 
 @pytest.mark.parametrize("special", ['"', "\\", *"<>&", "\x00", "\x1f", "\n", "\u2028", "é", "\x7f", *" !#[];="])
-def test_strings_that_are_looked_at_by_sixteen_bytes(special):
-    """A byte that is written otherwise is found wherever it stands, and one beside it is not."""
+def test_strings_are_scanned_correctly_in_blocks_of_sixteen_bytes(special):
+    """A byte that must be escaped is found in every position, and its neighbours are not."""
     type_ = BUILTIN.known("", "v1", "ConfigMap").type
     written = json.dumps(special, ensure_ascii=False)[1:-1]
     written = {"\u2028": "\\u2028", "<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}.get(special, written)
@@ -383,7 +383,7 @@ def test_strings_that_are_looked_at_by_sixteen_bytes(special):
             assert decode(type_, orjson.loads(body))[0]["data"]["k"] == text
 
 
-def test_a_list_of_a_map_that_is_there_and_empty_stays_one():
+def test_a_present_empty_map_of_lists_stays_present():
     user = BUILTIN.type("io.k8s.api.authentication.v1.UserInfo")
     message = encode_protobuf(user, {"extra": {"a": [], "b": ["x"]}})
     assert decode_protobuf(user, message) == {"extra": {"a": [], "b": ["x"]}}
@@ -401,7 +401,7 @@ def test_a_list_of_a_map_that_is_there_and_empty_stays_one():
         (b"k8s\0\x0a\x01\x11", "proto: wrong wireType = 1 for field Kind"),
     ],
 )
-def test_what_is_no_envelope(body, why):
+def test_invalid_envelopes(body, why):
     with pytest.raises(DecodeError) as caught:
         open_envelope(body)
     assert str(caught.value) == why

@@ -13,7 +13,7 @@ from tests.types.randomobjects import struct
 
 
 @pytest.mark.parametrize("kind", BUILTIN.kinds, ids=lambda k: f"{k.group}.{k.version}.{k.kind}")
-def test_random_objects_survive(kind):
+def test_random_objects_survive_every_format(kind):
     r = random.Random(f"{kind.api_version}/{kind.kind}")
     for _ in range(3):
         typed, unknown = decode(kind.type, struct(r, kind.type, 0))
@@ -24,12 +24,12 @@ def test_random_objects_survive(kind):
         assert decode(kind.type, orjson.loads(encode_json(kind.type, stored)))[0] == stored
         assert yaml_codec.decode(yaml_codec.encode(orjson.loads(data)))[0] == orjson.loads(data)
         if kind.type.fields and not any(f.pb > 0 for f in kind.type.fields):
-            continue  # Table and its like have no protobuf form
+            continue  # Table and similar types have no protobuf form
         protobuf = encode_protobuf(kind.type, typed)
         assert transcode_json_to_protobuf(kind.type, data) == protobuf
         again = decode_protobuf(kind.type, protobuf)
         assert encode_protobuf(kind.type, again) == protobuf
-        # Empty lists and maps do not travel in protobuf: what came back is the stored form.
+        # Empty lists and maps are not kept in protobuf: the result is the stored form.
         assert encode_json(kind.type, {**again, **{k: typed[k] for k in ("kind", "apiVersion") if k in typed}}) == encode_json(
             kind.type, typed, stored=True
         )

@@ -1,4 +1,4 @@
-"""What type checkers see of the codecs is what there is: kas/_codecs.pyi names everything that is compiled, and no more."""
+"""The type stub of the codecs is complete: kas/_codecs.pyi names everything that is compiled, and no more."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from kas import _codecs
 
 STUB = ast.parse(Path(_codecs.__file__).with_name("_codecs.pyi").read_text())
 DEFINED = {node.name: node for node in STUB.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-# What the parts of the unit use among themselves, and modules they import.
+# Names for use inside the unit, and modules that it imports.
 PRIVATE = {"base64", "json", "math", "struct", "sys", "threading", "KEPT_TOKENS"}
 
 

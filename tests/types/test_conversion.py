@@ -1,4 +1,4 @@
-"""Conversions keep what the other version can say, both ways."""
+"""Conversions keep, in both directions, what the other version can express."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ METRICS = [
 KEPT = "autoscaling.alpha.kubernetes.io/"
 
 
-def test_autoscaler_v2_travels_through_v1_in_annotations():
+def test_autoscaler_v2_is_kept_in_annotations_of_v1():
     behavior = {"scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [POLICY]}}
     current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7, "averageValue": "70m"}}}]
     conditions = [{"type": "AbleToScale", "status": "True", "lastTransitionTime": "2024-01-02T03:04:05Z"}]
@@ -77,7 +77,7 @@ def test_autoscaler_v2_travels_through_v1_in_annotations():
     )
 
 
-def test_an_average_of_an_object_comes_back_without_a_value():
+def test_an_object_metric_with_an_average_survives_v1():
     source = {"describedObject": {"kind": "Ingress", "name": "i"}, "metric": {"name": "o"}}
     metric = {"type": "Object", "object": {**source, "target": {"type": "AverageValue", "averageValue": "5"}}}
     obj = typed("autoscaling", "v2", "HorizontalPodAutoscaler", spec={**SPEC, "metrics": [metric]})

@@ -1,4 +1,4 @@
-"""decode_plain: the long way's answer, or none."""
+"""decode_plain returns what the general decoder returns, or None."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLE = {
 
 
 def long_way(type_, data: bytes):
-    """None where decode_plain has to be None too."""
+    """Returns the general decoder's result, or None where decode_plain must return None, too."""
     try:
         value = gojson.loads(data)
         if duplicate_fields(data) or not isinstance(value, dict):
@@ -42,11 +42,11 @@ def long_way(type_, data: bytes):
 def check(type_, data: bytes) -> None:
     got = decode_plain(type_, data)
     if got is not None:
-        assert json.dumps(got) == json.dumps(long_way(type_, data)), data  # the order of keys too
+        assert json.dumps(got) == json.dumps(long_way(type_, data)), data  # including the order of keys
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_an_object_as_clients_write_it(indent) -> None:
+def test_an_object_as_clients_send_it(indent) -> None:
     data = json.dumps(EXAMPLE, indent=indent).encode()
     assert decode_plain(POD, data) is not None
     check(POD, data)
@@ -67,11 +67,11 @@ def test_an_object_as_clients_write_it(indent) -> None:
      '{"metadata":nul}',
      '{"metadata":{"managedFields":[{"fieldsV1":' + '{"f:a":' * 200 + "{}" + "}" * 200 + "}]}}"],
 )  # fmt: skip
-def test_the_long_way_is_left_to_decide(text) -> None:
+def test_doubtful_documents_are_left_to_the_general_decoder(text) -> None:
     assert decode_plain(POD, text.encode()) is None
 
 
-def test_broken_utf8_is_left_to_the_long_way() -> None:
+def test_broken_utf8_is_left_to_the_general_decoder() -> None:
     assert decode_plain(POD, b'{"metadata":{"name":"\xff"}}') is None
     assert decode_plain(POD, b'{"metadata":{"name":"\xed\xa0\x80"}}') is None
     assert decode_plain(SECRET, b'{"data":{"a":"AA=A"}}') is None

@@ -22,7 +22,7 @@ def test_an_old_name_is_evaluated_as_the_new_one():
         ("resource.k8s.io", "resourceslices", "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: x"),
     ],
 )
-def test_every_refusal_in_its_own_words(group, resource, message):
+def test_each_refusal_has_its_own_message(group, resource, message):
     with pytest.raises(FieldLabelError) as e:
         convert_field_label(BUILTIN.resource(group, "v1", resource), "x", "")
     assert str(e.value) == message
@@ -53,7 +53,7 @@ WITHOUT_VALUE = {("", "pods", "status.podIPs")}
 
 
 @pytest.mark.parametrize("resource", [r for r in BUILTIN.resources if r.field_selectors], ids=lambda r: f"{r.api_version}/{r.resource}")
-def test_what_is_accepted_has_a_value(resource):
+def test_accepted_labels_have_a_value(resource):
     got = selectable_fields(resource, {"metadata": {}})
     for entry in resource.field_selectors:
         name = entry.rpartition("=>")[2]

@@ -1,4 +1,4 @@
-"""Go's internal structs in errors: recorded texts, and every list and map of the types there, empty and absent."""
+"""Go's internal structs as errors print them: recorded texts, and every list and map of these types, empty and absent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ INTERNAL = [n for n in BUILTIN.types if n.startswith("io.k8s.api.") and n.split(
 
 
 @pytest.mark.parametrize("name", INTERNAL, ids=[n.removeprefix("io.k8s.api.") for n in INTERNAL])
-def test_every_list_and_map_shows_whether_it_is_there(name) -> None:
+def test_every_list_and_map_shows_whether_it_is_present(name) -> None:
     type_ = BUILTIN.types[name]
     short = name.removeprefix("io.k8s.api.")
     absent = render(short, {})
@@ -103,7 +103,7 @@ def test_a_long_difference_is_one_change():
 
 
 def test_lines_are_made_one_by_one(monkeypatch):
-    """The whole text, of a pod with thousands of volumes 50 MB, kept the interpreter's lock for 50 ms a step."""
+    """The whole text, which is 50 MB for a pod with thousands of volumes, kept the interpreter's lock for 50 ms at a time."""
     value = {"a": [{}, [], {"b\n": "<&>\n", "c": [None, 1.5, True, ["\u2028"]]}], "d": "", "e": {"f": {"g": []}}}
     text = json.dumps(value, indent=1, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     monkeypatch.setattr(json.JSONEncoder, "encode", None)

@@ -1,4 +1,4 @@
-"""Runs of digits in a text: what tells whether a number may be too large for an integer."""
+"""Runs of digits in a text, which tell whether a number may be too large for an integer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kas.types.scheme import has_digits
 
 
 @pytest.mark.parametrize("least", [1, 2, 3, 19])
-def test_has_digits_finds_what_a_pattern_finds(least):
+def test_has_digits_agrees_with_a_regular_expression(least):
     choose, pattern = random.Random(least), re.compile(rb"[0-9]{%d}" % least)
     for length in [*range(3 * least + 2)] * 60:
         text = bytes(choose.choices(b"0123456789/:a\xff\0", weights=[3] * 10 + [1] * 5, k=length))
@@ -19,11 +19,11 @@ def test_has_digits_finds_what_a_pattern_finds(least):
 
 
 @pytest.mark.parametrize("at", range(40))
-def test_a_run_is_found_wherever_it_begins(at):
+def test_a_run_is_found_at_every_position(at):
     assert has_digits(b"x" * at + b"9" * 19 + b"x" * (40 - at), 19)
     assert not has_digits(b"x" * at + b"9" * 18 + b"x" * (40 - at), 19)
 
 
-def test_a_run_of_nothing_is_no_question():
+def test_a_run_of_zero_digits_is_refused():
     with pytest.raises(ValueError):
         has_digits(b"", 0)

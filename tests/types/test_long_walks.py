@@ -1,4 +1,4 @@
-"""Walks of objects that are much: others have the interpreter's lock meanwhile, and what is sorted in pieces is sorted."""
+"""Walks of large objects release the interpreter's lock, and merge sort in parts gives the right order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kas.patch.fieldmanager.builtin import builtin
 from kas.types.scheme import builtin_kind
 
 MANY = 30_000
-MEMBERS_A_LOOK, BYTES_A_LOOK = 1_000, 128 << 10  # at most: half a millisecond, or one; of what is parsed three
+MEMBERS_A_LOOK, BYTES_A_LOOK = 1_000, 128 << 10  # at most: half a millisecond, or one; for parsed data three
 ENOUGH_S = 60
 
 ROLE, MAP = (("rbac.authorization.k8s.io", "v1", "ClusterRole"), ("", "v1", "ConfigMap"))
@@ -43,7 +43,7 @@ def map_of(keys: list[str]) -> dict[str, Any]:
 
 
 class Much(NamedTuple):
-    """What is walked."""
+    """A large object to walk."""
 
     role: dict[str, Any]
     text: bytes
@@ -80,7 +80,7 @@ WALKS: dict[str, Callable[[Much], object]] = {
 
 
 class Other:
-    """A thread that wants the interpreter's lock again and again; how often it had it while ``walking``."""
+    """A thread that wants the interpreter's lock repeatedly, and counts how often it got it while ``walking``."""
 
     def __init__(self) -> None:
         self.walking, self.had, self.ends = False, 0, False
@@ -113,7 +113,7 @@ def checks() -> int:
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_a_walk_asks_whether_others_wait(walk: str) -> None:
+def test_a_walk_checks_whether_other_threads_wait(walk: str) -> None:
     """Each kept the lock until it ended: 20 to 500 ms for 3 MB."""
     what, before = much(MANY), checks()
     WALKS[walk](what)
@@ -122,8 +122,8 @@ def test_a_walk_asks_whether_others_wait(walk: str) -> None:
 
 
 @pytest.mark.parametrize("walk", ["decode", "merge"])  # one of each module
-def test_others_have_the_lock_within_a_walk(other: Other, walk: str) -> None:
-    """Once it is had at the walk's begin, and once at its end, whatever is between."""
+def test_other_threads_get_the_lock_during_a_walk(other: Other, walk: str) -> None:
+    """A thread gets it once at the walk's start and once at its end, whatever happens in between; more often shows that it was released."""
     what, ends = much(MANY * 8), time.monotonic() + ENOUGH_S
     while time.monotonic() < ends:
         other.had, other.walking = 0, True
@@ -144,7 +144,7 @@ def test_many_names_are_sorted() -> None:
     assert encode_protobuf(type_, one) == encode_protobuf(type_, ordered) == transcode_json_to_protobuf(type_, encode_json(type_, one))
 
 
-def test_paths_of_many_are_in_their_order() -> None:
+def test_many_paths_are_in_order() -> None:
     names = [f"k{i}" for i in range(10_000)]
     random.Random(4).shuffle(names)
     found = _fieldsets.to_set(SCHEMA[MAP], map_of(names))

@@ -1,4 +1,4 @@
-"""Numbers of maps as Go's FromUnstructured puts them into integers."""
+"""Numbers of maps as Go's FromUnstructured converts them to integers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def test_an_int32_keeps_its_lower_bits(given, taken):
 
 
 @pytest.mark.parametrize(("given", "taken"), [(2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (1e300, -(2**63)), (7.0, 7), (-(2**63), -(2**63))])
-def test_an_int64_that_does_not_fit_is_the_least(given, taken):
+def test_an_int64_that_does_not_fit_becomes_the_smallest(given, taken):
     found = go_numbers(DEPLOYMENT, {"metadata": {"generation": given}})["metadata"]["generation"]
     assert (type(found), found) == (type(taken), taken)
 
 
-def test_other_fields_lose_a_fraction_that_is_zero():
+def test_other_fields_drop_a_zero_fraction():
     assert repr(go_numbers(CONFIG_MAP, {"data": {"a": 1.0, "b": 1.5, "c": 1e21}})) == "{'data': {'a': 1, 'b': 1.5, 'c': 1e+21}}"
 
 
-def test_the_document_stays_and_what_has_no_such_number_is_shared():
+def test_the_document_is_unchanged_and_shares_what_has_no_such_number():
     ports = [{"containerPort": 80}, {"containerPort": 81.0}]
     doc = {
         "spec": {"template": {"spec": {"containers": [{"ports": ports}, {"name": "b"}]}}},
@@ -44,5 +44,5 @@ def test_the_document_stays_and_what_has_no_such_number_is_shared():
     containers = found["spec"]["template"]["spec"]["containers"]
     assert repr(containers[0]["ports"]) == "[{'containerPort': 80}, {'containerPort': 81}]" and repr(ports[1]["containerPort"]) == "81.0"
     assert containers[1] is doc["spec"]["template"]["spec"]["containers"][1] and found["metadata"] is doc["metadata"]
-    assert repr(found["more"]) == "1.0"  # no field: the decoder says so
+    assert repr(found["more"]) == "1.0"  # not a field: the decoder reports it
     assert go_numbers(DEPLOYMENT, found) is found

@@ -1,4 +1,4 @@
-"""A JSON document said to read alike gives the same value through the YAML decoder."""
+"""Documents that are said to read alike as JSON and YAML give the same value with the YAML decoder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_value_is_the_same(value, compact, ascii_only):
 
 @settings(max_examples=500, deadline=None)
 @given(st.text(alphabet='{}[]",: a1-0.e\\ntu#', max_size=24).map(lambda t: b'{"a":' + t.encode() + b"}"))
-def test_what_is_no_json_is_left_alone(data):
+def test_documents_that_are_not_json_are_not_alike(data):
     if not reads_alike(data):
         return
     try:
@@ -49,7 +49,7 @@ def test_what_is_no_json_is_left_alone(data):
         b'{"a"\n:1}', b'{"a":\t1}', '{"a":"é"}'.encode(), b'{"' + b"a" * 1100 + b'":1}', b'{"a":' * 600 + b"1" + b"}" * 600,
     ],
 )  # fmt: skip
-def test_what_may_differ_is_not_alike(data):
+def test_documents_that_may_differ_are_not_alike(data):
     assert not reads_alike(data)
 
 

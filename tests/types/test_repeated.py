@@ -1,4 +1,4 @@
-"""Fields that are said twice, as Go reads them."""
+"""Repeated fields, as Go reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kas.types.scheme import DecodeError, builtin_kind, decode
     ("Pod", '{"spec":{"containers":[{"name":"a"}],"containers":[]}}', {"spec": {"containers": []}}),
     ("Pod", '{"x":[{"a":1,"a":2}],"x":{"b":1.5}}', {"x": {"b": 1.5}}),
 ])  # fmt: skip
-def test_each_occurrence_is_read_into_what_the_one_before_left(kind, text, read) -> None:
+def test_each_occurrence_is_merged_into_the_one_before(kind, text, read) -> None:
     assert read_repeated(builtin_kind("", "v1", kind).type, text.encode(), json.loads(text)) == read
 
 
@@ -33,7 +33,7 @@ def test_each_occurrence_is_read_into_what_the_one_before_left(kind, text, read)
     ("Pod", '{"spec":{"containers":[{"name":"c","name":"d"},{"name":[],"name":"e"}]}}',
      "json: cannot unmarshal array into Go struct field Container.spec.containers.name of type string"),
 ])  # fmt: skip
-def test_an_occurrence_that_another_follows_must_fit_its_type(kind, text, why) -> None:
+def test_every_occurrence_must_fit_its_type(kind, text, why) -> None:
     with pytest.raises(DecodeError) as caught:
         read_repeated(builtin_kind("", "v1", kind).type, text.encode(), json.loads(text))
     assert str(caught.value) == why
@@ -46,7 +46,7 @@ def test_many_repeats_are_read_once_each() -> None:
     assert len(obj["data"]) == 2001
 
 
-def test_a_repeat_far_down_is_looked_at_without_what_is_above_it(monkeypatch) -> None:
+def test_a_repeat_deep_down_is_checked_without_its_parents(monkeypatch) -> None:
     crd = builtin_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").type
     read: list[str] = []
     monkeypatch.setattr(repeated, "decode", lambda type, value: read.append(json.dumps(value)) or decode(type, value))
@@ -63,12 +63,12 @@ def test_a_repeat_far_down_is_looked_at_without_what_is_above_it(monkeypatch) ->
     assert str(caught.value) == f"json: cannot unmarshal number into Go struct field {where} of type string"
 
 
-def test_a_text_too_deep_to_be_read_is_what_it_was() -> None:
+def test_a_document_too_deep_to_parse_is_unchanged() -> None:
     text = '{"x":' * 100_000 + "1" + "}" * 100_000
     assert read_repeated(builtin_kind("", "v1", "ConfigMap").type, text.encode(), {"x": 1}) == {"x": 1}
 
 
-def test_what_certainly_fits_is_not_decoded(monkeypatch) -> None:
+def test_values_that_certainly_fit_are_not_decoded(monkeypatch) -> None:
     monkeypatch.setattr(repeated, "decode", lambda type, value: pytest.fail(f"{value} was decoded"))
     for kind, text in (
         ("ConfigMap", '{"data":{"a":"b","a":"c"},"data":null,"immutable":true,"immutable":false,"data":{},"u":1,"u":2}'),
@@ -82,7 +82,7 @@ def test_what_certainly_fits_is_not_decoded(monkeypatch) -> None:
     '"metadata":{"labels":{"a":true}}', '"metadata":{"finalizers":[1]}', '"metadata":{"finalizers":{}}', '"immutable":"a"',
     '"metadata":{"ownerReferences":["a"]}', '"metadata":{"ownerReferences":[{"blockOwnerDeletion":""}]}',
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused_in_the_words_of_the_decoder(wrong) -> None:
+def test_values_that_do_not_fit_get_the_decoders_message(wrong) -> None:
     type = builtin_kind("", "v1", "ConfigMap").type
     with pytest.raises(DecodeError) as alone:
         decode(type, json.loads(f"{{{wrong}}}"))

@@ -1,4 +1,4 @@
-"""How a CustomResourceDefinition is told of that cannot be read: texts of apiextensions-apiserver 1.36.4."""
+"""Errors of CustomResourceDefinitions that cannot be decoded: messages of apiextensions-apiserver 1.36.4."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(schema: dict) -> DecodeError:
         ({"$schema": 1}, f"number into Go struct field {PLACE}.$schema of type v1.JSONSchemaURL"),
     ],
 )  # fmt: skip
-def test_what_a_schema_may_not_be(schema, text):
+def test_invalid_schemas(schema, text):
     assert str(refused(schema)) == f"json: cannot unmarshal {text}"
 
 
@@ -50,7 +50,7 @@ def test_what_a_schema_may_not_be(schema, text):
         ({"required": "x"}, "cannot restore slice from string"),
     ],
 )  # fmt: skip
-def test_and_in_a_strategic_merge_patch(schema, text):
+def test_invalid_schemas_in_a_strategic_merge_patch(schema, text):
     assert conversion_error(CRD, refused(schema)) == text
 
 

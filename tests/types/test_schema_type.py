@@ -1,4 +1,4 @@
-"""Descriptors made from schemas while serving: any nesting, the walks of their objects, and that nothing keeps them."""
+"""Descriptors made from schemas at run time: any nesting, the walks of their objects, and that nothing keeps them alive."""
 
 import copy
 import gc
@@ -28,14 +28,14 @@ def spec(**properties):
 
 
 def done(type, obj):
-    """The object after all walks, and the paths of what was unknown."""
+    """Returns the object after all walks, and the paths of unknown fields."""
     unknown = prune(type, obj)
     drop_nulls(type, obj)
     apply_schema_defaults(type, obj)
     return obj, unknown
 
 
-def test_fields_say_what_the_schema_says():
+def test_fields_follow_the_schema():
     type = spec(
         s={"type": "string", "format": "date", "default": "2020-01-01", "nullable": True, "enum": ["x"]},
         n={"type": "integer"}, f={"type": "number"}, b={"type": "boolean"}, any={"x-kubernetes-preserve-unknown-fields": True},
@@ -96,7 +96,7 @@ def test_objects_nested_deeply():
     loose = spec(any={"type": "object", "additionalProperties": True})
     with pytest.raises(DecodeError):
         prune(schema_type("e.W", {"additionalProperties": True}), {"b": [nested(20000)]})
-    assert prune(loose, {"spec": {"any": deep}}) == ["spec.any.a.a"]  # what a map of anything holds has no fields
+    assert prune(loose, {"spec": {"any": deep}}) == ["spec.any.a.a"]  # the content of an untyped map has no fields
 
 
 def nested(n):
@@ -121,7 +121,7 @@ def nested(n):
         ({"type": "object", "additionalProperties": True}, {"a": {"b": 1}, "c": 1}, {"a": {}, "c": 1}, ["spec.x.a.b"]),
         ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "K", "apiVersion": "v1", "metadata": {"z": 1}, "z": 1},
          {"kind": "K", "apiVersion": "v1", "metadata": {"z": 1}}, ["spec.x.z"]),
-        # A list goes by items and an object by its properties, whatever the type says.
+        # A list is walked by its items and an object by its properties, whatever the type says.
         ({"type": "object", "items": A}, [{"a": "1", "b": 1}], [{"a": "1"}], ["spec.x[0].b"]),
         ({**A, "items": A}, [[{"a": "1"}], {"a": "1"}], [[{}], {"a": "1"}], ["spec.x[0][0].a"]),
         ({"type": "array", "items": TEXT, "properties": {"a": A}}, {"a": {"a": "1", "b": 1}, "c": 1}, {"a": {"a": "1"}},
@@ -143,8 +143,8 @@ def test_pruning(schema, value, left, unknown):
 
 
 @pytest.mark.parametrize("typed", [{"type": "array"}, {}])
-def test_what_a_list_preserves_is_in_its_items(typed):
-    """But not in what they hold."""
+def test_a_lists_preserve_unknown_applies_to_its_items(typed):
+    """But not to their content."""
     item = {"type": "object", "properties": {"a": {"type": "object"}}}
     of_items = {**typed, "x-kubernetes-preserve-unknown-fields": True, "items": item}
     of_lists = {**typed, "x-kubernetes-preserve-unknown-fields": True, "items": {"type": "array", "items": item}}
@@ -160,7 +160,7 @@ def test_a_map_without_a_type_has_defaults():
     assert done(type, {"spec": {"x": [1]}})[0] == {"spec": {"x": [1]}}
 
 
-def test_nulls_and_defaults_go_by_the_value():
+def test_nulls_and_defaults_follow_the_value():
     defaulted = {"type": "object", "properties": {"a": {"type": "string", "default": "d"}, "b": TEXT}}
     anything = {"x-kubernetes-preserve-unknown-fields": True, "properties": {"p": defaulted}, "items": defaulted}
     for schema in (anything, {**anything, "type": "object"}, {**anything, "type": "array"}, {**anything, "type": "string"}):
@@ -171,7 +171,7 @@ def test_nulls_and_defaults_go_by_the_value():
     assert done(of_map, {"spec": {"x": {"k": {"b": None}}}})[0] == {"spec": {"x": {"k": {"a": "d"}}}}
 
 
-def test_embedded_objects_and_sets_are_found_by_the_value():
+def test_embedded_objects_and_sets_follow_the_value():
     inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
     unique = {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"}
     type = spec(
@@ -183,7 +183,7 @@ def test_embedded_objects_and_sets_are_found_by_the_value():
     assert [e.field for e in customtypes.list_errors(type, obj)] == ["spec.y.u[1]"]
 
 
-def test_what_has_no_type_may_be_applied_as_a_list_or_an_object():
+def test_untyped_values_may_be_applied_as_lists_or_objects():
     both = {"items": A, "properties": {"a": A}}
     of_map = {"items": TEXT, "additionalProperties": {"type": "integer"}}
     ints, loose = {"x-kubernetes-int-or-string": True}, {"x-kubernetes-preserve-unknown-fields": True}
@@ -215,7 +215,7 @@ def test_nulls_and_defaults():
     assert done(type, {"spec": None})[0] == {} and done(type, {})[0] == {}
 
 
-def test_a_null_among_items_is_filled_in_where_items_may_not_be_null():
+def test_a_null_item_gets_the_default_if_items_are_not_nullable():
     one = {"type": "object", "properties": {"x": TEXT, "y": {"type": "string", "default": "z"}}, "default": {"x": "d"}}
     text = {"type": "string", "default": "d"}
     type = spec(
@@ -238,7 +238,7 @@ def test_defaults_are_not_shared():
     assert two["spec"]["l"] == ["a"] and done(type, {"spec": {}})[0]["spec"]["l"] == ["a"]
 
 
-def test_objects_of_such_types_have_no_typed_form():
+def test_objects_of_these_types_have_no_typed_form():
     type = spec(x=TEXT)
     for use in (lambda: decode(type, {}), lambda: encode_protobuf(type, {})):
         with pytest.raises(TypeError, match="made from a schema"):
@@ -247,7 +247,7 @@ def test_objects_of_such_types_have_no_typed_form():
 
 
 def used(i):
-    """A type of which everything was asked."""
+    """A type of which everything was used."""
     rule = {"rule": f"self.size() < {i + 10}", "message": f"m{i}"}
     schema = {"type": "object", "properties": {f"p{i}": {
         "type": "array", "maxItems": 5, "default": [f"p{i}"],
@@ -268,8 +268,8 @@ def held():
     return sum(1 for o in gc.get_objects() if type(o).__name__ in ("TypeDesc", "Field", "SchemaValidator", "Node", "Program"))
 
 
-def test_what_no_object_has_of_a_schema_is_not_made():
-    """Most of what real definitions say is never used: a pod template, or another, and nearly nothing in it."""
+def test_unused_parts_of_a_schema_are_not_built():
+    """Most of what real definitions say is never used: a pod template, for example, of which objects use nearly nothing."""
     used(-1)
     wide = {f"p{i}": {"type": "object", "properties": {f"q{j}": TEXT for j in range(20)}} for i in range(50)}
     wide["p7"]["properties"]["q0"] = {"type": "string", "default": "d"}
@@ -287,7 +287,7 @@ def test_what_no_object_has_of_a_schema_is_not_made():
     assert type.by_name["spec"].message.by_name["p9"].message.by_name["q3"].type == "string"
 
 
-def test_a_thousand_types_leave_nothing_behind():
+def test_a_thousand_types_are_freed():
     used(-1)
     before = held()
     types = [used(i) for i in range(1000)]

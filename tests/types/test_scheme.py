@@ -1,4 +1,4 @@
-"""BUILTIN: which kinds and resources there are, and what their descriptors say."""
+"""BUILTIN: the kinds and resources that exist, and what their descriptors contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server's scheme: group versions that come and go while it serves, and who is told."""
+"""A server's scheme: group versions that are added and removed while it serves, and notifications of this."""
 
 import gc
 import weakref
@@ -23,7 +23,7 @@ def test_the_built_in_kinds_are_there():
     assert scheme.resources == BUILTIN.resources and scheme.groups is BUILTIN.groups
 
 
-def test_a_group_version_comes_changes_and_goes():
+def test_a_group_version_is_added_changed_and_removed():
     scheme, told = Scheme(), []
     end = scheme.on_change(lambda change: told.append((change.what, [r.resource for r in change.resources])))
     (first,) = scheme.add("example.com", "v1", widget(a={"type": "string"}), [WIDGETS])
@@ -32,7 +32,7 @@ def test_a_group_version_comes_changes_and_goes():
     assert scheme.kind("example.com", "v1", "DeleteOptions").type is BUILTIN.known("", "v1", "DeleteOptions").type
     (second,) = scheme.add("example.com", "v1", widget(b={"type": "string"}), [WIDGETS])
     assert scheme.resource("example.com", "v1", "widgets") is second and scheme.resources[-1] is second
-    assert first.type.by_name.keys() == {"a"}  # who still has the old one keeps it whole
+    assert first.type.by_name.keys() == {"a"}  # who still holds the old one keeps all of it
     scheme.remove("example.com", "v1")
     scheme.remove("example.com", "v1")
     assert scheme.kind("example.com", "v1", "Widget") is None and scheme.resource("example.com", "v1", "widgets") is None
@@ -42,14 +42,15 @@ def test_a_group_version_comes_changes_and_goes():
     assert len(told) == 3
 
 
-def test_servers_do_not_share_what_they_add():
+def test_servers_do_not_share_added_versions():
     one, two = Scheme(), Scheme()
     one.add("example.com", "v1", widget(), [WIDGETS])
     assert two.kind("example.com", "v1", "Widget") is None and BUILTIN.kind("example.com", "v1", "Widget") is None
 
 
-def test_kinds_that_every_group_has_are_made_when_somebody_asks():
-    """A definition may have thousands of versions, which are put one by one: half of that was these, of which nobody asks for most."""
+def test_common_kinds_are_created_on_demand():
+    """A definition may have thousands of versions, which are added one by one: half of that time went into these kinds, most of which are
+    never used."""
     scheme = Scheme()
     scheme.put("example.com", "v1", widget(), WIDGETS)
     own = scheme._own["example.com", "v1"]
@@ -59,12 +60,12 @@ def test_kinds_that_every_group_has_are_made_when_somebody_asks():
     assert len(own.kinds) == 2 and scheme.kind("example.com", "v1", "Status") is None
 
 
-def test_built_in_groups_stay_as_they_are():
+def test_built_in_groups_cannot_be_changed():
     with pytest.raises(ValueError, match="is built in"):
         Scheme().add("apps", "v9", widget(), [])
 
 
-def test_nothing_keeps_what_was_removed():
+def test_removed_versions_are_freed():
     scheme = Scheme()
     scheme.add("example.com", "v1", widget(), [WIDGETS])
     kind = scheme.kind("example.com", "v1", "Widget")

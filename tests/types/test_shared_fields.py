@@ -1,4 +1,4 @@
-"""Stored objects that say the same of their managed fields share it; what is read, and what is written again, is as if they did not."""
+"""Stored objects with equal managed fields share them; reading and writing give the same results as without sharing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entry(fields, manager="m", **more):
 
 
 def stored(entries, data=None, **meta) -> tuple[bytes, int]:
-    """An object as it is stored, and where its metadata end."""
+    """Returns an object as it is stored, and where its metadata end."""
     obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c", **meta, "managedFields": entries}, "data": data or {"a": "b"}}
     head, tail, _, metadata_tail, _ = encode_stored(CONFIG_MAP, obj)
     middle = b'"resourceVersion":"7"' + (b"" if tail.startswith(b"}") else b",")
@@ -51,20 +51,20 @@ SAID = b',"managedFields":[{"manager":"m","fieldsV1":{"f:a":{}}}]'
     lambda: (b'{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]},"spec":{"metadata":{"managedFields":[{"fieldsV1":{}}]}}}', 53),
     lambda: (b'{"metadata":{"name":"c"},"spec":{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]}}}', 24),
 ])  # fmt: skip
-def test_what_is_read_is_what_stands_there(make):
+def test_reading_gives_the_stored_fields(make):
     data, end = make()
     for _ in range(2):
         assert parse_sharing(data, end, orjson.loads) == orjson.loads(data)
 
 
-def test_broken_text_is_as_broken_as_before():
+def test_invalid_json_stays_invalid():
     data, end = stored([entry(FIELDS)])
     for cut in range(1, len(data), 7):
         with pytest.raises(orjson.JSONDecodeError):
             parse_sharing(data[:cut], end, orjson.loads)
 
 
-def test_objects_share_a_set_and_write_it_as_it_was():
+def test_objects_share_a_set_and_write_it_unchanged():
     first, second = (parse_sharing(*stored([entry(FIELDS, manager)]), orjson.loads) for manager in ("m", "n"))
     shared = first["metadata"]["managedFields"][0]["fieldsV1"]
     assert shared is second["metadata"]["managedFields"][0]["fieldsV1"]
@@ -73,7 +73,7 @@ def test_objects_share_a_set_and_write_it_as_it_was():
     assert encode_both(CONFIG_MAP, second) == encode_both(CONFIG_MAP, apart)
 
 
-def test_only_metadata_of_the_object_itself_are_looked_at():
+def test_only_the_objects_own_metadata_are_shared():
     fields = {"f:only-in-a-template": {}}
     data = orjson.dumps({"metadata": {"name": "c"}, "spec": {"metadata": {"managedFields": [entry(fields)]}}})
     before = shared_bytes()[0]
@@ -81,7 +81,7 @@ def test_only_metadata_of_the_object_itself_are_looked_at():
     assert shared_bytes()[0] == before
 
 
-def test_sets_stay_within_their_budget():
+def test_the_memory_of_sets_is_bounded():
     worst = "{}"
     for i in range(90):
         worst = f'{{"{chr(97 + i % 26)}":{worst}}}'
@@ -106,7 +106,7 @@ def test_sets_stay_within_their_budget():
     ("application/strategic-merge-patch+json", {"metadata": {"managedFields": [{"fieldsV1": {"f:data": {"f:z": {}}}}]}}),
     ("application/strategic-merge-patch+json", {"data": {"b": "c"}}),
 ])  # fmt: skip
-def test_who_changes_what_is_shared_changes_it_of_one_object(tmp_path, ctype, patch):
+def test_changing_shared_fields_changes_one_object(tmp_path, ctype, patch):
     async def test(api):
         for name in "ab":
             await api("POST", MAPS, config_map(name, a="first"))

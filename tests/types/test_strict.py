@@ -1,4 +1,4 @@
-"""What strict decoding objects to: the compiled scan beside a plain reading of the same text."""
+"""Findings of strict decoding: the compiled scan compared with a simple one in Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CRD = builtin_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").typ
 
 
 class Plain:
-    """What is found, by walking over pairs."""
+    """Finds the same by walking over pairs."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str], None] = {}
@@ -77,7 +77,7 @@ TWICE = Pairs([("x", ""), ("x", "")])
 
 
 def text(node: Any, escaped: bool) -> str:
-    """As JSON; ``escaped``: one letter of each key in its other spelling."""
+    """Returns JSON; with ``escaped`` one letter of each key is written as an escape."""
     if isinstance(node, Pairs):
         names = ((f'"\\u{ord(k[0]):04x}{json.dumps(k[1:])[1:]}' if escaped else json.dumps(k, ensure_ascii=False), v) for k, v in node)
         return "{" + ", ".join(f"{name}:{text(v, escaped)}" for name, v in names) + "}"
@@ -87,7 +87,7 @@ def text(node: Any, escaped: bool) -> str:
 @given(TREES, st.booleans(), st.sampled_from([None, CONFIG_MAP, POD, CRD]))
 @example(Pairs([("data", TWICE), ("x", TWICE), ("x", 1), ("metadata", 1), ("metadata", 2)]), True, CONFIG_MAP)
 @example(Pairs([("spec", Pairs([("containers", [TWICE, Pairs([("name", ""), *TWICE, ("name", "")])])]))]), False, POD)
-def test_the_scan_finds_what_a_plain_reading_does(tree: Any, escaped: bool, type: TypeDesc | None) -> None:
+def test_the_scan_agrees_with_the_simple_one(tree: Any, escaped: bool, type: TypeDesc | None) -> None:
     plain = Plain()
     if type is None:
         plain.untyped(tree, "")
@@ -100,7 +100,7 @@ def test_the_scan_finds_what_a_plain_reading_does(tree: Any, escaped: bool, type
 
 
 @given(TREES, st.booleans())
-def test_pairs_are_what_was_written(tree: Any, escaped: bool) -> None:
+def test_pairs_are_those_of_the_document(tree: Any, escaped: bool) -> None:
     assert read_pairs(text(tree, escaped).encode()) == tree
 
 
@@ -114,17 +114,17 @@ def test_values_of_pairs(raw: bytes, value: Any) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[1", b'{"a"', b'{"a":', b"tru", b'"a', b'"\\', b"[1]]", b"{\"a\" 1}", b"\0"])
-def test_what_is_no_json_has_no_pairs(raw: bytes) -> None:
+def test_invalid_json_has_no_pairs(raw: bytes) -> None:
     with pytest.raises(DecodeError):
         read_pairs(raw)
 
 
-def test_what_is_nested_too_deep_has_no_pairs() -> None:
+def test_too_deep_json_has_no_pairs() -> None:
     with pytest.raises(RecursionError):
         read_pairs(b"[" * 5000 + b"]" * 5000)
 
 
-def test_findings_stand_in_document_order() -> None:
+def test_findings_are_in_document_order() -> None:
     raw = b'{"data":{"a":"1","a":"2"},"bogus":1,"bogus":2,"metadata":{"name":"a","name":"b"}}'
     assert strict_fields(raw, CONFIG_MAP) == ['duplicate field "data.a"', 'unknown field "bogus"', 'duplicate field "metadata.name"']
     assert strict_fields(raw, None) == ['duplicate field "data.a"', 'duplicate field "bogus"', 'duplicate field "metadata.name"']
@@ -137,18 +137,18 @@ def test_duplicate_fields() -> None:
     assert duplicate_fields(b'{"\xff":1,"\xfe":2}') == ["\ufffd"]
 
 
-def test_names_that_begin_with_a_quote_are_quoted_as_all_are() -> None:
+def test_names_with_a_leading_quote_are_quoted_as_others() -> None:
     assert duplicates(b'{"\\"":1,"a":[{"\\"x":1,"\\"x":2}],"\\"":2}') == [r'duplicate field "a[0].\"x"', r'duplicate field "\""']
 
 
-def test_at_most_a_hundred_are_told() -> None:
+def test_at_most_a_hundred_are_reported() -> None:
     raw = b"{" + b",".join(b'"u%d":{"a":1,"a":2}' % i for i in range(300)) + b"}"
     assert strict_fields(raw, CONFIG_MAP) == [f'unknown field "u{i}"' for i in range(100)]
     assert duplicate_fields(raw) == [f"u{i}.a" for i in range(100)]
 
 
 @pytest.mark.parametrize("deep", [31, 32, 63, 64, 65, 3000, 9998])
-def test_keys_are_found_however_deep_they_are(deep: int) -> None:
+def test_keys_are_found_at_any_depth(deep: int) -> None:
     assert duplicate_fields(b"[" * deep + b'{"a":1,"a":2}' + b"]" * deep) == ["[0]" * deep + ".a"]
 
 
@@ -164,5 +164,5 @@ def test_operations_of_a_json_patch() -> None:
     (b'{"a":[1,{"b":null}]}\n', {"a": [1, {"b": None}]}), (b'{"a":1,"a":2}', None), (b'{"a":1.5}', None), (b'{"a":', None), (b"a: b", None),
     (b"{a: b}", None), (b"[1]", None), (b"", None),
 ])  # fmt: skip
-def test_json_that_is_to_be_read_as_yaml(text: bytes, value: Any) -> None:
+def test_json_that_must_be_read_as_yaml(text: bytes, value: Any) -> None:
     assert read_json(text) == value

@@ -1,4 +1,4 @@
-"""Fields that a newer version wrote are handed on when an object is written again."""
+"""Unknown fields of a newer version are kept when an object is written again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN = field(1999, b"of a newer version") + varint(1998 << 3) + varint(7)
 
 
 def everywhere(type: TypeDesc, message: bytes) -> bytes:
-    """The message, and all in it, with unknown fields at the end."""
+    """Returns the message with unknown fields at the end of it and of all messages in it."""
     known = {f.pb: f for f in type.fields if f.pb > 0}
     out = b""
     for number, wire, content, whole in parts(message):
@@ -36,13 +36,13 @@ def pod(*containers: tuple[str, str], **spec) -> bytes:
 
 
 def containers(message: bytes) -> dict[bytes, bytes]:
-    """Of a pod, by name."""
+    """Returns the containers of a pod, by name."""
     spec = next(content for number, _, content, _ in parts(message) if number == 2)
     found = [content for number, _, content, _ in parts(spec) if number == 2]
     return {next(content for number, _, content, _ in parts(c) if number == 1): c for c in found}
 
 
-def test_what_is_there_still_keeps_them() -> None:
+def test_remaining_messages_keep_them() -> None:
     old = everywhere(POD, pod(("a", "1"), ("b", "1"), tolerations=[{"key": "x"}, {"key": "y"}]))
     new = handed_on(POD, old, pod(("c", "1"), ("b", "2"), tolerations=[{"key": "y"}, {"key": "z"}]))
     obj, whole = decode_protobuf_whole(POD, new)
@@ -58,7 +58,7 @@ def test_what_is_there_still_keeps_them() -> None:
     ("", "v1", "Pod"), ("", "v1", "Service"), ("apps", "v1", "Deployment"), ("resource.k8s.io", "v1", "ResourceSlice"),
     ("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"), ("networking.k8s.io", "v1", "NetworkPolicy"),
 ])  # fmt: skip
-def test_what_is_as_it_was_keeps_all_of_them(group: str, version: str, name: str, seed: int) -> None:
+def test_unchanged_messages_keep_all_of_them(group: str, version: str, name: str, seed: int) -> None:
     kind = find_builtin_kind(group, version, name)
     obj = decode(kind.type, struct(random.Random(seed), kind.type, 0))[0]
     plain = encode_protobuf(kind.type, obj)
@@ -70,12 +70,12 @@ def test_what_is_as_it_was_keeps_all_of_them(group: str, version: str, name: str
 
 
 @pytest.mark.parametrize("broken", [b"\x0a", b"\x0a\x05a", b"\xff" * 11, b"\x0b", b"\x0d\x00"])
-def test_what_is_no_message_is_refused(broken: bytes) -> None:
+def test_invalid_messages_are_refused(broken: bytes) -> None:
     with pytest.raises(DecodeError):
         handed_on(POD, broken, pod(("a", "1")))
 
 
-def test_what_json_does_not_know_is_kept_where_it_was() -> None:
+def test_fields_unknown_to_the_json_form_are_kept_in_place() -> None:
     def pod(images: dict[str, str], tolerations: list[dict]) -> dict:
         containers = [{"name": name, "image": image, "resources": {}} for name, image in images.items()]
         spec = {"containers": containers, "tolerations": tolerations}
@@ -93,7 +93,7 @@ def test_what_json_does_not_know_is_kept_where_it_was() -> None:
     assert str(new).count("newer") == 2 * len(kept) and inner["containers"][1]["image"] == "2"
 
 
-def test_what_was_given_up_in_json_stays_so() -> None:
+def test_fields_dropped_from_the_json_form_stay_dropped() -> None:
     new = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}, "data": {"a": "b"}, "newer": 1}
     handed_on_json(builtin_kind("", "v1", "ConfigMap").type, {**new, "binaryData": {"x": "eA=="}, "immutable": True, "newer": 2}, new)
     assert "binaryData" not in new and "immutable" not in new and new["newer"] == 1

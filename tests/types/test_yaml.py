@@ -1,4 +1,4 @@
-"""YAML in and out: yaml.v2's scalars, bounds, and round trips."""
+"""Reading and writing YAML: yaml.v2's scalars, limits, and round trips."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ values = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), values, max_size=4))
-def test_what_is_written_reads_back(value):
+def test_written_documents_read_back(value):
     text = encode(value)
     try:
         back, repeated = decode(text)
     except YAMLError as e:
-        # Some control characters cannot be written in a form libyaml reads, upstream neither.
+        # Some control characters cannot be written in a form that libyaml reads; upstream's cannot either.
         assert "control characters" in str(e)
         return
     assert repeated == []
@@ -54,7 +54,7 @@ def test_scalars(text, value):
     assert type(got) is type(value)
 
 
-def test_keys_become_text():
+def test_keys_become_strings():
     assert decode(b"1: a\ntrue: b\n1.5: c\n")[0] == {"1": "a", "true": "b", "1.5": "c"}
     with pytest.raises(YAMLError):
         decode(b"[a]: b\n")
@@ -64,7 +64,7 @@ def test_merge_keys_and_aliases():
     assert decode(b"base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\n")[0] == {"base": {"x": 1, "true": 2}, "use": {"x": 1, "true": 3}}
 
 
-def test_repeated_keys_are_told():
+def test_repeated_keys_are_reported():
     value, repeated = decode(b"a: 1\nb:\n  c: 1\n  c: 2\na: 2\n")
     assert value == {"a": 2, "b": {"c": 2}}
     assert repeated == ['yaml: unmarshal errors:\n  line 4: key "c" already set in map\n  line 5: key "a" already set in map']
@@ -75,7 +75,7 @@ def test_repeated_keys_are_told():
     [
         (b"1: a\n1: b", {"1": "b"}, ["line 2: key 1 already set in map"]),
         (b"true: a\nyes: b", {"true": "b"}, ["line 2: key true already set in map"]),
-        (b"1: a\n'1': b", {"1": "b"}, []),  # two keys of YAML
+        (b"1: a\n'1': b", {"1": "b"}, []),  # two keys in YAML
         (b"a: 1\na:\n  x: 2", {"a": {"x": 2}}, ["line 3: key \"a\" already set in map"]),  # the line of the value
         (b"x: 1\n<<: {x: 2}", {"x": 2}, ["line 2: key \"x\" already set in map"]),
         (b"<<: {x: 2}\nx: 1", {"x": 1}, ["line 2: key \"x\" already set in map"]),
@@ -83,7 +83,7 @@ def test_repeated_keys_are_told():
         (b"a: &b {x: 1, x: 2}\nc: *b", {"a": {"x": 2}, "c": {"x": 2}}, ["line 1: key \"x\" already set in map"] * 2),
     ],
 )
-def test_keys_are_repeated_as_they_are_written(data, value, objections):
+def test_repeated_keys_are_reported_as_written(data, value, objections):
     assert decode(data) == (value, ["yaml: unmarshal errors:\n  " + "\n  ".join(objections)] if objections else [])
 
 
@@ -92,19 +92,19 @@ def test_keys_are_repeated_as_they_are_written(data, value, objections):
     [b"!!binary " + b"aGkh" * 20_000, b"'" + b"x" * 10 + b"'\nq: &z {? " + b"k" * 80_000 + b" : 1, ? " + b"k" * 80_000 + b" : 2}"],
     ids=["binary", "repeated key"],
 )
-def test_what_is_made_again_for_each_alias_is_bounded_in_bytes(anchored):
+def test_copies_for_aliases_are_bounded_in_bytes(anchored):
     name = b"z" if b"&z" in anchored else b"a"
     with pytest.raises(YAMLError, match="excessive aliasing"):
         decode(b"a: &a " + anchored + b"\nb: [" + b", ".join([b"*" + name] * 2000) + b"]\n")
 
 
-def test_of_keys_within_keys_that_json_has_not_the_outermost_is_told_once():
+def test_of_nested_keys_without_json_form_the_outermost_is_reported_once():
     with pytest.raises(YAMLError, match=r"^unsupported map key of type: %!s\(<nil>\)") as caught:
         decode(b"{~: " * 300 + b"x" + b"}" * 300)
     assert str(caught.value).count("map[interface {}]interface {}{") == 299
 
 
-def test_what_an_alias_stands_for_is_a_value_of_its_own():
+def test_each_alias_is_a_value_of_its_own():
     value, _ = decode(b"a: &x {m: [1]}\nb: *x\n")
     value["a"]["m"].append(2)
     assert value["b"] == {"m": [1]}
@@ -140,7 +140,7 @@ def test_an_alias_bomb_is_refused():
         (b"<<: 1", "yaml: map merge requires map or sequence of maps as the value"),
         (b"9223372036854775808: a", 'unsupported map key of type: uint64, key: 0x8000000000000000, value: "a"'),
         (b"~: [1e6]", "unsupported map key of type: %!s(<nil>), key: <nil>, value: []interface {}{1e+06}"),
-        # What cannot be parsed is told before what has no value, that before what JSON has no key for.
+        # A syntax error is reported before an undefined alias, and that before a key without a JSON form.
         (b"? [a]\n: !!int x\nb: *c", "yaml: unknown anchor 'c' referenced"),
         (b"~: 1\nb: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
         (b"a: .nan", "json: unsupported value: NaN"),
@@ -157,15 +157,15 @@ def test_refusals(data, text):
     assert str(caught.value) == text
 
 
-def test_a_slash_is_itself_where_nothing_escapes_it():
+def test_a_slash_needs_no_escape():
     assert decode(rb"""{a: '\/', b: \/, c: "\\/", d: "/"}""") == ({"a": "\\/", "b": "\\/", "c": "\\/", "d": "/"}, [])
 
 
-def test_the_version_may_be_said():
+def test_a_version_directive_is_accepted():
     assert decode(b"%YAML 1.1\n---\na: 1") == ({"a": 1}, [])
 
 
-def test_only_the_first_document_counts():
+def test_only_the_first_document_is_read():
     assert decode(b"a: 1\n---\nb: 2\n") == ({"a": 1}, [])
 
 
@@ -176,7 +176,7 @@ def test_only_the_first_document_counts():
         ("<<", "<<"), ("00o7", "00o7"), ("a\n\n", "|+\n  a\n"), ("a\x85", '"a\\N"'), ("\x85", '"\\N"'), ("\ufffd\u2028", "'\ufffd\u2028'"),
     ],
 )  # fmt: skip
-def test_scalars_are_written_as_go_writes_them(value, text):
+def test_scalars_are_written_as_by_go(value, text):
     assert encode({"a": value}).decode() == f"a: {text}\n"
 
 
@@ -187,14 +187,14 @@ def test_scalars_are_written_as_go_writes_them(value, text):
     ("2001-01-01 00:00:00", True), ("2001-01-01 00:00:00Z", False), ("2001-01-01T00:00:00+25:00", False),
     ("2001-01-01T00:00:00-24:60", True), ("2001-01-01T00:00:00+05:61", False),
 ])  # fmt: skip
-def test_only_points_in_time_are_quoted_as_such(text, is_one):
+def test_only_timestamps_are_quoted_as_such(text, is_one):
     assert encode({"a": text}).decode() == (f'a: "{text}"\n' if is_one else f"a: {text}\n")
     if is_one:
         assert decode(f"a: !!timestamp {text}".encode()) == ({"a": text}, [])
 
 
 @pytest.mark.parametrize("end", ["\u2028", "\u2029\u2029"])
-def test_no_mark_ends_a_document_whose_last_text_ends_in_line_breaks(end):
+def test_no_end_mark_follows_a_text_with_final_line_breaks(end):
     assert encode({"a": f"a\n{end}"}).decode() == f"a: |+\n  a\n{end}"
 
 

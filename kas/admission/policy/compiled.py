@@ -169,7 +169,7 @@ class Variables(dict[str, Any]):
         limit = evaluator.limit
         value, cost = program.run_within(evaluator.variables, limit)
         if isinstance(value, CostLimitError) and limit < PER_CALL_LIMIT:
-            raise value.again()  # this turn of the event loop is over; the evaluation restarts with the full limit
+            raise value.again()  # this loop iteration is over; the evaluation restarts with the full limit
         evaluator.left -= cost
         if evaluator.left < 0:
             raise OutOfBudgetError

@@ -27,7 +27,7 @@ from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.offload import LARGE, POOL
 from kas.meta.waiting import TimeSlice
-from kas.observe.logs import Sparing
+from kas.observe.logs import RateLimitedLog
 from kas.observe.metrics import Registry as Metrics
 
 log = logging.getLogger("kas.admission.webhook")
@@ -62,7 +62,7 @@ class Webhooks:
     ) -> None:  # fmt: skip
         self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
         self.metrics = WebhookMetrics(metrics, kind)
-        self._authorizer, self._failure_log = authorizer, Sparing(log, "%d more webhooks could not be called")
+        self._authorizer, self._failure_log = authorizer, RateLimitedLog(log, "%d more webhooks could not be called")
         self._spaces = Namespaces(informers, objects)
         self.clients = HookClients(users or Users({}), resolve, shares, egress)
 

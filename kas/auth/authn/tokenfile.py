@@ -61,7 +61,7 @@ def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, Us
             raise TokenFileError(f"{file} '{path}' must have at least 3 columns ({secret}, user name, user uid), found {len(row)}")
         token, name, uid = row[0], *map(_shown, row[1:3])
         if not token:
-            log.warning("empty %s in %s, line %d: nobody can use it", secret, path, line)
+            log.warning("empty %s in %s, line %d: the line has no effect", secret, path, line)
             continue
         groups = _shown(row[3]).split(",") if len(row) > 3 else []  # an empty column is one group with an empty name
         yield token, UserInfo(name, groups, uid)

@@ -27,7 +27,7 @@ from kas.meta.fairqueue import whose
 from kas.meta.origin import origin
 from kas.meta.waiting import awaited, eager
 from kas.observe.caches import Cache
-from kas.observe.logs import Sparing
+from kas.observe.logs import RateLimitedLog
 from kas.types.scheme import builtin_type
 
 log = logging.getLogger("kas.authn")
@@ -110,7 +110,7 @@ class TokenWebhook:
         self._type = builtin_type(f"authentication.v1.{KIND}")
         self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
         self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
-        self._failure_log = Sparing(log, "%d more webhook authenticator requests failed")  # any client may make up tokens
+        self._failure_log = RateLimitedLog(log, "%d more webhook authenticator requests failed")  # any client may make up tokens
         # By client address, or by the user who created a TokenReview.
         self._waiting, self._slots = Shares(MAX_WAITING), _CallSlots()
 

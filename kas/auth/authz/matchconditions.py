@@ -38,7 +38,7 @@ class MatchConditions:
     def match(self, spec: dict[str, Any]) -> Verdict:
         """Evaluate the conditions for a review with this spec. A false condition decides, even if others before it failed.
 
-        Raises BudgetSpentError if the cost budget of the event loop's turn does not suffice.
+        Raises BudgetSpentError if the cost budget of the loop iteration does not suffice.
         """
         variables = {"request": _shown(spec)}
         errors = []

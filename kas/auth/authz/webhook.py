@@ -21,7 +21,7 @@ from kas.client.webhook import Webhook, WebhookError
 from kas.meta.offload import LOOP_BUDGET, POOL, BudgetSpentError
 from kas.meta.waiting import awaited
 from kas.observe import caches
-from kas.observe.logs import Sparing
+from kas.observe.logs import RateLimitedLog
 from kas.observe.metrics import Registry
 from kas.types.scheme import builtin_kind
 
@@ -83,7 +83,7 @@ class WebhookAuthorizer:
     ) -> None:  # fmt: skip
         self._name, self._webhook, self._on_error, self._metrics = name, webhook, on_error, metrics
         self._version, self._ttls, self._conditions, self._clock = version, ttls, conditions, clock
-        self._labels, self._failure_log = (TYPE, name), Sparing(log, "%d more webhook authorizer requests failed")
+        self._labels, self._failure_log = (TYPE, name), RateLimitedLog(log, "%d more webhook authorizer requests failed")
         webhook.tried = self._tried
         self._answers: caches.Cache[bytes, tuple[float, Outcome]] = caches.Cache(
             "authorization_reviews", "what webhooks that authorize answered", CACHE_BYTES, LONGEST_REASON

@@ -1,7 +1,7 @@
 """Schedules TLS handshakes: clients take turns, and established connections come first.
 
 A step of a handshake takes the front up to a millisecond, and anybody who can reach the port may begin any number of
-them. Data for handshakes is therefore queued, and the steps get at most ``TURN_S`` of each turn of the event loop;
+them. Data for handshakes is therefore queued, and the steps get at most ``TURN_S`` of each loop iteration;
 established connections are relayed in between.
 """
 

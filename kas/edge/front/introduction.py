@@ -108,12 +108,12 @@ class Introduction:
         """Asks the client to reconnect; if it ``must``, the front enforces it."""
         self._send(LEAVE if must else GO_AWAY)
 
-    def count(self, told: Callable[[int, bool], None]) -> None:
+    def count(self, report: Callable[[int, bool], None]) -> None:
         """Asks the front how many bytes have arrived over the connection and whether the client has disconnected;
-        calls ``told`` with both."""
-        self._on_count = told
+        calls ``report`` with both."""
+        self._on_count = report
         if self.over:
-            told(0, True)
+            report(0, True)
         else:
             self._send(HOW_MUCH)
 
@@ -202,7 +202,7 @@ class Introductions:
             except BlockingIOError:
                 return
             except OSError as e:
-                log.warning("a front is lost: %s", e)
+                log.warning("the connection to a TLS front failed: %s", e)
                 data = b""
             if not data:
                 self._drop(front)

@@ -20,7 +20,7 @@ from kas.meta.responses import generic_server_response
 from kas.observe import counted
 from kas.request.http import Request, Response
 from kas.request.requestinfo import Query
-from kas.request.websocket import Socket, Upgrade, WebSocketRequest, told
+from kas.request.websocket import Socket, Upgrade, WebSocketRequest, send_until_closed
 
 MAX_REFUSAL = 50_000
 ENFORCED, SKIPPED = "enforce_tls", "skip_tls_allowed"  # the metrics' values for whether the kubelet's certificate was verified
@@ -93,7 +93,7 @@ def _upgraded(connection: Connection, protocol: str) -> Upgrade:
             await pieces(write)
 
         try:
-            return await told(client, telling())
+            return await send_until_closed(client, telling())
         finally:
             connection.close()
 

@@ -131,7 +131,7 @@ cdef int schema_fill(TypeDesc t, dict schema, set defaults) except -1:
 
 cdef Field schema_field(str key, dict schema, str name, set defaults):
     """The Field that describes the values of a schema. Upstream's walks follow the value, not the type: a list is walked by ``items`` and
-    an object by its properties, whatever ``type`` says. So the parts of the schema for other types are in ``aside``.
+    an object by its properties, whatever ``type`` says. So the parts of the schema for other types are in ``alternative``.
     """
     cdef Field f, other
     cdef str kind = schema.get("type") or ""
@@ -143,10 +143,10 @@ cdef Field schema_field(str key, dict schema, str name, set defaults):
         kind = "object" if of_objects else "array" if of_lists else ""
     f = shaped_field(key, schema, kind, name, defaults)
     if of_lists and kind != "array":
-        f.aside = shaped_field(key, schema, "array", name, defaults)
+        f.alternative = shaped_field(key, schema, "array", name, defaults)
     if of_objects and kind != "object":
         other = shaped_field(key, schema, "object", name, defaults)
-        other.aside, f.aside = f.aside, other
+        other.alternative, f.alternative = f.alternative, other
     return f
 
 
@@ -207,11 +207,11 @@ cdef inline bint is_object(Field f) noexcept:
 cdef Field schema_of(Field f, object v):
     """The Field that describes a value at the position of ``f``."""
     if isinstance(v, dict):
-        while f.aside is not None and f.c_card != C_MAP and not is_object(f):
-            f = f.aside
+        while f.alternative is not None and f.c_card != C_MAP and not is_object(f):
+            f = f.alternative
     elif isinstance(v, list):
-        while f.aside is not None and f.c_card != C_LIST:
-            f = f.aside
+        while f.alternative is not None and f.c_card != C_LIST:
+            f = f.alternative
     return f
 
 
@@ -275,7 +275,7 @@ cdef class _Pruner:
         here.up, here.field, here.key, here.index = p, NULL, NULL, -1
         if f is not None:
             keep = keep or f.preserve
-            if f.aside is not None:
+            if f.alternative is not None:
                 f = schema_of(f, v)
         if isinstance(v, dict):
             if f is not None and is_object(f):
@@ -325,7 +325,7 @@ cdef int nulls(Field f, TypeDesc t, object v, int depth) except -1:
     cdef list gone = None
     if depth > MAX_DEPTH:
         raise DecodeError("exceeded max depth")
-    if f is not None and f.aside is not None:
+    if f is not None and f.alternative is not None:
         f = schema_of(f, v)
     if isinstance(v, dict):
         while PyDict_Next(<dict>v, &pos, &key, &val):
@@ -362,7 +362,7 @@ cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
     if t is None:
         if not f.defaults_below:
             return 0
-        if f.aside is not None:
+        if f.alternative is not None:
             f = schema_of(f, v)
     if isinstance(v, dict):
         if t is None and is_object(f):

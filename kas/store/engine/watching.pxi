@@ -96,11 +96,11 @@ cdef bytes in_one(list frames):
 
 
 cdef class Sent:
-    """Counts events sent by many streams: ``told(n)`` is called with their number once per turn of the loop, scheduled by
+    """Counts events sent by many streams: ``report(n)`` is called with their number once per loop iteration, scheduled by
     ``soon``."""
 
-    def __init__(self, soon not None, told not None):
-        self._soon, self._told = soon, told
+    def __init__(self, soon not None, report not None):
+        self._soon, self._report = soon, report
 
     cdef int add(self, Py_ssize_t n) except -1:
         if self._n == 0:
@@ -111,7 +111,7 @@ cdef class Sent:
     def tell(self):
         cdef Py_ssize_t n = self._n
         self._n = 0
-        self._told(n)
+        self._report(n)
 
 
 cdef class Forward:

@@ -155,7 +155,7 @@ class Target:
     def check(self, answer: bytes | RpcError) -> None:
         """Raises ``StoreError`` unless the answer to ``which`` says that the server belongs to the expected cluster."""
         if isinstance(answer, RpcError):
-            if answer.told and answer.code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED):
+            if answer.from_server and answer.code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED):
                 return  # a proxy in between that requires a login; another cluster would have other users
             raise StoreError(f"{self.host}:{self.port} does not say which cluster it is of: {answer.details}") from None
         try:
@@ -180,18 +180,18 @@ def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
         raise Compacted(0, 0) from None
     if e.code == Code.OUT_OF_RANGE and "future revision" in details:
         raise FutureRevision(0, 0) from None
-    if e.told and e.code == Code.RESOURCE_EXHAUSTED and "space exceeded" in details:
+    if e.from_server and e.code == Code.RESOURCE_EXHAUSTED and "space exceeded" in details:
         raise Full(text) from None
-    if e.told and e.code == Code.RESOURCE_EXHAUSTED and "larger than max" in details:
+    if e.from_server and e.code == Code.RESOURCE_EXHAUSTED and "larger than max" in details:
         # Upstream's client itself refuses messages above 2 MiB, the server's limit.
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
-    if e.told and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
+    if e.from_server and e.code == Code.RESOURCE_EXHAUSTED and "too many requests" in details:
         raise Unavailable(text) from None  # the server is overloaded, and did not begin; the others are no less so
-    if e.told and e.code == Code.DATA_LOSS and "corrupt cluster" in details:
+    if e.from_server and e.code == Code.DATA_LOSS and "corrupt cluster" in details:
         raise Damaged(text) from None
-    if e.told and (e.code == Code.PERMISSION_DENIED or details.endswith("permission denied")):
+    if e.from_server and (e.code == Code.PERMISSION_DENIED or details.endswith("permission denied")):
         raise Denied(text) from None
-    if e.told and e.code in REFUSED and not _not_begun(e):
+    if e.from_server and e.code in REFUSED and not _not_begun(e):
         raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
     raise (Unavailable if call.safe or _not_begun(e) else Unknown)(text) from None
 
@@ -222,7 +222,7 @@ class LeaseGone(StoreError):
 
 def _logged_out(e: RpcError) -> bool:
     """Returns whether the server does not know the token (any more); nothing was done."""
-    return e.told and (
+    return e.from_server and (
         e.code == Code.UNAUTHENTICATED or "revision of auth store is old" in e.details or "user name is empty" in e.details
     )
 
@@ -244,7 +244,7 @@ def _without_login(e: StoreError) -> Metadata:
 
 def _not_begun(e: RpcError) -> bool:
     """Returns whether it is certain that nothing was done."""
-    return e.unsent or (e.told and e.details.removeprefix("etcdserver: ") in NOT_BEGUN)
+    return e.unsent or (e.from_server and e.details.removeprefix("etcdserver: ") in NOT_BEGUN)
 
 
 def _retry(e: RpcError, call: Call[Any, Any]) -> bool:
@@ -254,7 +254,7 @@ def _retry(e: RpcError, call: Call[Any, Any]) -> bool:
 
 def _elsewhere(e: RpcError) -> bool:
     """Returns whether other servers may answer otherwise. Decisions of etcd itself are the same everywhere."""
-    return not e.told or e.code not in (*REFUSED, Code.DATA_LOSS, Code.PERMISSION_DENIED) or _not_begun(e)
+    return not e.from_server or e.code not in (*REFUSED, Code.DATA_LOSS, Code.PERMISSION_DENIED) or _not_begun(e)
 
 
 def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
@@ -329,7 +329,7 @@ class Client:
                     if self._metadata is metadata:  # otherwise another thread has logged in since
                         self._metadata = None
                     continue
-                if most and e.code == Code.RESOURCE_EXHAUSTED and not e.told:
+                if most and e.code == Code.RESOURCE_EXHAUSTED and not e.from_server:
                     raise TooLarge(e.details) from None
                 self._turn += _elsewhere(e)
                 pause = min(0.05 * attempt, 1.0)
@@ -349,7 +349,7 @@ class Client:
             answer = connection.call(self._blocks(target, call, metadata) + _deadline(left), message, left, most)
             whole = True
         except RpcError as e:
-            whole = e.told
+            whole = e.from_server
             raise
         finally:
             self._give_back(target, connection, whole)
@@ -606,15 +606,15 @@ class AsyncClient:
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
         raise AssertionError("unreachable")
 
-    def begin(self, call: Call[Q, A], request: Q, within_s: float, told: Callable[[Begun[A]], None]) -> bool:
+    def begin(self, call: Call[Q, A], request: Q, within_s: float, on_end: Callable[[Begun[A]], None]) -> bool:
         """Begins a call at once, without a task, and returns True; returns False if that is impossible now and ``call`` must be
-        used. At its end ``told`` is called, which must not raise."""
+        used. At its end ``on_end`` is called, which must not raise."""
         found = self.usable(call, within_s)
         if found is None:
             return False
         at, connection, block, metadata = found
         try:
-            connection.begin(block, request.SerializeToString(), within_s, lambda stream: told(Begun(call, at, stream, metadata)))
+            connection.begin(block, request.SerializeToString(), within_s, lambda stream: on_end(Begun(call, at, stream, metadata)))
         except RpcError:  # it has not begun
             return False
         return True

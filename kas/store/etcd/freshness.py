@@ -65,7 +65,7 @@ class Parked(Protocol):
 
 
 class Round(RoundBase):
-    """The reads that share a request. ``told``: it was answered. ``had`` is the revision here before it was sent."""
+    """The reads that share a request. ``answered``: it was answered. ``had`` is the revision here before it was sent."""
 
     __slots__ = ()
 
@@ -93,7 +93,7 @@ class Round(RoundBase):
             n += 1
         late, self.readers, self.until = self.readers[:n], self.readers[n:], self.until[n:]
         self.timer = loop.call_at(self.until[0], self._expire) if self.until else None
-        _fail(late, (Behind if self.told else Unavailable)(TIMED_OUT))
+        _fail(late, (Behind if self.answered else Unavailable)(TIMED_OUT))
 
     def _end(self) -> list[asyncio.Future[None]]:
         self.unpark()
@@ -183,7 +183,7 @@ class Freshness(FreshnessBase):
         if answer is None:
             self._find(asking)
         else:
-            self._told(asking, answer.header.revision)
+            self._on_answer(asking, answer.header.revision)
 
     def _find(self, asking: Round) -> None:
         """Repeats the request in a task, which finds a server."""
@@ -195,7 +195,7 @@ class Freshness(FreshnessBase):
         except StoreError as e:
             self._failed(asking, e)
         else:
-            self._told(asking, answer.header.revision)
+            self._on_answer(asking, answer.header.revision)
 
     def _failed(self, asking: Round, error: StoreError) -> None:
         asking.fail(error)

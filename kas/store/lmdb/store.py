@@ -274,7 +274,7 @@ class LMDBStore(Store):
         return self._gather(list(ops), ops, ONE if one_revision else EACH)
 
     def _gather(self, ops: list[Op], outcome: T, at: int) -> asyncio.Future[T]:
-        """Collects the writes of one turn of the loop, which go to the committer at its end: one batch and one thread switch
+        """Collects the writes of one loop iteration, which go to the committer at its end: one batch and one thread switch
         instead of many."""
         loop = self._loop
         if loop is None or self._closed:

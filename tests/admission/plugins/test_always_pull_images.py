@@ -16,8 +16,8 @@ def test_always_pull_images(server):
     assert "imagePullPolicy" not in same["spec"]["containers"][0]
 
 
-def test_a_policy_that_came_later_is_refused(server):
-    """By a webhook, say: what is validated went through no ``admit`` again."""
+def test_a_policy_changed_after_mutation_is_refused(server):
+    """For example by a webhook: mutating admission does not run again."""
     plugin = server.plugin(always_pull_images)
     seen = Request(plugin, obj=pod("p")).attributes
     seen.obj["spec"]["containers"] = [{"name": name, "image": name, "imagePullPolicy": "Never"} for name in ("a", "b")]

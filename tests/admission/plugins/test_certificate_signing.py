@@ -9,7 +9,7 @@ from tests.admission.admission_fakes import Request, refused
 BOB = UserInfo("bob", ("system:authenticated",))
 
 
-def test_who_issues_holds_sign_on_the_signer(server):
+def test_issuing_needs_sign_on_the_signer(server):
     plugin = server.plugin(certificate_signing)
     old = {"metadata": {"name": "r"}, "spec": {"signerName": "example.com/s"}}
     new = old | {"status": {"certificate": "x"}}

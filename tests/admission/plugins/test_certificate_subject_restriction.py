@@ -21,7 +21,7 @@ def csr(group: str, signer: str = restriction.CLIENT_SIGNER) -> dict:
     return {"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": request}}
 
 
-def test_nobody_becomes_a_master_by_a_client_certificate(server):
+def test_client_certificates_for_system_masters_are_refused(server):
     plugin = server.plugin(restriction)
     e = refused(Request(plugin, obj=csr("system:masters"), **WHERE))
     assert e.message.endswith("use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed")
@@ -29,7 +29,7 @@ def test_nobody_becomes_a_master_by_a_client_certificate(server):
     Request(plugin, obj=csr("system:masters", "example.com/s"), **WHERE).run()
 
 
-def test_what_is_no_request_is_refused(server):
+def test_an_invalid_request_is_refused(server):
     spec = {"signerName": restriction.CLIENT_SIGNER, "request": base64.b64encode(b"no PEM").decode()}
     request = Request(server.plugin(restriction), obj={"metadata": {"name": "r"}, "spec": spec}, **WHERE)
     assert "failed to parse CSR" in refused(request).message

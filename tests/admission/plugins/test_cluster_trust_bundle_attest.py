@@ -22,7 +22,7 @@ def on():
 
 
 @pytest.mark.parametrize("grant", ["example.com/s", "example.com/*"])
-def test_who_writes_a_bundle_holds_attest_on_its_signer(server, grant):
+def test_writing_a_bundle_needs_attest_on_its_signer(server, grant):
     plugin = server.plugin(cluster_trust_bundle_attest)
     new = BUNDLE | {"spec": {**BUNDLE["spec"], "trustBundle": "y"}}
     for request in (Request(plugin, obj=BUNDLE, **WHERE), Request(plugin, obj=new, old=BUNDLE, operation="UPDATE", **WHERE)):
@@ -33,13 +33,13 @@ def test_who_writes_a_bundle_holds_attest_on_its_signer(server, grant):
     Request(plugin, obj=new, old=BUNDLE, operation="UPDATE", **WHERE).run()
 
 
-def test_nobody_has_to_attest_for_no_signer_or_for_what_stays_the_same(server):
+def test_bundles_without_a_signer_and_unchanged_ones_need_no_attest(server):
     plugin = server.plugin(cluster_trust_bundle_attest)
     Request(plugin, obj={"metadata": {"name": "a"}, "spec": {"trustBundle": "x"}}, **WHERE).run()
     collected = BUNDLE | {"metadata": {"name": "example.com:s:a", "finalizers": ["a/b"], "managedFields": []}}
     Request(plugin, obj=collected, old=BUNDLE, operation="UPDATE", **WHERE).run()
 
 
-def test_without_its_gate_it_sees_nothing(server):
+def test_without_its_gate_it_does_nothing(server):
     features.DEFAULT.set({})
     Request(server.plugin(cluster_trust_bundle_attest), obj=BUNDLE, **WHERE).run()

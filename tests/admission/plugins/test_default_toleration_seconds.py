@@ -15,7 +15,7 @@ def test_default_tolerations_unless_tolerated(server):
     assert Request(plugin, obj=pod(tolerations=everything)).run()["spec"]["tolerations"] == everything
 
 
-def test_how_long_the_default_tolerations_last():
+def test_the_duration_of_default_tolerations_follows_the_flags():
     settings = Options({"default-not-ready-toleration-seconds": 5, "default-unreachable-toleration-seconds": 0})
     out = Request(default_toleration_seconds.Plugin(settings), obj=pod()).run()["spec"]["tolerations"]
     assert [(t["key"].rpartition("/")[2], t["tolerationSeconds"]) for t in out] == [("not-ready", 5), ("unreachable", 0)]

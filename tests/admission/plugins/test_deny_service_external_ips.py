@@ -6,7 +6,7 @@ from kas.admission.plugins import deny_service_external_ips
 from tests.admission.admission_fakes import Request, refused
 
 
-def test_external_ips_may_only_go(server):
+def test_external_ips_may_only_be_removed(server):
     plugin = server.plugin(deny_service_external_ips)
     one = {"metadata": {"name": "s"}, "spec": {"externalIPs": ["1.2.3.4"]}}
     none = {"metadata": {"name": "s"}, "spec": {}}

@@ -55,7 +55,7 @@ def test_allocation_and_reservations_need_binding(server, new):
         status(server, ANYWHERE, new, {}, "patch").run()
 
 
-def test_what_stays_needs_nothing(server):
+def test_unchanged_parts_need_no_rights(server):
     kept = {"allocation": allocation("n1"), "devices": [device()]}
     status(server, ANYWHERE, kept, kept).run()
 
@@ -73,7 +73,7 @@ def test_what_stays_needs_nothing(server):
         (ANYWHERE, ["n1"], "update", "arbitrary-node:update", ""),
     ],
 )
-def test_devices_are_their_drivers(server, user, nodes, verb, granted, refusal):
+def test_device_status_needs_a_right_for_the_driver(server, user, nodes, verb, granted, refusal):
     at = {"allocation": allocation(*nodes)}
     server.grants.add((NAME, granted, "resourceclaims/driver", DRIVER))
     request = status(server, user, at | {"devices": [device("new")]}, at | {"devices": [device("old")]}, verb)
@@ -86,7 +86,7 @@ def test_devices_are_their_drivers(server, user, nodes, verb, granted, refusal):
     assert cause["message"].startswith(text)
 
 
-def test_each_driver_is_asked_for():
+def test_changed_drivers_are_found():
     before = {"devices": [device("a"), device("b", "b.example.com"), device("d", "d.example.com")]}
     now = {"devices": [device("a", networkData={"interfaceName": "eth0"}), device("b", "b.example.com"), device("c", "c.example.com")]}
     assert changed_drivers("v1", now, before) == {DRIVER, "c.example.com", "d.example.com"}
@@ -112,19 +112,19 @@ def test_the_node_of_an_allocation():
         UserInfo(NAME, extra={NODE_NAME: ["n1", "n2"]}),
     ],
 )  # fmt: skip
-def test_who_is_on_the_node(user):
+def test_who_counts_as_on_the_node(user):
     assert on_its_node(ON_NODE, allocation("n1"))
     assert not on_its_node(user, allocation("n1"))
     assert not on_its_node(UserInfo(NAME, extra={NODE_NAME: ["n_1!"]}), allocation("n_1!"))
 
 
-def test_what_is_large_is_compared_beside_the_loop(server):
+def test_large_statuses_are_compared_off_the_loop(server):
     found = refused(status(server, ANYWHERE, {"devices": [device(name="x" * LARGE)]}, {}))
     assert [c["field"] for c in found.details["causes"]] == ["status.devices"]
 
 
-def test_others_have_their_turns_between_drivers(server, monkeypatch):
-    """A status may name as many as fit in a body, before any rule has seen it: 40,000 held the loop for seconds."""
+def test_checks_of_drivers_yield_the_loop(server, monkeypatch):
+    """A status may name as many drivers as fit into a body, before validation: 40,000 held the loop for seconds."""
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     server.grants |= {(NAME, "arbitrary-node:update", "resourceclaims/driver", f"d{i}") for i in range(5)}
     request = status(server, ANYWHERE, {"devices": [device(driver=f"d{i}") for i in range(5)]}, {})

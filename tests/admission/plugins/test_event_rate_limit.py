@@ -27,7 +27,7 @@ class Clock:
 
 @pytest.fixture
 def events(tmp_path):
-    """Makes plug-ins of workers of one server, and the clock of each."""
+    """Creates plug-ins of the workers of one server, and a clock for each."""
 
     def make(*limits: dict[str, Any]) -> tuple[event_rate_limit.Plugin, Clock]:
         clock = Clock()
@@ -46,7 +46,7 @@ def event(plugin, user=BOB, namespace="ns1", name="p", source="kubelet", **more)
     return Request(plugin, **{"resource": "events", "kind": "Event", "namespace": namespace, "obj": obj, "user": user, **more})
 
 
-def test_events_of_all(events):
+def test_the_server_limit(events):
     plugin, clock = events({"type": "Server", "qps": 10, "burst": 2})
     event(plugin).run()
     event(plugin, user=EVE, namespace="ns2").run()
@@ -59,7 +59,7 @@ def test_events_of_all(events):
     refused(event(plugin))
 
 
-def test_events_of_each(events):
+def test_namespace_and_user_limits(events):
     plugin, _ = events({"type": "Namespace", "qps": 1, "burst": 1}, {"type": "User", "qps": 1, "burst": 2})
     event(plugin).run()
     assert refused(event(plugin, user=EVE)).message == "Too many requests: limit reached on type Namespace for key ns1"
@@ -67,12 +67,12 @@ def test_events_of_each(events):
     assert refused(event(plugin)).message == (
         "Too many requests: [limit reached on type Namespace for key ns1, limit reached on type User for key bob]"
     )
-    # Refused by one limit, it has taken a token of the other all the same.
+    # A request refused by one limit has still taken a token of the other.
     event(plugin, user=EVE, namespace="ns3").run()
     assert "type User for key eve" in refused(event(plugin, user=EVE, namespace="ns4")).message
 
 
-def test_workers_count_events_together(events):
+def test_workers_share_their_limits(events):
     limits = {"type": "User", "qps": 1, "burst": 2}, {"type": "Server", "qps": 1, "burst": 3}
     (one, clock), (other, _) = events(*limits), events(*limits)
     event(one).run()
@@ -84,7 +84,7 @@ def test_workers_count_events_together(events):
     refused(event(other))
 
 
-def test_events_about_each_object(events):
+def test_limits_per_source_and_object(events):
     plugin, _ = events({"type": "SourceAndObject", "qps": 1, "burst": 1})
     event(plugin).run()
     event(plugin, source="scheduler").run()
@@ -100,7 +100,7 @@ def test_only_events_of_the_core_group_count(events):
         event(plugin, operation="DELETE").run()
 
 
-def test_the_least_recently_used_bucket_is_forgotten(events):
+def test_the_least_recently_used_bucket_is_dropped(events):
     plugin, clock = events({"type": "User", "qps": 1, "burst": 1, "cacheSize": 2})
 
     def by(name: str) -> Request:
@@ -110,6 +110,6 @@ def test_the_least_recently_used_bucket_is_forgotten(events):
     by("a").run()
     by("b").run()
     refused(by("a"))
-    by("c").run()  # in place of b
+    by("c").run()  # replaces b
     refused(by("a"))
     by("b").run()

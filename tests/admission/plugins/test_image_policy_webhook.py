@@ -34,7 +34,7 @@ def plugin(tmp_path, url: str, clock: Any = None, cluster=None, user=None, **con
     return image_policy_webhook.Plugin(Section("x", embedded=told), clock or Clock())
 
 
-def test_what_is_asked(tmp_path, backend):
+def test_the_review_request(tmp_path, backend):
     policy = plugin(tmp_path, backend.url + "/policy/")
     obj = pod(initContainers=[{"name": "i", "image": "first:1"}])
     obj["metadata"]["annotations"] = {"mycluster.image-policy.k8s.io/ticket-1234": "break-glass", "other": "x"}
@@ -59,7 +59,7 @@ def test_what_is_asked(tmp_path, backend):
 AUDIT = "imagepolicywebhook.image-policy.k8s.io/"
 
 
-def test_what_is_denied(tmp_path, backend):
+def test_a_denial(tmp_path, backend):
     policy = plugin(tmp_path, backend.url, denyTTL=-1)
     backend.answers = lambda _: reviewed(False, reason="not scanned", auditAnnotations={"ticket": "1", "b@d": "x"})
     request = Request(policy, obj=pod())
@@ -72,7 +72,7 @@ def test_what_is_denied(tmp_path, backend):
     assert refused(Request(policy, obj=pod())).message == 'pods "a" is forbidden: one or more images rejected by webhook backend'
 
 
-def test_answers_are_remembered_for_a_while(tmp_path, backend):
+def test_answers_are_cached_for_a_while(tmp_path, backend):
     clock = Clock()
     policy = plugin(tmp_path, backend.url, clock, allowTTL=60, denyTTL=30)
     backend.answers = lambda asked: reviewed(asked["body"]["spec"]["containers"][0]["image"] == "i", auditAnnotations={"a": "b"})
@@ -94,7 +94,7 @@ def test_answers_are_remembered_for_a_while(tmp_path, backend):
     assert len(backend.seen) == 5
 
 
-def test_nothing_is_remembered_with_minus_one(tmp_path, backend):
+def test_minus_one_disables_the_cache(tmp_path, backend):
     policy = plugin(tmp_path, backend.url, allowTTL=-1)
     for _ in range(2):
         Request(policy, obj=pod()).run()
@@ -102,7 +102,7 @@ def test_nothing_is_remembered_with_minus_one(tmp_path, backend):
 
 
 @pytest.mark.parametrize("ttl_s, fine", [(-2, False), (1, True), (1800, True), (1801, False)])
-def test_an_answer_counts_for_a_second_at_least_and_half_an_hour_at_most(tmp_path, backend, ttl_s, fine):
+def test_the_cache_time_is_between_a_second_and_half_an_hour(tmp_path, backend, ttl_s, fine):
     for name, told in (("allowTTL", True), ("denyTTL", False)):
         if fine:
             assert plugin(tmp_path, backend.url, **{name: ttl_s})._ttl_s[told] == ttl_s
@@ -111,7 +111,7 @@ def test_an_answer_counts_for_a_second_at_least_and_half_an_hour_at_most(tmp_pat
                 plugin(tmp_path, backend.url, **{name: ttl_s})
 
 
-def test_no_more_than_so_many_bytes_are_remembered(tmp_path, backend):
+def test_the_cache_is_bounded_in_bytes(tmp_path, backend):
     policy = plugin(tmp_path, backend.url)
     for i in range(500):
         policy._remember(str(i).encode(), {"allowed": True, "reason": "x" * (image_policy_webhook.LONGEST_ANSWER - 100)})
@@ -138,7 +138,7 @@ def test_no_more_than_so_many_bytes_are_remembered(tmp_path, backend):
          "the status of the ImageReview that the webhook answered is malformed"),
     ],
 )  # fmt: skip
-def test_without_an_answer(tmp_path, backend, answer, says):
+def test_an_invalid_answer(tmp_path, backend, answer, says):
     backend.answers = lambda _: answer
     e = refused(Request(plugin(tmp_path, backend.url), obj=pod()))
     assert (e.code, e.message) == (403, f'pods "a" is forbidden: {says}')
@@ -148,7 +148,7 @@ def test_without_an_answer(tmp_path, backend, answer, says):
     assert "annotations" not in request.attributes.obj["metadata"]
 
 
-def test_nobody_there(tmp_path):
+def test_an_unreachable_backend(tmp_path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{s.getsockname()[1]}"
@@ -157,12 +157,12 @@ def test_nobody_there(tmp_path):
     assert e.message == f'pods "a" is forbidden: {says}'
 
 
-def test_an_answer_without_words_of_its_kind_counts(tmp_path, backend):
+def test_an_answer_without_type_fields_is_accepted(tmp_path, backend):
     backend.answers = lambda _: (201, {}, b'{"status":{"allowed":true}}')
     Request(plugin(tmp_path, backend.url), obj=pod()).run()
 
 
-def test_many_ask_at_once(tmp_path, backend):
+def test_concurrent_requests(tmp_path, backend):
     policy = plugin(tmp_path, backend.url)
 
     async def run() -> None:
@@ -172,7 +172,7 @@ def test_many_ask_at_once(tmp_path, backend):
     assert len(backend.seen) == 20
 
 
-def test_both_sides_prove_who_they_are(tmp_path):
+def test_both_sides_are_authenticated(tmp_path):
     server, client = certificate(tmp_path, "server", "images.example.com"), certificate(tmp_path, "client")
     with PolicyBackend(server, client[0]) as backend:
         trust = {"certificate-authority": "server.crt", "tls-server-name": "images.example.com"}
@@ -181,7 +181,7 @@ def test_both_sides_prove_who_they_are(tmp_path):
         (asked,) = backend.seen
         assert asked["headers"]["authorization"] == "Bearer secret"
         assert asked["peer"]["subject"] == ((("commonName", "client"),),)
-        # Without a certificate, or with the backend's name wrong, nothing is said.
+        # Without a certificate, or with a wrong name of the backend, no request is sent.
         refused(Request(plugin(tmp_path, backend.url, cluster=trust), obj=pod()))
         wrong = {"certificate-authority": "server.crt"}
         e = refused(Request(plugin(tmp_path, backend.url, cluster=wrong, user=show), obj=pod()))

@@ -36,12 +36,12 @@ def request(plugin, old, new):
         (job(1, schedulingGroup={"podGroupName": "none"}), job(2, schedulingGroup={"podGroupName": "none"})),
     ],
 )
-def test_what_may_be(plugin, old, new):
+def test_valid_jobs(plugin, old, new):
     assert request(plugin, old, new).run() == new
 
 
 @pytest.mark.parametrize(("spec", "name"), [({"schedulingGroup": {"podGroupName": "gang"}}, "gang"), ({}, "own")])
-def test_a_gang_keeps_its_parallelism(plugin, spec, name):
+def test_the_parallelism_of_a_gang_is_immutable(plugin, spec, name):
     error = refused(request(plugin, job(1, **spec), job(2, **spec)))
     said = f'cannot change parallelism for a Job referencing gang-scheduled PodGroup "{name}"'
     assert (error.code, error.message) == (403, f'jobs.batch "j" is forbidden: {said}')

@@ -15,7 +15,7 @@ def limits(server: FakeServer, *items: dict, name: str = "l") -> limit_ranger.Pl
     return server.plugin(limit_ranger)
 
 
-def test_limit_ranger_fills_in_and_says_so(server):
+def test_defaults_are_filled_in_and_annotated(server):
     plugin = limits(server, {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "200m", "memory": "64Mi"}})
     out = Request(plugin, obj=pod(initContainers=[{"name": "i", "resources": {"requests": {"cpu": "1", "memory": "1"}}}])).run()
     assert out["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "500m"}}
@@ -38,13 +38,13 @@ def test_limit_ranger_fills_in_and_says_so(server):
          "cpu max limit to request ratio per Container is 2, but no request is specified or request is 0"),
     ],
 )  # fmt: skip
-def test_limit_ranger_bounds(server, item, resources, why):
+def test_bounds(server, item, resources, why):
     plugin = limits(server, {"type": "Container", **item})
     e = refused(Request(plugin, obj=pod(containers=[{"name": "c", "resources": resources}])))
     assert (e.code, e.message) == (403, f'pods "a" is forbidden: {why}')
 
 
-def test_limit_ranger_names_all_that_is_wrong_once(server):
+def test_all_errors_are_reported_once(server):
     plugin = limits(server, {"type": "Container", "max": {"cpu": "1", "memory": "1Mi"}})
     bad = {"limits": {"cpu": "2", "memory": "2Mi"}}
     e = refused(Request(plugin, obj=pod(containers=[{"name": "c", "resources": bad}, {"name": "d", "resources": bad}])))
@@ -54,8 +54,8 @@ def test_limit_ranger_names_all_that_is_wrong_once(server):
 
 
 @pytest.mark.parametrize(("names", "containers", "told"), [(1, 3000, 1), (40, 40, 40), (1200, 1, 1001), (1200, 1200, 1001)])
-def test_what_no_container_names_is_told_as_far_as_errors_are(server, names, containers, told):
-    """A ratio of a resource is missed in every container: what is told is no product of both."""
+def test_errors_of_missing_resources_are_bounded(server, names, containers, told):
+    """A ratio of a resource is violated in every container: the number of errors is not a product of both."""
     ratios = {f"example.com/r{i}": "1" for i in range(names)}
     plugin = limits(server, {"type": "Container", "maxLimitRequestRatio": ratios})
     message = refused(Request(plugin, obj=pod(containers=[{"name": f"c{i}"} for i in range(containers)]))).message
@@ -63,13 +63,13 @@ def test_what_no_container_names_is_told_as_far_as_errors_are(server, names, con
     assert message.endswith(", and more]") is (told > 1000)
 
 
-def test_many_limits_are_held_against_a_pod_beside_the_loop(server):
+def test_many_limits_are_checked_off_the_loop(server):
     most = {"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}
     for i in range(limit_ranger.MANY // 2):
         plugin = limits(server, most, name=f"l{i}")
     before = POOL.done
     assert "limits" in Request(plugin, obj=pod()).run()["spec"]["containers"][0]["resources"]
-    assert POOL.done == before  # one container is not enough
+    assert POOL.done == before  # one container is too few
     two = [{"name": "c"}, {"name": "d"}]
     assert Request(plugin, obj=pod(containers=two)).run()["spec"]["containers"][1]["resources"]["limits"] == {"cpu": "1"}
     assert POOL.done == before + 2
@@ -77,7 +77,7 @@ def test_many_limits_are_held_against_a_pod_beside_the_loop(server):
     assert (e.code, e.message) == (403, 'pods "a" is forbidden: maximum cpu usage per Container is 2, but limit is 3')
 
 
-def test_limit_ranger_pod_counts_sidecars_and_init_peak(server):
+def test_pod_limits_count_sidecars_and_the_init_peak(server):
     plugin = limits(server, {"type": "Pod", "max": {"cpu": "3"}})
 
     def need(cpu):
@@ -90,7 +90,7 @@ def test_limit_ranger_pod_counts_sidecars_and_init_peak(server):
     assert "maximum cpu usage per Pod is 3, but limit is 3500m" in refused(Request(plugin, obj=over)).message
 
 
-def test_limit_ranger_leaves_what_is_being_deleted(server):
+def test_objects_being_deleted_are_not_checked(server):
     plugin = limits(server, {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}})
     claim = {"metadata": {"name": "c", "namespace": "ns1"}, "spec": {"resources": {"requests": {"storage": "2Gi"}}}}
     e = refused(Request(plugin, resource="persistentvolumeclaims", obj=claim))
@@ -99,7 +99,7 @@ def test_limit_ranger_leaves_what_is_being_deleted(server):
     Request(plugin, operation="UPDATE", resource="persistentvolumeclaims", obj=claim, old=old).run()
 
 
-def test_limit_ranger_follows_changes(server):
+def test_changed_limits_apply(server):
     plugin = limits(server, {"type": "Container", "max": {"cpu": "1"}})
     refused(Request(plugin, obj=pod()))
     server.store.drop("/registry/limitranges/ns1/l")
@@ -108,7 +108,7 @@ def test_limit_ranger_follows_changes(server):
     refused(Request(plugin, obj=pod()))
 
 
-def test_limits_of_pods_add_huge_pages_up(server):
+def test_pod_limits_sum_huge_pages(server):
     limits = [{"type": "Pod", "min": {"hugepages-2Mi": "4Mi", "cpu": "1"}}]
     server.add("", "limitranges", {"metadata": {"name": "l", "namespace": "ns1"}, "spec": {"limits": limits}})
     whole = pod(resources={"requests": {"cpu": "2", "hugepages-2Mi": "8Mi"}})
@@ -117,7 +117,7 @@ def test_limits_of_pods_add_huge_pages_up(server):
     assert e.value.message.endswith("minimum hugepages-2Mi usage per Pod is 4Mi.  No request is specified")
 
 
-# Sort of limit, bound and its value; containers, what each requests and may use, the same of init containers; whether that fits.
+# Type of limit, bound and its value; containers with requests and limits, the same for init containers; whether that fits.
 ROWS = [
     ("Container", "min", "50", 1, "100", None, [], True), ("Container", "min", "50", 1, "100", "200", [], True),
     ("Container", "min", "50", 2, "60", "100", [], True), ("Container", "min", "50", 1, "40", None, [], False),
@@ -142,8 +142,8 @@ ROWS = [
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage"])
 @pytest.mark.parametrize(("sort", "bound", "value", "count", "requests", "most", "inits", "fits"), ROWS)
-def test_what_fits(server, resource, sort, bound, value, count, requests, most, inits, fits):
-    """Upstream's table, of which it has each row for some of the resources."""
+def test_upstreams_table(server, resource, sort, bound, value, count, requests, most, inits, fits):
+    """Each of its rows, for some of the resources."""
 
     def container(name, requests, most):
         given = {"requests": requests, "limits": most}

@@ -1,4 +1,4 @@
-"""Mutations, their order, and what a failed one means."""
+"""Mutations, their order, and the effect of errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def patches(text):
 
 
 def rounds(request):
-    """All turns of mutating admission, as a write has them: how many there were, and the object."""
+    """Runs all rounds of mutating admission, as a write does; returns their number and the object."""
 
     async def run():
         count = 0
@@ -45,7 +45,7 @@ def rounds(request):
     return asyncio.run(run())
 
 
-def test_mutations_build_on_one_another(governed):
+def test_mutations_see_earlier_ones(governed):
     governed.policy(mutations=[
         applies("Object{metadata: Object.metadata{labels: {'a': object.data.k}}, data: {'b': 'x'}}"),
         patches("[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('c/d'), value: object.metadata.labels.a + object.data.b}]"),
@@ -54,11 +54,11 @@ def test_mutations_build_on_one_another(governed):
     governed.bind()
     obj = governed.request().run()
     assert obj["metadata"]["labels"] == {"a": "v"}
-    assert obj["data"] == {"k": "v", "b": "x", "c/d": "vx"}  # what a test stops is no error, and changes nothing
+    assert obj["data"] == {"k": "v", "b": "x", "c/d": "vx"}  # a failed test operation is no error, and changes nothing
 
 
 @pytest.mark.parametrize("copies", [2, 9])
-def test_copies_that_double_what_is_there_are_made_beside_the_loop(governed, copies):
+def test_copies_that_double_the_object_are_made_off_the_loop(governed, copies):
     copied = [f"JSONPatch{{op: 'copy', from: '/data', path: '/metadata/a{i}'}}" for i in range(copies)]
     gone = [f"JSONPatch{{op: 'remove', path: '/metadata/a{i}'}}" for i in range(copies)]
     governed.policy(mutations=[patches(f"[{', '.join(copied + gone)}]")])
@@ -83,8 +83,8 @@ def test_with_its_gate_off_no_policy_is_evaluated(governed):
     assert governed.request().run()["data"] == {"k": "v", "b": "x"}
 
 
-def test_others_have_their_turns_between_mutations(governed, monkeypatch):
-    """Each may be small: 300 policies of one each held the loop for half a second."""
+def test_mutations_yield_the_loop(governed, monkeypatch):
+    """Each may be small: 300 policies of one mutation each held the loop for half a second."""
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     text = "[JSONPatch{op: 'add', path: '/data/k', value: object.data.k + 'x'}]"
     for i in range(3):
@@ -133,7 +133,7 @@ def test_lists_merge_by_their_keys(governed):
     assert spec["containers"][0]["env"] == [{"name": "E", "value": "1"}] and spec["initContainers"][0]["terminationMessagePath"]
 
 
-def test_objects_are_equal_when_types_and_fields_are(governed):
+def test_objects_are_equal_if_types_and_fields_are(governed):
     pairs = [("Object{a: 1}", "Object{a: 1}"), ("Object{a: 1}", "Object{a: 2}"), ("Object.x{}", "Object.y{}")]
     said = ", ".join(f"'k{i}': string(dyn({a}) == dyn({b}))" for i, (a, b) in enumerate(pairs))
     governed.policy(mutations=[applies(f"Object{{data: {{{said}}}}}")])
@@ -167,8 +167,8 @@ def test_failures(governed, mutation, text):
     assert governed.request().run()["data"] == {"k": "v", "y": "z"}
 
 
-def test_fields_that_a_patched_object_does_not_have(governed):
-    """They are an error of the server, whatever the policy says of failures, and told in the order of their names."""
+def test_unknown_fields_of_a_patched_object(governed):
+    """They are an internal error, whatever the failure policy is, in alphabetical order."""
     value = "{'z': '1', 'name': 'a', 'namespace': 'ns1', 'y': '2'}"
     operations = "JSONPatch{op: 'add', path: '/b', value: 1}, JSONPatch{op: 'add', path: '/a', value: 2}"
     governed.policy(mutations=[patches(f"[{operations}, JSONPatch{{op: 'add', path: '/metadata', value: dyn({value})}}]")])
@@ -190,7 +190,7 @@ def test_atomic_parts_are_not_replaced(governed):
     assert refused(request).message.endswith(f"denied request: error applying patch: {why}")
 
 
-def test_what_makes_something_else_of_the_object_is_an_error_whatever_the_policy_says(governed):
+def test_a_result_that_does_not_decode_is_an_error_with_any_failure_policy(governed):
     governed.policy(mutations=[patches("[JSONPatch{op: 'add', path: '/data/x', value: 5}]")], failurePolicy="Ignore")
     governed.bind()
     e = refused(governed.request())
@@ -198,7 +198,7 @@ def test_what_makes_something_else_of_the_object_is_an_error_whatever_the_policy
     assert (e.code, e.message) == (500, f"Internal error occurred: {why}")
 
 
-def test_policies_that_are_not_configured_well(governed):
+def test_misconfigured_policies(governed):
     governed.policy(paramKind={"apiVersion": "x.example.com/v1", "kind": "X"}, mutations=[applies("Object{}")])
     governed.bind()
     e = refused(governed.request())
@@ -207,8 +207,8 @@ def test_policies_that_are_not_configured_well(governed):
     assert (e.code, e.reason) == (403, "Forbidden")
 
 
-def test_who_is_evaluated_again(governed):
-    """Who wants to, when a later policy changed the object."""
+def test_reinvocation(governed):
+    """Policies with reinvocation run again when a later policy changed the object."""
     count = "object.data.?n.hasValue() ? object.data.n + '+' : '1'"
     governed.policy("a", mutations=[applies(f"Object{{data: {{'n': {count}}}}}")], reinvocationPolicy="IfNeeded")
     governed.policy("b", mutations=[applies("Object{data: {'b': object.data.?b.orValue('') + 'x'}}")], reinvocationPolicy="Never")
@@ -218,7 +218,7 @@ def test_who_is_evaluated_again(governed):
     assert turns == 2 and obj["data"] == {"k": "v", "n": "1+", "b": "x"}
 
 
-def test_deletes_have_nothing_to_change(governed):
+def test_deletes_are_not_mutated(governed):
     governed.policy(mutations=[applies("Object{data: {'x': 'y'}}")])
     governed.bind()
     old = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}}
@@ -262,7 +262,7 @@ def test_values_become_json(governed):
     ("null", "{Value:0}"), ("duration('90s')", "{Value:90000000000}"), ("b'hi'", "{Value:[]uint8{0x68, 0x69}}"), ("7u", "{Value:0x7}"),
     ("timestamp('2024-01-02T03:04:05.5Z')", "{Value:time.Date(2024, time.January, 2, 3, 4, 5, 500000000, time.UTC)}"),
 ])  # fmt: skip
-def test_what_a_schema_has_no_type_for_is_not_applied(governed, value, got):
+def test_values_without_a_schema_type_are_not_applied(governed, value, got):
     governed.policy(mutations=[applies(f"Object{{metadata: Object.metadata{{generateName: {value}}}}}")])
     governed.bind()
     why = "error applying patch: failed to convert patch object to typed object: .metadata.generateName: expected string, got "
@@ -286,14 +286,14 @@ def test_items_of_lists_may_be_atomic(governed):
     ("path: '/data/k', value: 'x'", "Unexpected kind: "),
     ("op: 'add', value: 'x'", 'add operation does not apply: doc is missing path: "": missing value'),
 ])  # fmt: skip
-def test_what_an_operation_leaves_out_is_empty(governed, operation, why):
+def test_omitted_fields_of_an_operation_are_empty(governed, operation, why):
     governed.policy(mutations=[patches(f"[JSONPatch{{{operation}}}]")])
     governed.bind()
     assert refused(governed.request()).message.endswith(f"denied request: JSON Patch: {why}")
 
 
 @pytest.mark.parametrize("mutation", [applies("Object{data: {'b': 'x'}}"), patches("[JSONPatch{op: 'add', path: '/data/b', value: 'x'}]")])
-def test_what_is_large_is_mutated_beside_the_loop(governed, mutation):
+def test_large_objects_are_mutated_off_the_loop(governed, mutation):
     governed.policy(mutations=[mutation])
     governed.bind()
     before = POOL.done
@@ -308,8 +308,8 @@ def test_what_is_large_is_mutated_beside_the_loop(governed, mutation):
     patches("[lists.range(7000).map(i, '0123456789').join('')].map(t, "
             "lists.range(50).map(i, JSONPatch{op: 'add', path: '/data/x' + string(i), value: t}))[0]"),
 ])  # fmt: skip
-def test_one_text_in_many_places_is_as_much_as_it_is_written(governed, mutation):
-    """No more of it than a request may have: 500 MB were made of a thousand places before anybody measured them."""
+def test_repeated_texts_count_with_their_full_size(governed, mutation):
+    """The result may not exceed a request's size: a thousand copies made 500 MB before the size was checked."""
     governed.policy(mutations=[mutation])
     governed.bind()
     assert "operation cancelled: actual cost limit exceeded" in refused(governed.request()).message

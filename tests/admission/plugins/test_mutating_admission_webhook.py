@@ -1,4 +1,4 @@
-"""Webhooks that change what is written: their order, and who is asked again."""
+"""Webhooks that change objects: their order, and reinvocation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def paths(hook):
     return [s["path"].partition("?")[0][1:] for s in hook.seen]
 
 
-def test_in_order_each_after_the_other(hooked, hook):
+def test_webhooks_are_called_in_order(hooked, hook):
     hook.answers = adds
     hooked.add(webhook(hook.client("/d")), name="b")
     hooked.add(webhook(hook.client("/z")), webhook(hook.client("/y"), "y.example.com"), name="a")
@@ -43,8 +43,8 @@ def test_in_order_each_after_the_other(hooked, hook):
 
 
 @pytest.mark.parametrize("copies", [2, 9])
-def test_copies_that_double_what_is_there_are_made_beside_the_loop(hooked, hook, copies):
-    """Some hundred bytes make 3 MB."""
+def test_copies_that_double_the_object_are_made_off_the_loop(hooked, hook, copies):
+    """A patch of some hundred bytes makes 3 MB."""
     grown = {"op": "add", "path": "/data/long", "value": "x" * 20_000}
     copied = [{"op": "copy", "from": "/data", "path": f"/metadata/annotations/a{i}"} for i in range(copies)]
     there, gone = ({"op": op, "path": "/metadata/annotations", "value": {}} for op in ("add", "replace"))
@@ -56,8 +56,8 @@ def test_copies_that_double_what_is_there_are_made_beside_the_loop(hooked, hook,
     assert (POOL.done > before) is (copies > 2)
 
 
-def test_who_is_asked_again(hooked, hook, server):
-    """Who wants to, and only when somebody changed the object after him."""
+def test_reinvocation(hooked, hook, server):
+    """Webhooks with reinvocation are called again only if the object was changed after them."""
     hook.answers = lambda asked: adds(asked) if not asked["path"].startswith("/quiet") else reviewed(asked)
     hooked.add(webhook(hook.client("/a"), "a.example.com", reinvocationPolicy="IfNeeded"), name="a")
     hooked.add(webhook(hook.client("/b"), "b.example.com", reinvocationPolicy="Never"), name="b")
@@ -79,7 +79,7 @@ def test_who_is_asked_again(hooked, hook, server):
     assert again == [["a", "b", "c", "quiet"], ["a"]]
 
 
-def test_other_plug_ins_count_too(hooked, hook):
+def test_changes_of_other_plugins_cause_reinvocation(hooked, hook):
     """What one of them changes between the rounds is seen by those that want to."""
     hook.answers = lambda asked: adds(asked) if asked["path"].startswith("/b") else reviewed(asked)
     hooked.add(webhook(hook.client("/b"), "b.example.com"), name="a")
@@ -131,8 +131,8 @@ def test_annotations(hooked, hook):
         (b'[ {"value": "<", "path": "/data/a", "op": "add" } ]', '[{"op":"add","path":"/data/a","value":"\\u003c"}]'), (b"[]", ""),
     ],
 )  # fmt: skip
-def test_a_patch_is_shown_as_go_writes_it(hooked, hook, patch, shown):
-    """Whatever spaces and order of fields it came with; one that has no operations or does not apply is not."""
+def test_a_patch_is_logged_as_go_writes_it(hooked, hook, patch, shown):
+    """Whatever its spaces and order of fields; one that has no operations or does not apply is not."""
     def answer(asked):
         response = {"uid": asked["request"]["uid"], "allowed": True, "patch": base64.b64encode(patch).decode(), "patchType": "JSONPatch"}
         return said(json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).encode())
@@ -147,7 +147,7 @@ def test_a_patch_is_shown_as_go_writes_it(hooked, hook, patch, shown):
     assert told == (f'{{"configuration":"conf","webhook":"h.example.com","patch":{shown},"patchType":"JSONPatch"}}' if shown else "")
 
 
-def test_what_was_changed_decides_who_is_asked_next(hooked, hook):
+def test_changes_decide_which_webhooks_are_called_next(hooked, hook):
     label = [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]
     hook.answers = lambda asked: reviewed(asked, patch=label) if asked["path"].startswith("/first") else reviewed(asked)
     hooked.add(webhook(hook.client("/first")), webhook(hook.client("/then"), "t.example.com", objectSelector={"matchLabels": {"x": "y"}}))
@@ -161,14 +161,14 @@ def test_what_was_changed_decides_who_is_asked_next(hooked, hook):
     ([{"op": "replace", "path": "/kind", "value": "Nope"}], "JSONPatch", "Ignore", 'no kind "Nope" is registered for version "v1"'),
     ([{"op": "replace", "path": "/kind", "value": "Secret"}], "JSONPatch", "Ignore", "illegal base64 data at input byte 0"),
 ])  # fmt: skip
-def test_patches_that_do_not_fit(hooked, hook, patch, kind, policy, says):
+def test_patches_that_do_not_apply(hooked, hook, patch, kind, policy, says):
     hook.answers = lambda asked: reviewed(asked, patch=patch, patchType=kind)
     hooked.add(webhook(hook.client(), failurePolicy=policy))
     e = refused(hooked.request())
     assert e.code == 500 and says in e.message
 
 
-def test_large_objects_are_patched_beside_the_loop(hooked, hook):
+def test_large_objects_are_patched_off_the_loop(hooked, hook):
     hook.answers = adds
     hooked.add(webhook(hook.client("/a")))
     large = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v" * LARGE}}
@@ -176,8 +176,8 @@ def test_large_objects_are_patched_beside_the_loop(hooked, hook):
     assert hooked.request(obj=large).run()["data"]["a"] == "1" and POOL.done > before
 
 
-def test_what_was_made_another_kind(hooked, hook):
-    """Those asked next see it as what it now is; the request cannot go on with it."""
+def test_a_changed_kind(hooked, hook):
+    """Later webhooks see the new kind; the request cannot continue with it."""
     other = [{"op": "replace", "path": "/kind", "value": "Pod"}, {"op": "remove", "path": "/data"}]
     hook.answers = lambda asked: reviewed(asked, patch=other) if asked["path"].startswith("/first") else reviewed(asked)
     hooked.add(webhook(hook.client("/first"), failurePolicy="Ignore"), webhook(hook.client("/then"), "t.example.com"))
@@ -187,7 +187,7 @@ def test_what_was_made_another_kind(hooked, hook):
     assert then["kind"]["kind"] == "ConfigMap" and then["object"]["kind"] == "Pod" and then["object"]["spec"]["restartPolicy"] == "Always"
 
 
-def test_what_was_made_another_version(hooked, hook):
+def test_a_changed_version(hooked, hook):
     patch = [{"op": "replace", "path": "/apiVersion", "value": "autoscaling/v2"}]
     hook.answers = lambda asked: reviewed(asked, patch=patch)
     hooked.add(webhook(hook.client(), rules=[rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v1",))]))
@@ -199,7 +199,7 @@ def test_what_was_made_another_version(hooked, hook):
     assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 2 and "metrics" not in obj["spec"]
 
 
-def test_there_is_nothing_to_change_in_a_delete(hooked, hook):
+def test_deletes_are_not_patched(hooked, hook):
     hook.answers = lambda asked: reviewed(asked, patch=[{"op": "remove", "path": "/data"}])
     hooked.add(webhook(hook.client()))
     old = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}}
@@ -209,7 +209,7 @@ def test_there_is_nothing_to_change_in_a_delete(hooked, hook):
 
 
 def test_another_version(hooked, hook, server):
-    """The object is patched in the version of the rule, and is the request's again after it."""
+    """The object is patched in the version of the rule, and then converted to the request's again."""
     hook.answers = lambda asked: reviewed(asked, patch=[{"op": "replace", "path": "/spec/maxReplicas", "value": 9}])
     hooked.add(webhook(hook.client(), rules=[rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v2",))]))
     target = {"kind": "D", "name": "d"}
@@ -224,7 +224,7 @@ def test_another_version(hooked, hook, server):
     assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 9 and obj["spec"]["targetCPUUtilizationPercentage"] == 60
 
 
-def test_a_long_selector_is_read_by_who_comes_first(hooked, hook):
+def test_a_long_selector_is_compiled_by_the_first_request(hooked, hook):
     hook.answers = adds
     long = [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]
     hooked.add(webhook(hook.client("/d"), objectSelector={"matchExpressions": long}))
@@ -234,8 +234,8 @@ def test_a_long_selector_is_read_by_who_comes_first(hooked, hook):
     assert hooked.request().run()["data"] == {"k": "v", "d": "1"} and len(hook.seen) == 2
 
 
-def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(hooked, hook):
-    """A request on its way was asked of neither where the new one is large, and read when the next request comes."""
+def test_replacing_a_webhook_leaves_no_gap(hooked, hook):
+    """If the new configuration was large, a request in progress called neither; it was read at the next request."""
     def answer(asked):
         if asked["path"].startswith("/a"):
             hooked.add(webhook(hook.client("/new"), objectSelector={"matchExpressions": long}), name="b")
@@ -249,7 +249,7 @@ def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(hooked, hook)
     assert paths(hook) == ["a", "old"] and hooked.plugin._hooks.uncompiled
 
 
-def test_the_place_of_a_webhook_counts_those_that_are_about_something_else(hooked, hook):
+def test_a_webhooks_index_counts_webhooks_for_other_resources(hooked, hook):
     hook.answers = adds
     others = [webhook(hook.client(), f"o{i}.example.com", rules=[rule("secrets")]) for i in range(3)]
     hooked.add(*others, name="a")

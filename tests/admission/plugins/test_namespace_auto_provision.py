@@ -13,7 +13,7 @@ from tests.admission.admission_fakes import Request, pod, refused
 
 @pytest.fixture
 def made(server, monkeypatch):
-    """The namespaces that were made, in place of a store that can write."""
+    """Returns the namespaces that were created, in place of a store that can write."""
     names: list[str] = []
 
     async def create(ctx, obj):
@@ -28,7 +28,7 @@ def made(server, monkeypatch):
     return names
 
 
-def test_a_namespace_comes_with_its_first_object(server, made):
+def test_a_namespace_is_created_with_its_first_object(server, made):
     plugin = server.plugin(namespace_auto_provision)
     Request(plugin, obj=pod()).run()
     assert made == ["ns1"]
@@ -39,14 +39,14 @@ def test_a_namespace_comes_with_its_first_object(server, made):
     assert made == ["ns1"]
 
 
-def test_somebody_else_may_be_quicker(server, made):
+def test_another_client_may_create_it_first(server, made):
     plugin = server.plugin(namespace_auto_provision)
     Request(plugin, obj=pod(), namespace="taken").run()
     e = refused(Request(plugin, obj=pod(), namespace="bad"))
     assert (e.code, e.message) == (403, 'pods "a" is forbidden: bad')
 
 
-def test_it_comes_with_what_a_definition_calls_namespaces(server, made):
+def test_custom_resources_named_namespaces_create_their_namespace(server, made):
     plugin = server.plugin(namespace_auto_provision)
     Request(plugin, group="x.io", resource="namespaces", obj={"metadata": {"name": "x"}}).run()
     assert made == ["ns1"]

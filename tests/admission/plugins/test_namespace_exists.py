@@ -13,6 +13,6 @@ def test_namespace_exists(server):
     Request(plugin, obj=pod()).run()
 
 
-def test_what_a_definition_calls_namespaces_is_checked(server):
+def test_custom_resources_named_namespaces_are_checked(server):
     plugin = server.plugin(namespace_exists)
     assert refused(Request(plugin, group="x.io", resource="namespaces", obj={"metadata": {"name": "x"}})).code == 404

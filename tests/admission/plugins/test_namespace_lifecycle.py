@@ -12,7 +12,7 @@ def namespace(server, phase: str) -> None:
     server.add("", "namespaces", {"metadata": {"name": "ns1"}, "status": {"phase": phase}})
 
 
-def test_nothing_is_created_where_there_is_no_namespace(server):
+def test_creating_in_a_missing_namespace_is_refused(server):
     plugin = server.plugin(namespace_lifecycle)
     assert refused(Request(plugin, obj=pod())).message == 'namespaces "ns1" not found'
     namespace(server, "Active")
@@ -22,8 +22,8 @@ def test_nothing_is_created_where_there_is_no_namespace(server):
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])
-def test_what_was_left_without_a_namespace_is_not_updated(server, subresource):
-    """It is deleted, and that is all."""
+def test_objects_of_a_missing_namespace_cannot_be_updated(server, subresource):
+    """They can only be deleted."""
     plugin = server.plugin(namespace_lifecycle)
     e = refused(Request(plugin, operation="UPDATE", subresource=subresource, obj=pod(), old=pod()))
     assert (e.code, e.message) == (404, 'namespaces "ns1" not found')
@@ -33,7 +33,7 @@ def test_what_was_left_without_a_namespace_is_not_updated(server, subresource):
     Request(plugin, operation="UPDATE", subresource=subresource, obj=pod(), old=pod()).run()
 
 
-def test_nothing_is_created_in_a_namespace_that_goes(server):
+def test_creating_in_a_terminating_namespace_is_refused(server):
     plugin = server.plugin(namespace_lifecycle)
     namespace(server, "Active")
     Request(plugin, obj=pod()).run()
@@ -46,7 +46,7 @@ def test_nothing_is_created_in_a_namespace_that_goes(server):
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-def test_three_namespaces_stay(server, name):
+def test_three_namespaces_cannot_be_deleted(server, name):
     plugin = server.plugin(namespace_lifecycle)
     going = {"operation": "DELETE", "resource": "namespaces", "namespace": ""}
     e = refused(Request(plugin, name=name, old={"metadata": {"name": name}}, **going))
@@ -55,6 +55,6 @@ def test_three_namespaces_stay(server, name):
 
 
 @pytest.mark.parametrize("resource", ["namespaces", "localsubjectaccessreviews"])
-def test_what_a_definition_calls_like_that_is_checked(server, resource):
+def test_custom_resources_named_namespaces_are_checked(server, resource):
     plugin = server.plugin(namespace_lifecycle)
     assert refused(Request(plugin, group="x.io", resource=resource, obj={"metadata": {"name": "x"}})).code == 404

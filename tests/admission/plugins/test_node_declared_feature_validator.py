@@ -44,7 +44,7 @@ def update(
     ],
 )
 @pytest.mark.parametrize("subresource", ["", "resize"])
-def test_what_an_update_needs_of_its_node(server, subresource, new, old, needed):
+def test_an_update_needs_features_of_its_node(server, subresource, new, old, needed):
     server.add("", "nodes", {"metadata": {"name": "n"}, "status": {"declaredFeatures": ["Other"]}})
     request = update(server, new, old, subresource)
     if not needed:
@@ -58,7 +58,7 @@ def test_what_an_update_needs_of_its_node(server, subresource, new, old, needed)
     request.run()
 
 
-def test_what_is_left_alone(server):
+def test_other_requests_are_not_checked(server):
     new, old = {"initContainers": [container(cpu="2")]}, {"initContainers": [container()]}
     update(server, new, old, generation=1).run()
     update(server, new | {"nodeName": ""}, old).run()

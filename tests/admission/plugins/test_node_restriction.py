@@ -25,7 +25,7 @@ def restriction(server):
     return server.plugin(node_restriction)
 
 
-def test_others_are_not_restricted(restriction):
+def test_other_users_are_not_restricted(restriction):
     Request(restriction, obj=pod(), user=ADMIN).run()
 
 
@@ -39,7 +39,7 @@ def mirror(**spec):
     return obj
 
 
-def test_nodes_make_mirror_pods_of_themselves(restriction):
+def test_nodes_create_only_their_own_mirror_pods(restriction):
     Request(restriction, obj=mirror(), user=NODE).run()
     assert "can only create mirror pods" in refused(Request(restriction, obj=pod(nodeName="n"), user=NODE)).message
     for spec, why in (
@@ -66,7 +66,7 @@ def test_nodes_delete_their_own_pods(restriction):
     assert 'node "n" can only delete pods with spec.nodeName set to itself' in e.message
 
 
-def test_nodes_write_only_their_node(restriction):
+def test_nodes_write_only_their_own_node(restriction):
     def write(labels=None, **spec):
         new = {"metadata": {"name": "n", "labels": labels or {}}, "spec": spec}
         return Request(restriction, operation="UPDATE", resource="nodes", namespace="", obj=new, old={"metadata": {"name": "n"}}, user=NODE)
@@ -80,7 +80,7 @@ def test_nodes_write_only_their_node(restriction):
     assert 'node "n" is not allowed to modify node "m"' in e.message
 
 
-def test_nodes_get_tokens_of_their_pods(restriction, server):
+def test_nodes_get_tokens_only_for_their_pods(restriction, server):
     def token(name="mine", audiences=("vault",)):
         spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}, "audiences": list(audiences)}
         obj = {"metadata": {"name": "sa"}, "spec": spec}
@@ -88,14 +88,14 @@ def test_nodes_get_tokens_of_their_pods(restriction, server):
 
     token().run()
     assert "node requested token bound to a pod scheduled on a different node" in refused(token("other")).message
-    missing = refused(token("gone"))  # as upstream's lister says it
+    missing = refused(token("gone"))  # as upstream's lister reports it
     assert (missing.code, missing.message, missing.details) == (404, 'pod "gone" not found', {"name": "gone", "kind": "pod"})
     assert 'audience "elsewhere" not found in pod spec volume' in refused(token(audiences=("elsewhere",))).message
     server.grants.add((NODE.name, node_restriction.AUDIENCE_VERB, "elsewhere", "sa"))
     token(audiences=("elsewhere",)).run()
 
 
-def test_nodes_ask_for_the_certificates_of_their_pods(restriction, server):
+def test_nodes_request_certificates_only_for_their_pods(restriction, server):
     server.add("", "pods", pod("p", nodeName="n", serviceAccountName="sa"))
     server.add("", "pods", pod("static", nodeName="n") | {"metadata": mirror()["metadata"] | {"name": "static", "uid": "uid-static"}})
     server.add("", "serviceaccounts", {"metadata": {"name": "sa", "namespace": "ns1", "uid": "sa-uid"}})
@@ -127,7 +127,7 @@ def test_nodes_ask_for_the_certificates_of_their_pods(restriction, server):
         assert (error.code, why in error.message) == (code, True), error
 
 
-def test_nodes_write_what_is_named_like_them(restriction):
+def test_nodes_write_objects_with_their_name(restriction):
     lease = {"group": "coordination.k8s.io", "resource": "leases", "user": NODE}
     Request(restriction, obj={"metadata": {"name": "n"}}, namespace="kube-node-lease", **lease).run()
     assert "can only access leases in the" in refused(Request(restriction, obj={"metadata": {"name": "n"}}, **lease)).message
@@ -140,8 +140,8 @@ def audience(restriction, name, wanted=("foo",)):
     return Request(restriction, resource="serviceaccounts", subresource="token", obj={"metadata": {"name": "sa"}, "spec": spec}, user=NODE)
 
 
-def test_what_a_volume_leads_to_names_audiences(restriction, server):
-    """Upstream's table of KEP-4412, volumes of plug-ins that were in the tree among it."""
+def test_audiences_of_volumes(restriction, server):
+    """Upstream's table of KEP-4412, including volumes of former in-tree plug-ins."""
     for driver in ("d", "file.csi.azure.com"):
         server.add("storage.k8s.io", "csidrivers", {"metadata": {"name": driver}, "spec": {"tokenRequests": [{"audience": "foo"}]}})
     volumes = {"csi": {"csi": {"driver": "d"}}, "old": {"azureFile": {"shareName": "s"}}, "none": {"hostPath": {"path": "/"}}}
@@ -170,10 +170,10 @@ def test_what_a_volume_leads_to_names_audiences(restriction, server):
         ({"persistentVolumeClaim": {"claimName": "lost"}}, 'persistentvolume "gone" not found'),
     ],
 )
-def test_what_a_volume_leads_to_may_be_missing(restriction, server, volume, why):
+def test_objects_of_a_volume_may_be_missing(restriction, server, volume, why):
     for name, spec in (("unbound", {}), ("lost", {"volumeName": "gone"})):
         server.add("", "persistentvolumeclaims", {"metadata": {"name": name, "namespace": "ns1"}, "spec": spec})
-    server.grants.add((NODE.name, node_restriction.AUDIENCE_VERB, "foo", "sa"))  # is not asked then
+    server.grants.add((NODE.name, node_restriction.AUDIENCE_VERB, "foo", "sa"))  # is not looked up then
     server.add("", "pods", pod("p", nodeName="n", volumes=[{"name": "v", **volume}, {"name": "w", **volume}]))
     assert refused(audience(restriction, "p")).message.endswith(f'is forbidden: error validating audience "foo": {why}')
     with features.DEFAULT.overridden(ServiceAccountNodeAudienceRestriction=False):
@@ -190,12 +190,12 @@ def certificate(restriction, name, signer="kubernetes.io/kubelet-serving", **mor
 
 
 @pytest.mark.parametrize("signer", node_restriction.KUBELET_SIGNERS)
-def test_a_node_asks_for_certificates_of_its_own(restriction, signer):
+def test_a_node_requests_only_its_own_certificates(restriction, signer):
     certificate(restriction, NODE.name, signer).run()
     certificate(restriction, "another", "kubernetes.io/kube-apiserver-client").run()
     e = refused(certificate(restriction, "system:node:m", signer))
     assert e.message.endswith("is forbidden: can only create a node CSR with CN=system:node:n")
-    for nothing in ("bm9uZQ==", "bm9u" * LARGE):  # the other is read beside the loop
+    for nothing in ("bm9uZQ==", "bm9u" * LARGE):  # the other is parsed off the loop
         assert "unable to parse csr: " in refused(certificate(restriction, NODE.name, signer, request=nothing)).message
     with features.DEFAULT.overridden(AllowInsecureKubeletCertificateSigningRequests=True):
         certificate(restriction, "system:node:m", signer).run()

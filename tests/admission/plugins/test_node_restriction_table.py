@@ -48,7 +48,7 @@ def restriction(server: FakeServer) -> Any:
 
 
 def judged(request: Request, why: str) -> None:
-    """Passes when there is no ``why``, else refused with it."""
+    """Accepts if there is no ``why``, otherwise refuses with it."""
     if not why:
         request.run()
     else:
@@ -56,7 +56,7 @@ def judged(request: Request, why: str) -> None:
 
 
 def _pod_rule(operation: str, subresource: str, place: str, mirror: bool) -> str:
-    """Why it is refused, "" when it is not."""
+    """Returns the reason for a refusal, "" if there is none."""
     itself = "spec.nodeName set to itself"
     if (operation, subresource) == ("CREATE", ""):
         return "can only create mirror pods" if not mirror else "" if place == "own" else itself
@@ -88,19 +88,19 @@ def test_pods(restriction: Any, operation: str, subresource: str, place: str, mi
     ("UPDATE", "gone", "gone", "forbidden: unexpected operation"), ("DELETE", "", "own-false", "forbidden: unexpected operation"),
     ("CREATE", "", "", "could not determine pod from request data"),
 ])  # fmt: skip
-def test_evictions_of_what_is_not_there_or_not_named(restriction: Any, operation: str, name: str, body: str, why: str) -> None:
+def test_evictions_without_a_pod_or_a_name(restriction: Any, operation: str, name: str, body: str, why: str) -> None:
     eviction = {"metadata": {"name": body} if body else {}}
     judged(Request(restriction, operation=operation, subresource="eviction", obj=eviction, name=name, user=NODE), why)
 
 
-def test_a_pod_that_is_not_there_is_not_deleted(restriction: Any) -> None:
+def test_a_missing_pod_is_not_deleted(restriction: Any) -> None:
     judged(Request(restriction, operation="DELETE", old=pod("gone"), name="gone", user=NODE), "not found")
 
 
 @pytest.mark.parametrize("before, after", [
     ({"a": "1"}, {"a": "1", "b": "2"}), ({"a": "1", "b": "2"}, {"a": "1"}), ({}, {"a": "1"}), ({"a": "1"}, {}),
 ])  # fmt: skip
-def test_labels_do_not_change_with_a_status(restriction: Any, before: dict[str, str], after: dict[str, str]) -> None:
+def test_labels_cannot_change_with_a_status(restriction: Any, before: dict[str, str], after: dict[str, str]) -> None:
     old, new = (placed("own-false", "own", False) for _ in range(2))
     old["metadata"]["labels"], new["metadata"]["labels"] = before, after
     request = Request(restriction, operation="UPDATE", subresource="status", obj=new, old=old, user=NODE)
@@ -125,7 +125,7 @@ def test_owners(restriction: Any, owners: list[dict[str, Any]], why: str) -> Non
     judged(Request(restriction, obj=mirror, user=NODE), why)
 
 
-def test_an_owner_that_is_not_there(server: FakeServer) -> None:
+def test_a_missing_owner(server: FakeServer) -> None:
     judged(Request(server.plugin(node_restriction), obj=placed("test", "own", True), user=NODE), "not found")
 
 
@@ -166,7 +166,7 @@ def test_its_node(restriction: Any, new: dict[str, Any] | None, old: dict[str, A
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
 @pytest.mark.parametrize("subresource", ["", "status"])
-def test_nodes_of_others(restriction: Any, operation: str, subresource: str) -> None:
+def test_other_nodes(restriction: Any, operation: str, subresource: str) -> None:
     theirs = node(name="othernode")
     given: dict[str, Any] = {"operation": operation, "subresource": subresource, "resource": "nodes", "namespace": "", "user": NODE}
     given |= {"obj": None if operation == "DELETE" else theirs, "old": None if operation == "CREATE" else theirs}
@@ -202,7 +202,7 @@ def test_a_token_that_a_role_allows(restriction: Any, server: FakeServer) -> Non
     ("coordination.k8s.io", "leases", "kube-node-lease", "foo", False), ("storage.k8s.io", "csinodes", "", "mynode", True),
     ("storage.k8s.io", "csinodes", "", "foo", False), ("", "configmaps", "myns", "mycm", True),
 ])  # fmt: skip
-def test_what_is_named_like_it(restriction: Any, operation: str, group: str, resource: str, namespace: str, name: str, fine: bool) -> None:
+def test_objects_with_its_name(restriction: Any, operation: str, group: str, resource: str, namespace: str, name: str, fine: bool) -> None:
     one = {"metadata": {"name": name}}
     given: dict[str, Any] = {"obj": None if operation == "DELETE" else one, "old": None if operation == "CREATE" else one}
     request = Request(restriction, operation=operation, group=group, resource=resource, namespace=namespace, name=name, user=NODE, **given)

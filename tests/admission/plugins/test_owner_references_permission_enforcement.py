@@ -36,7 +36,7 @@ def ref(uid: str, block: bool | None = None, kind: str = "ReplicationController"
 
 ONE, BLOCKING, OPEN = [ref("1")], [ref("1", True)], [ref("1", False)]
 DELETE, FINALIZERS = "an ownerRef on a resource you can't delete", "an ownerReference refers to a resource you can't set finalizers on"
-# Whether who asks may delete the pod, and set finalizers on what is named; owners before (None for a create) and then; why not.
+# Whether the user may delete the pod, and set finalizers on the owner; owners before (None for a create) and after; the reason.
 ROWS = [
     (True, True, None, BLOCKING, ""), (True, True, ONE, BLOCKING, ""), (True, True, BLOCKING, [], ""),
     (False, False, None, [], ""), (False, False, None, ONE, ""), (False, False, None, OPEN, ""), (False, False, None, BLOCKING, FINALIZERS),
@@ -50,7 +50,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("deletes", "finalizes", "before", "then", "why"), ROWS)
-def test_who_may_change_owners(server, deletes, finalizes, before, then, why):
+def test_changing_owners(server, deletes, finalizes, before, then, why):
     server.kinds["", "v1", "ReplicationController"] = [SimpleNamespace(namespaced=True, resource="replicationcontrollers")]
     server.kinds["", "v1", "Node"] = [SimpleNamespace(namespaced=False, resource="nodes")]
     if deletes:
@@ -64,7 +64,7 @@ def test_who_may_change_owners(server, deletes, finalizes, before, then, why):
         request.run()
     else:
         assert why in refused(request).message
-    if operation == "UPDATE":  # what a kubelet says of owners is not heeded
+    if operation == "UPDATE":  # a kubelet's list of owners is ignored
         Request(plugin, operation=operation, subresource="status", obj=obj, old=old, user=BOB).run()
 
 
@@ -72,25 +72,25 @@ def test_who_may_change_owners(server, deletes, finalizes, before, then, why):
     ("apps/v9", 'no matches for kind "Foo" in version "apps/v9"'), ("v1", 'no matches for kind "Foo" in version "v1"'),
     ("", 'no matches for kind "Foo" in version ""'), ("a/b/c", "unexpected GroupVersion string: a/b/c"),
 ])  # fmt: skip
-def test_owners_of_kinds_that_nobody_knows_block_nothing(server, api_version, why):
+def test_owners_of_unknown_kinds_cannot_block_deletion(server, api_version, why):
     obj = {"metadata": {"name": "a", "ownerReferences": [ref("1", True, "Foo", api_version)]}}
     e = refused(Request(server.plugin(owner_references_permission_enforcement), obj=obj, user=BOB))
     said = f"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind Foo: {why}"
     assert e.message == f'pods "a" is forbidden: {said}'
 
 
-def test_who_may_finalize_anything_may_block_what_nobody_knows(server):
-    """Nobody looks for the kind then: discovery may not answer before the pod runs that is created."""
+def test_a_right_to_all_finalizers_includes_unknown_kinds(server):
+    """The kind is not looked up then: discovery may not work before a pod that is being created runs."""
     server.grants.add(("bob", "update", "*/finalizers", "*"))
     obj = {"metadata": {"name": "a", "ownerReferences": [ref("1", True, "Foo", "apps/v9"), ref("2", True)]}}
     plugin = server.plugin(owner_references_permission_enforcement)
     Request(plugin, obj=obj, user=BOB).run()
-    # What is changed may be deleted by its own right alone.
+    # A right to delete only the changed object is used.
     assert DELETE in refused(Request(plugin, operation="UPDATE", obj=obj, old={"metadata": {"name": "a"}}, user=BOB)).message
 
 
-def test_others_have_their_turns_between_owners(server, monkeypatch):
-    """There may be as many as fit in a body, and the authorizer is asked about each: 20,000 held the loop for half a second."""
+def test_checks_of_owners_yield_the_loop(server, monkeypatch):
+    """There may be as many owners as fit into a body, and each is authorized: 20,000 held the loop for half a second."""
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     server.kinds["", "v1", "Node"] = [SimpleNamespace(namespaced=False, resource="nodes")]
     obj = {"metadata": {"name": "a", "ownerReferences": [ref(str(i), True, "Node") for i in range(5)]}}

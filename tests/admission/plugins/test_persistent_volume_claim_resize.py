@@ -6,7 +6,7 @@ from kas.admission.plugins import persistent_volume_claim_resize
 from tests.admission.admission_fakes import Request, refused
 
 
-def test_claims_grow_only_where_they_may(server):
+def test_claims_grow_only_if_their_class_allows_it(server):
     plugin = server.plugin(persistent_volume_claim_resize)
 
     def claim(size, phase="Bound", **annotations):
@@ -21,13 +21,13 @@ def test_claims_grow_only_where_they_may(server):
     assert "only dynamically provisioned pvc can be resized" in refused(grow()).message
     server.add("storage.k8s.io", "storageclasses", {"metadata": {"name": "s"}, "allowVolumeExpansion": True})
     grow().run()
-    # The old annotation is what counts where there is one, be it empty.
+    # The old annotation wins if it exists, even if it is empty.
     empty = {"volume.beta.kubernetes.io/storage-class": ""}
     assert "only dynamically provisioned pvc can be resized" in refused(grow(**empty)).message
 
 
-def test_a_claim_does_not_grow_with_the_write_that_gives_it_a_class(server):
-    """Of whom the volume it is bound to is nobody can say then."""
+def test_a_claim_cannot_grow_while_it_gets_a_class(server):
+    """The class of its volume is not known then."""
     plugin = server.plugin(persistent_volume_claim_resize)
     server.add("storage.k8s.io", "storageclasses", {"metadata": {"name": "s"}, "allowVolumeExpansion": True})
 

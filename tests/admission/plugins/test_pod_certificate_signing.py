@@ -9,7 +9,7 @@ from tests.admission.admission_fakes import Request, refused
 BOB = UserInfo("bob", ("system:authenticated",))
 
 
-def test_who_decides_holds_sign_on_the_signer_or_its_domain(server):
+def test_writing_the_status_needs_sign_on_the_signer_or_its_domain(server):
     plugin = server.plugin(pod_certificate_signing)
     old = {"metadata": {"name": "r", "namespace": "ns1"}, "spec": {"signerName": "example.com/s"}}
     where = {

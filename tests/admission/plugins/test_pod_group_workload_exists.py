@@ -29,7 +29,7 @@ def request(plugin, obj):
 
 
 @pytest.mark.parametrize("obj", [group("w", "t"), {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"basic": {}}}}])
-def test_what_may_be(plugin, obj):
+def test_accepted(plugin, obj):
     assert request(plugin, obj).run() == obj
 
 
@@ -41,7 +41,7 @@ def test_what_may_be(plugin, obj):
         ("w", "u", 'PodGroupTemplate "u" not found in Workload "w"'),
     ],
 )
-def test_what_may_not(plugin, workload, template, why):
+def test_refused(plugin, workload, template, why):
     error = refused(request(plugin, group(workload, template)))
     assert (error.code, error.message) == (403, f'podgroups.scheduling.k8s.io "g" is forbidden: PodGroup rejected: {why}')
 

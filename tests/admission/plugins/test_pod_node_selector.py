@@ -32,12 +32,12 @@ def test_cluster_default_node_selector(server):
     assert Request(plugin, obj=pod(nodeSelector={"a": "b"})).run()["spec"]["nodeSelector"] == {"env": "prod", "a": "b"}
     e = refused(Request(plugin, obj=pod(nodeSelector={"env": "test"})))
     assert e.message == f'pods "a" is forbidden: {pod_node_selector.CONFLICT}'
-    # An annotation, even an empty one, goes before it.
+    # An annotation, even an empty one, wins.
     assert "nodeSelector" not in Request(selector(server, "", clusterDefaultNodeSelector="env=prod"), obj=pod()).run()["spec"]
     Request(selector(server, "env=test", clusterDefaultNodeSelector="env=prod"), obj=pod(nodeSelector={"env": "test"})).run()
 
 
-def test_white_list_of_node_selectors(server):
+def test_allowed_node_selectors_per_namespace(server):
     plugin = selector(server, ns1="env=prod,zone=a", other="x=y")
     Request(plugin, obj=pod()).run()
     Request(plugin, obj=pod(nodeSelector={"env": "prod"})).run()
@@ -55,11 +55,11 @@ def test_white_list_of_node_selectors(server):
         ("/=b", '<nil>: Invalid value: "/": '),
     ],
 )
-def test_annotations_that_are_no_selector(server, annotation, says):
+def test_invalid_annotations(server, annotation, says):
     e = refused(Request(selector(server, annotation), obj=pod()))
     assert (e.code, e.reason) == (500, "") and e.message.startswith(says)
 
 
-def test_a_namespace_that_is_not_there(server):
+def test_a_missing_namespace(server):
     e = refused(Request(server.plugin(pod_node_selector), obj=pod()))
     assert (e.code, e.message) == (500, "Internal error occurred: namespace ns1 does not exist")

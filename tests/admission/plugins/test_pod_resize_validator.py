@@ -13,7 +13,7 @@ SHORT = 'pods "p" is forbidden: node didn\'t have enough allocatable resources: 
 
 @pytest.fixture
 def resize(server):
-    """A resize of a pod on a node with these labels."""
+    """Resizes a pod on a node with these labels."""
     plugin = server.plugin(pod_resize_validator)
 
     def request(cpu: str, memory: str = "1Gi", generation: int = 2, node: str = "n", **labels: str) -> Request:
@@ -28,7 +28,7 @@ def resize(server):
     return request
 
 
-def test_what_the_node_never_has_is_refused(resize):
+def test_requests_beyond_the_nodes_capacity_are_refused(resize):
     resize("1").run()
     e = refused(resize("2"))
     assert e.message == f"{SHORT}cpu, requested: 2000, allocatable: 1000"
@@ -36,13 +36,13 @@ def test_what_the_node_never_has_is_refused(resize):
     both = f"{SHORT}cpu, requested: 2000, allocatable: 1000; memory, requested: 2147483648, allocatable: 1073741824"
     assert refused(resize("2", "2Gi")).message == both
     assert refused(resize("1000.1m")).message == f"{SHORT}cpu, requested: 1001, allocatable: 1000"
-    resize("2", generation=1).run()  # as it was
+    resize("2", generation=1).run()  # unchanged
     resize("2", node="").run()
     assert refused(resize("1", node="gone")).message.endswith('node "gone" not found')
 
 
 def test_only_linux_nodes_resize(resize):
-    """Whether a node that does not say its system could is asked for nothing."""
+    """A node that does not report its OS is not refused."""
     resize("1", **{"kubernetes.io_os": "linux"}).run()
     resize("1").run()
     e = refused(resize("2", **{"kubernetes.io_os": "windows"}))

@@ -37,7 +37,7 @@ def test_pod_security_defaults(server, version):
     request.run()
     assert request.warnings[0].startswith('would violate PodSecurity "restricted:latest"')
     assert request.annotations == {"pod-security.kubernetes.io/enforce-policy": "baseline:v1.30"}
-    # Each label replaces its own default only.
+    # Each label replaces only its own default.
     plugin = security(server, {"enforce_version": "latest", "warn": "privileged"}, defaults=defaults)
     assert 'violates PodSecurity "baseline:latest"' in refused(Request(plugin, obj=pod(hostPID=True))).message
     request = Request(plugin, obj=pod())
@@ -66,7 +66,7 @@ def test_pod_security_exemptions(server):
     assert refused(Request(plugin, obj=pod(runtimeClassName="other"), user=EVE)).code == 403
 
 
-def test_labels_of_an_exempt_namespace_are_answered_with_a_warning(server):
+def test_labels_of_an_exempt_namespace_cause_a_warning(server):
     plugin = security(server, exemptions={"namespaces": ["ns1"]}, defaults={"audit": "baseline"})
     server.add("", "pods", pod("p", hostPID=True))
 
@@ -112,7 +112,7 @@ def with_context(**context):
     return [{"name": "c", "securityContext": context}]
 
 
-def test_restricted_wants_everything_said():
+def test_restricted_requires_explicit_fields():
     assert found("restricted") == (
         'allowPrivilegeEscalation != false (container "c" must set securityContext.allowPrivilegeEscalation=false), '
         'unrestricted capabilities (container "c" must set securityContext.capabilities.drop=["ALL"]), '
@@ -220,19 +220,19 @@ def test_warn_follows_enforce(labels, warn):
     assert str(policy.warn) == warn
 
 
-def test_warn_follows_enforce_but_not_a_laxer_one_than_the_default():
+def test_warn_follows_enforce_unless_the_default_is_stricter():
     defaults = Policy(warn=LevelVersion("restricted", 29))
     assert str(policy_of({"pod-security.kubernetes.io/enforce": "baseline"}, defaults)[0].warn) == "restricted:v1.29"
 
 
-def test_workloads_are_warned_of_what_is_only_enforced(server):
+def test_workloads_get_warnings_about_enforced_levels(server):
     template = {"metadata": {"name": "d"}, "spec": {"template": {"metadata": {}, "spec": {"hostPID": True, "containers": []}}}}
     r = Request(namespace(server, enforce="baseline"), group="apps", resource="deployments", kind="Deployment", obj=template)
     r.run()
     assert r.warnings == ['would violate PodSecurity "baseline:latest": host namespaces (hostPID=true)']
 
 
-def test_updates_that_change_nothing_it_looks_at(server):
+def test_updates_of_irrelevant_fields_are_not_checked(server):
     plugin = namespace(server, enforce="restricted")
     Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()
     with pytest.raises(ApiError):
@@ -252,7 +252,7 @@ def test_wrong_labels(server):
     assert e.value.code == 422
 
 
-def test_what_is_there_is_looked_at_for_so_many_and_so_long(server, monkeypatch):
+def test_the_check_of_existing_pods_is_bounded(server, monkeypatch):
     plugin, now = namespace(server), [0.0]
     for i in range(12):
         server.add("", "pods", pod(f"p{i:02}", hostPID=True))
@@ -317,7 +317,7 @@ def test_of_each_controller_one_pod_is_looked_at_before_its_others_and_exempt_on
 
 
 @pytest.mark.parametrize("many", [1, pod_security.MANY])
-def test_crowded_pods_are_judged_beside_the_loop_and_as_others(server, many):
+def test_pods_with_many_containers_are_checked_off_the_loop(server, many):
     plugin = security(server, {"warn": "restricted", "audit": "restricted", "enforce": "baseline"})
     before = POOL.done
     open_ = [{"name": f"c{i}", "image": "i", "ports": [{"hostPort": 1}]} for i in range(many)]
@@ -333,7 +333,7 @@ def test_crowded_pods_are_judged_beside_the_loop_and_as_others(server, many):
         assert set(request.annotations) == {f"pod-security.kubernetes.io/{key}" for key in ("enforce-policy", "audit-violations")}
 
 
-def test_tightening_warns_of_what_is_there(server):
+def test_a_stricter_level_warns_of_existing_pods(server):
     plugin = namespace(server)
     for name in ("b", "a", "c"):
         server.add("", "pods", pod(name, hostPID=True))
@@ -355,12 +355,12 @@ DEPLOYMENT = {"group": "apps", "resource": "deployments", "kind": "Deployment"}
 OPEN_TEMPLATE = {"metadata": {"name": "d"}, "spec": {"template": {"metadata": {}, "spec": {"hostPID": True, "containers": []}}}}
 
 
-def test_what_was_judged_is_counted(server):
+def test_evaluations_are_counted(server):
     plugin = namespace(server, enforce="baseline", enforce_version="v1.99", audit="restricted", audit_version="v1.30", warn="privileged")
     Request(plugin, obj=pod()).run()
     refused(Request(plugin, obj=pod(hostPID=True)))
     Request(plugin, obj=OPEN_TEMPLATE, **DEPLOYMENT).run()
-    Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()  # nothing to judge
+    Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()  # nothing to evaluate
     of = ("create", "pod", "")
     assert counted(server, "evaluations") == {
         ("allow", "baseline", "future", "enforce", *of): 1, ("deny", "baseline", "future", "enforce", *of): 1,
@@ -369,7 +369,7 @@ def test_what_was_judged_is_counted(server):
     assert counted(server, "exemptions") == counted(server, "errors") == {}
 
 
-def test_who_is_exempt_and_what_cannot_be_judged_is_counted(server):
+def test_exemptions_and_errors_are_counted(server):
     plugin = security(server, {"enforce": "what"}, exemptions={"usernames": ["bob"], "runtimeClasses": ["vm"]})
     Request(plugin, obj=pod(), user=BOB).run()
     Request(plugin, obj=pod(runtimeClassName="vm"), user=EVE).run()
@@ -378,7 +378,7 @@ def test_who_is_exempt_and_what_cannot_be_judged_is_counted(server):
     assert counted(server, "errors") == {("false", "create", "pod", ""): 1}
 
 
-def test_a_namespace_that_is_not_there_keeps_out_pods_alone(server):
+def test_a_missing_namespace_refuses_only_pods(server):
     plugin = namespace(server)
     said = 'failed to lookup namespace "gone"'
     request = Request(plugin, obj=pod(), namespace="gone")
@@ -392,8 +392,8 @@ def test_a_namespace_that_is_not_there_keeps_out_pods_alone(server):
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_where_all_is_allowed_the_policy_is_told_as_the_latest(server, operation):
-    """A level that checks nothing has no versions; updates are told, too."""
+def test_the_privileged_level_is_reported_with_the_latest_version(server, operation):
+    """A level without checks has no versions; updates are counted, too."""
     request = Request(namespace(server, enforce="privileged", enforce_version="v1.25"), operation=operation, obj=pod(), old=pod())
     request.run()
     assert request.annotations == {"pod-security.kubernetes.io/enforce-policy": "privileged:latest"}
@@ -416,8 +416,8 @@ SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
         ({}, {"ephemeralContainers": [{"name": "e", "image": "i"}]}, True),
     ],
 )
-def test_updates_that_are_looked_at(server, annotations, more, looks):
-    """As upstream's, images and containers' seccomp annotations; what else changes was judged when the pod was made."""
+def test_updates_that_are_checked(server, annotations, more, looks):
+    """As upstream: changes of images and of seccomp annotations of containers; everything else was checked at the create."""
     new, old = pod(hostPID=True), pod(hostPID=True)
     new["metadata"]["annotations"], new["spec"] = annotations, new["spec"] | more
     request = Request(namespace(server, enforce="baseline"), operation="UPDATE", obj=new, old=old)
@@ -428,7 +428,7 @@ def test_updates_that_are_looked_at(server, annotations, more, looks):
 
 
 def least(level: str, version: int) -> dict[str, Any]:
-    """The pod that says no more than it has to."""
+    """Returns the minimal pod of a level and version."""
     context: dict[str, Any] = {}
     if version >= 8:
         context["allowPrivilegeEscalation"] = False
@@ -441,8 +441,8 @@ def least(level: str, version: int) -> dict[str, Any]:
     return {**containers, "securityContext": whole}
 
 
-def test_what_each_version_asks_for_and_no_more():
-    """The least pods of upstream's fixtures, for each level and version; that of the version before a new check fails it."""
+def test_each_version_requires_its_minimal_pod_and_no_more():
+    """The minimal pods of upstream's fixtures, for each level and version; that of the version before a new check fails it."""
     for version in (*range(37), LATEST):
         for level in ("privileged", "baseline", "restricted"):
             assert found(level, version, **least(level, version)) == ""

@@ -48,13 +48,13 @@ def test_default_tolerations_of_the_cluster(server):
     assert not Request(plugin, obj=pod()).run()["spec"].get("tolerations")
 
 
-def test_tolerations_of_one_pod_are_its_own(server):
+def test_tolerations_are_not_shared_between_pods(server):
     plugin = tolerations(server, default=[A])
     Request(plugin, obj=pod()).run()["spec"]["tolerations"][0]["key"] = "changed"
     assert Request(plugin, obj=pod()).run()["spec"]["tolerations"] == [A]
 
 
-def test_whitelist_of_the_cluster(server):
+def test_allowed_tolerations_of_the_cluster(server):
     plugin = tolerations(server, whitelist=[A])
     Request(plugin, obj=pod(tolerations=[{"key": "a", "operator": "Equal", "value": "x"}])).run()
     e = refused(Request(plugin, obj=pod(tolerations=[B])))
@@ -62,7 +62,7 @@ def test_whitelist_of_the_cluster(server):
     assert (e.code, e.message) == (500, conflict.format("cluster"))
     own = {pod_toleration_restriction.WHITELIST: '[{"key":"a","operator":"Exists"}]'}
     assert refused(Request(tolerations(server, own), obj=pod(tolerations=[B]))).message == conflict.format("namespace")
-    # Defaults have to be on the list, too.
+    # Defaults must be allowed, too.
     refused(Request(tolerations(server, whitelist=[A], default=[B]), obj=pod()))
     Request(tolerations(server, {pod_toleration_restriction.WHITELIST: "[]"}, whitelist=[A]), obj=pod(tolerations=[B])).run()
 
@@ -77,7 +77,7 @@ def test_whitelist_of_the_cluster(server):
         ("x", "invalid character 'x' looking for beginning of value"),
     ],
 )  # fmt: skip
-def test_annotations_that_are_no_tolerations(server, text, message):
+def test_invalid_annotations(server, text, message):
     for key in (pod_toleration_restriction.DEFAULTS, pod_toleration_restriction.WHITELIST):
         e = refused(Request(tolerations(server, {key: text}), obj=pod(tolerations=[A])))
         assert (e.code, e.message) == (500, message)
@@ -123,7 +123,7 @@ def whole(one: dict[str, Any]) -> list[Any]:
 
 
 def merged(everything: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``MergeTolerations`` word by word."""
+    """Merges as upstream's ``MergeTolerations``, step by step."""
     covers, out = pod_objects.tolerates_all_of, list[dict[str, Any]]()
     for i, one in enumerate(everything):
         later = any(whole(one) != whole(other) and covers(other, one) for other in everything[i + 1 :])
@@ -132,7 +132,7 @@ def merged(everything: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def test_tolerations_merged_without_comparing_each_with_each():
+def test_tolerations_are_merged_in_linear_time():
     choice = random.Random(1)
     for n in range(400):
         given = choice.choices(ALL, k=n % 25)
@@ -141,7 +141,7 @@ def test_tolerations_merged_without_comparing_each_with_each():
         assert pod_objects.Broadest(given).covers(asked) == any(pod_objects.tolerates_all_of(t, asked) for t in given)
 
 
-def test_many_tolerations_are_compared_with_few(monkeypatch):
+def test_many_tolerations_are_compared_with_a_few(monkeypatch):
     calls = []
     real = pod_objects.tolerates_all_of
     monkeypatch.setattr(pod_objects, "tolerates_all_of", lambda a, b: calls.append(1) or real(a, b))

@@ -40,7 +40,7 @@ def written(plugin, sort: str, obj, old=None, what: str = "policy", user: UserIn
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_who_writes_a_policy_may_read_all_of_its_parameters(server, plugin, sort):
+def test_writing_a_policy_needs_read_access_to_its_param_kind(server, plugin, sort):
     server.grants.add(("bob", "get", "secrets", "one"))
     for old in (None, policy(sort, None), policy(sort, {"apiVersion": "v1", "kind": "ConfigMap"})):
         e = refused(written(plugin, sort, policy(sort, SECRET), old))
@@ -56,7 +56,7 @@ def test_who_writes_a_policy_may_read_all_of_its_parameters(server, plugin, sort
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_a_kind_nobody_serves_may_be_anything(server, plugin, sort):
+def test_an_unserved_kind_needs_access_to_everything(server, plugin, sort):
     server.grants.add(("bob", "get", "secrets", "*"))
     assert refused(written(plugin, sort, policy(sort, {"apiVersion": "example.com/v1", "kind": "Secret"}))).code == 422
     server.grants.add(("bob", "get", "*", "*"))
@@ -64,7 +64,7 @@ def test_a_kind_nobody_serves_may_be_anything(server, plugin, sort):
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_who_binds_a_policy_may_read_what_it_is_given(server, plugin, sort):
+def test_writing_a_binding_needs_read_access_to_its_params(server, plugin, sort):
     server.add(GROUP, f"{sort}admissionpolicies", policy(sort, SECRET))
     named, selected = binding("p", name="x", namespace="ns"), binding("p", selector={})
     for obj, verb, name in ((named, "get", "x"), (selected, "list", "")):
@@ -78,7 +78,7 @@ def test_who_binds_a_policy_may_read_what_it_is_given(server, plugin, sort):
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_of_what_kind_parameters_are_may_be_unknown(server, plugin, sort):
+def test_an_unknown_param_kind(server, plugin, sort):
     server.add(GROUP, f"{sort}admissionpolicies", policy(sort, None, "plain"))
     server.add(GROUP, f"{sort}admissionpolicies", policy(sort, {"apiVersion": "example.com/v1", "kind": "A"}, "odd"))
     server.grants.add(("bob", "get", "secrets", "x"))
@@ -95,7 +95,7 @@ def test_of_what_kind_parameters_are_may_be_unknown(server, plugin, sort):
         written(plugin, sort, binding(name, name="x"), what="binding").run()
 
 
-def test_an_authorizer_that_fails_allows_nothing(server, monkeypatch):
+def test_an_authorizer_error_refuses(server, monkeypatch):
     monkeypatch.setattr(server.initializer.authorizer, "authorize", lambda q: (2, "", "it is down"))
     server.kinds["", "v1", "Secret"] = [SimpleNamespace(resource="secrets")]
     plugin = server.plugin(policy_params_authorization)

@@ -22,8 +22,8 @@ def test_priority(server):
     assert "PriorityClass usual is already marked as default. Only one default can exist" in e.message
 
 
-def test_a_mirror_pod_has_no_more_than_its_class_gives(server):
-    """Anybody may put that annotation on a pod (kubernetes#58471)."""
+def test_a_mirror_pod_gets_only_the_priority_of_its_class(server):
+    """Every user may set that annotation on a pod (kubernetes#58471)."""
     plugin = server.plugin(priority)
     mirror = {**pod(priority=2_000_001_000), "metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}}}
     assert "the integer value of priority (2000001000) must not be provided" in refused(Request(plugin, obj=mirror)).message
@@ -48,8 +48,8 @@ def test_priority_of_a_group_of_pods(server):
         assert "the integer value of priority (9) must not be provided" in refused(group(priorityClassName="other", priority=9)).message
 
 
-def test_the_default_that_counts_may_be_changed_beside_another(server):
-    """Racing writes can make two; the one with the lowest number counts, and it alone is held against others."""
+def test_the_effective_default_may_change_beside_another(server):
+    """Concurrent writes can create two; the one with the lowest value counts, and only it prevents others."""
     plugin = server.plugin(priority)
     low, high = ({"metadata": {"name": name}, "value": value, "globalDefault": True} for name, value in (("z-low", 1), ("a-high", 2)))
     for one in (low, high):
@@ -62,8 +62,8 @@ def test_the_default_that_counts_may_be_changed_beside_another(server):
     assert "PriorityClass z-low is already marked as default" in refused(update(high)).message
 
 
-def test_the_default_is_looked_for_among_defaults_alone(server, monkeypatch):
-    """There may be tens of thousands of classes, and each pod without one asks."""
+def test_the_default_is_found_without_scanning_all_classes(server, monkeypatch):
+    """There may be tens of thousands of classes, and each pod without a class needs the default."""
     plugin = server.plugin(priority)
     for name, value, default in (("c", 5, True), ("b", 3, True), ("a", 3, True), ("low", 1, False)):
         server.add("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": name}, "value": value, "globalDefault": default})

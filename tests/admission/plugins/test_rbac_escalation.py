@@ -15,7 +15,7 @@ def role(**fields) -> dict:
     return {"metadata": {"name": "r", "namespace": "ns1"}, "rules": [RULE], **fields}
 
 
-def test_nobody_grants_what_they_do_not_hold(server):
+def test_granting_more_than_one_has_is_refused(server):
     plugin = server.plugin(rbac_escalation)
     create = {"group": GROUP, "resource": "roles", "kind": "Role"}
     e = refused(Request(plugin, obj=role(), user=BOB, **create))
@@ -28,7 +28,7 @@ def test_nobody_grants_what_they_do_not_hold(server):
     refused(Request(plugin, obj=role(rules=[{**RULE, "verbs": ["delete"]}]), user=BOB, **create))
 
 
-def test_an_update_asks_about_the_role_that_is_named(server):
+def test_an_update_is_authorized_for_the_named_role(server):
     plugin = server.plugin(rbac_escalation)
     update = {"operation": "UPDATE", "group": GROUP, "resource": "roles", "kind": "Role", "user": BOB}
     old = role(rules=[])
@@ -38,13 +38,13 @@ def test_an_update_asks_about_the_role_that_is_named(server):
     refused(Request(plugin, obj=role(), group=GROUP, resource="roles", user=BOB))
 
 
-def test_what_is_created_under_a_name_is_asked_about_by_it(server):
+def test_a_create_is_authorized_with_the_name_in_its_body(server):
     plugin = server.plugin(rbac_escalation)
     server.grants.add(("bob", "escalate", "roles", "r"))
     for verb in ("update", "patch", "create"):
         request = Request(plugin, obj=role(), group=GROUP, resource="roles", user=BOB)
         request.attributes.verb = verb
-        if verb == "create":  # the path says no name
+        if verb == "create":  # the path has no name
             refused(request)
         else:
             request.run()

@@ -40,7 +40,7 @@ def claim(storage_class: str = "gold") -> dict[str, Any]:
     return {"metadata": {"name": "c", "namespace": "ns1", "uid": "u"}, "spec": spec}
 
 
-def test_what_is_limited_needs_a_quota(server):
+def test_a_limited_resource_needs_a_quota(server):
     part = ".storageclass.storage.k8s.io/requests.storage"
     plugin = limited(server, {"resource": "persistentvolumeclaims", "matchContains": [part]})
     request = Request(plugin, resource="persistentvolumeclaims", kind="PersistentVolumeClaim", obj=claim())
@@ -53,14 +53,14 @@ def test_what_is_limited_needs_a_quota(server):
     Request(plugin, resource="persistentvolumeclaims", operation="UPDATE", obj=claim("silver"), old=claim("silver")).run()
 
 
-def test_what_a_definition_calls_namespaces_is_counted(server):
+def test_custom_resources_named_namespaces_are_counted(server):
     plugin = limited(server, {"apiGroup": "x.io", "resource": "namespaces", "matchContains": ["count/"]})
     request = Request(plugin, group="x.io", resource="namespaces", obj={"metadata": {"name": "x"}})
     assert "insufficient quota to consume: count/namespaces.x.io" in refused(request).message
     Request(plugin, resource="namespaces", obj={"metadata": {"name": "ns1"}}).run()
 
 
-def test_limited_resources_are_of_one_group(server):
+def test_limited_resources_have_one_group(server):
     plugin = limited(server, {"apiGroup": "apps", "resource": "deployments", "matchContains": ["count/"]})
     assert "insufficient quota to consume: count/deployments.apps" in refused(
         Request(plugin, group="apps", resource="deployments", obj={"metadata": {"name": "d"}})
@@ -93,7 +93,7 @@ def quota_with(server: FakeServer, hard: dict[str, str], used: dict[str, str], s
     server.add("", "resourcequotas", {"metadata": meta, "spec": spec, "status": {"hard": hard, "used": used}})
 
 
-def test_an_update_that_moves_a_pod_to_a_quota_is_charged_in_full(server):
+def test_an_update_that_moves_a_pod_into_a_quotas_scope_is_charged_in_full(server):
     quota_with(server, {"pods": "1"}, {"pods": "1"}, ["Terminating"])
     plugin = server.plugin(resource_quota)
     Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()
@@ -102,7 +102,7 @@ def test_an_update_that_moves_a_pod_to_a_quota_is_charged_in_full(server):
     assert e.value.message == 'pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
 
 
-def test_the_status_of_a_claim_is_counted_and_not_refused(server):
+def test_a_claims_status_is_counted_and_never_refused(server):
     quota_with(server, {"requests.storage": "5Gi"}, {"requests.storage": "5Gi"}, [])
     old = {"metadata": {"name": "c", "namespace": "ns1"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
     new = {**old, "status": {"allocatedResources": {"storage": "9Gi"}}}
@@ -119,8 +119,8 @@ def test_the_status_of_a_claim_is_counted_and_not_refused(server):
         Request(server.plugin(resource_quota), obj=new, old=old, **claims).run()
 
 
-def test_quotas_about_other_kinds_are_not_read(server, monkeypatch):
-    """Hundreds of them in a namespace are known for what they limit; one that is not known as it stands, or limits much, is looked at."""
+def test_quotas_of_other_kinds_are_not_read(server, monkeypatch):
+    """An index knows what the hundreds of quotas of a namespace limit; one that it does not know, or that limits much, is read."""
     for i in range(50):
         quota(server, f"q{i}", {"pods": "1", "requests.cpu": "1"})
     quota(server, "much", {f"count/r{i}.example.com": "1" for i in range(resource_quota.MOST_KEPT + 1)})
@@ -130,7 +130,7 @@ def test_quotas_about_other_kinds_are_not_read(server, monkeypatch):
     a_map = {"resource": "configmaps", "obj": {"metadata": {"name": "m", "namespace": "ns1"}}}
     Request(plugin, **a_map).run()
     assert read == ["much"]
-    # What another worker wrote, and this one was not told of yet, counts.
+    # Writes of another worker count, also if this one has not been told yet.
     key = server.registries.of("", "resourcequotas").key("ns1", "q7")
     obj = orjson.loads(server.store.get(key).json)
     obj["spec"]["hard"] = obj["status"]["hard"] = {"configmaps": "1"}
@@ -146,8 +146,8 @@ def used(server: FakeServer) -> str:
     return orjson.loads(server.store.get(registry.key("ns1", "q")).json)["status"]["used"]["pods"]
 
 
-def test_more_quotas_than_the_store_takes_writes_at_once(server):
-    """What was taken of some before a race about others is lost is given back, and taken again with theirs."""
+def test_more_quotas_than_one_transaction_may_write(server):
+    """If a later group conflicts, what was charged to earlier ones is refunded, and charged again with it."""
     names, sizes, raced = [f"q{i}" for i in range(5)], list[int](), [Conflict(None, "q4")]
     for name in names:
         quota(server, name, {"pods": "1"})
@@ -176,14 +176,14 @@ def test_more_quotas_than_the_store_takes_writes_at_once(server):
 
 
 @pytest.mark.parametrize("at", ["taking", "giving back"])
-def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
-    """``at``: the same write once more gives back first what it took before."""
+def test_a_request_that_ends_while_it_charges_leaves_no_charge(server, at):
+    """With ``at``, the same write is retried, and first refunds what it had charged."""
     quota_with(server, {"pods": "9"}, {"pods": "1"}, [])
     gate, waiting, stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def commit_many(ops: list[Any]) -> None:
         waiting.set()
-        await asyncio.shield(asyncio.ensure_future(committed(ops)))  # goes on, whoever waits
+        await asyncio.shield(asyncio.ensure_future(committed(ops)))  # continues, whoever waits
 
     async def committed(ops: list[Any]) -> None:
         await gate.wait()
@@ -234,7 +234,7 @@ EXISTS, BEST_EFFORT = scope("PriorityClass"), scope("BestEffort")
 SERVICES, OTHER, BOTH = (scope("PriorityClass", "In", *names) for names in (("services",), ("other",), ("other", "services")))
 TWO = [BEST_EFFORT, SERVICES]
 CPU, NOTHING = {"cpu": "3", "memory": "2Gi"}, dict[str, str]()
-# What is limited by scopes (each a rule); the scopes that quotas are for; the class of a pod and what it requests; which scopes it lacks.
+# Scopes of limited resources (each a rule); scopes of quotas; the pod's class and requests; missing scopes.
 SCOPES: list[tuple[list[Any], list[Any], str, dict[str, str], str]] = [
     ([EXISTS], [EXISTS], "fake", CPU, ""), ([EXISTS], [], "fake", CPU, "{PriorityClass Exists []}"),
     ([BEST_EFFORT], [], "fake", NOTHING, "{BestEffort Exists []}"), ([BEST_EFFORT], [BEST_EFFORT], "fake", NOTHING, ""),
@@ -250,8 +250,8 @@ SCOPES: list[tuple[list[Any], list[Any], str, dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("limits", "scopes", "priority", "requests", "lacks"), SCOPES)
-def test_scopes_that_are_limited(server, limits, scopes, priority, requests, lacks):
-    """Upstream's table. What a quota is for counts, though it says nothing of any amount."""
+def test_limited_scopes(server, limits, scopes, priority, requests, lacks):
+    """Upstream's table. A quota's scope counts even if it has no limit."""
     plugin = limited(server, *({"resource": "pods", "matchScopes": [one]} for one in limits))
     for i, one in enumerate(scopes):
         quota(server, f"q{i}", {}, scopeSelector={"matchExpressions": [one]})
@@ -263,7 +263,7 @@ def test_scopes_that_are_limited(server, limits, scopes, priority, requests, lac
         request.run()
 
 
-def test_a_limited_resource_needs_a_quota_where_more_of_it_is_used(server):
+def test_a_limited_resource_needs_a_quota_if_its_use_grows(server):
     plugin = limited(server, {"resource": "services", "matchContains": ["services.loadbalancers"]})
     balanced, plain = ({"metadata": {"name": "s"}, "spec": {"type": sort, "ports": []}} for sort in ("LoadBalancer", "NodePort"))
     for new, old in ((balanced, balanced), (plain, balanced)):
@@ -276,7 +276,7 @@ def test_a_limited_resource_needs_a_quota_where_more_of_it_is_used(server):
     assert refused(Request(both, obj=needy)).message == 'pods "a" is forbidden: insufficient quota to consume: requests.cpu'
 
 
-def test_many_quotas_are_read_beside_the_loop(server, monkeypatch):
+def test_many_quotas_are_read_off_the_loop(server, monkeypatch):
     """10,000 in a namespace held it for 33 ms at each write there."""
     monkeypatch.setattr(resource_quota, "PAGE", 4)
     for i in range(11):

@@ -22,7 +22,7 @@ def test_runtime_class(server):
     assert "Pod Overhead set without corresponding RuntimeClass" in refused(Request(plugin, obj=pod(overhead={"cpu": "1"}))).message
 
 
-def test_an_empty_overhead_is_one(server):
+def test_an_empty_overhead_counts_as_one(server):
     server.add("node.k8s.io", "runtimeclasses", {"metadata": {"name": "r"}, "handler": "h", "overhead": {}})
     plugin = server.plugin(runtime_class)
     assert "Pod Overhead set without corresponding RuntimeClass" in refused(Request(plugin, obj=pod(overhead={}))).message

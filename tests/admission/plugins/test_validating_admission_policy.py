@@ -1,4 +1,4 @@
-"""Validations, what they see, and what a failed one means."""
+"""Validations, what they see, and the effect of errors."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def failing(**more):
     return [{"expression": "false", "message": "never", **more}]
 
 
-def test_nothing_is_asked_unless_policy_and_binding_are_there(governed):
+def test_nothing_is_evaluated_without_a_policy_and_a_binding(governed):
     request = governed.request()
 
     def asked() -> list[int]:
-        """How many plug-ins would be asked to mutate, and to validate."""
+        """Returns how many plug-ins would mutate, and validate."""
         return [len(steps) for steps, _ in request.chain._plan(request.attributes)]
 
     assert asked() == [0, 0]
@@ -88,12 +88,12 @@ def test_actions(governed):
     start = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': "
     assert request.warnings == [start + "never", start + "failed expression: object.data.k == 'x'"]
     noted = json.loads(request.annotations["validation.policy.admission.k8s.io/validation_failure"])
-    assert [(n["message"], n["expressionIndex"]) for n in noted] == [("never", 0)]  # the first
+    assert [(n["message"], n["expressionIndex"]) for n in noted] == [("never", 0)]  # the first one
     assert noted[0]["validationActions"] == ["Warn", "Audit"] and (noted[0]["policy"], noted[0]["binding"]) == ("p", "b")
 
 
-def test_no_policy_says_in_the_audit_log_that_nothing_failed(governed):
-    """Its name may be what the server's own key begins with."""
+def test_a_policys_name_cannot_forge_the_servers_audit_annotation(governed):
+    """A policy's name may begin with the server's own key."""
     name, key = "validation.policy.admission.k8s.io", "validation_failure"
     governed.policy(name, auditAnnotations=[{"key": key, "valueExpression": "'nothing'"}])
     governed.bind("a", name)
@@ -104,7 +104,7 @@ def test_no_policy_says_in_the_audit_log_that_nothing_failed(governed):
     assert json.loads(request.annotations[f"{name}/{key}"])[0]["policy"] == "p"
 
 
-def test_an_annotation_without_a_value_is_a_refusal_whatever_the_actions(governed):
+def test_an_annotation_error_is_a_refusal_with_any_action(governed):
     governed.policy(auditAnnotations=[{"key": "k", "valueExpression": "string(object.nope)"}])
     governed.bind(validationActions=["Audit"])
     text = "expression 'string(object.nope)' resulted in error: no such key: nope"
@@ -148,8 +148,8 @@ def test_variables_are_lazy_and_evaluated_once(governed):
 
 
 @pytest.mark.parametrize(("length", "allowed"), [(400, True), (3000, False)])
-def test_a_long_chain_of_variables_is_no_crash(governed, length, allowed):
-    """It has room once, and not once for each variable: that would double what is done with each."""
+def test_a_long_chain_of_variables_does_not_crash(governed, length, allowed):
+    """The stack is extended once, and not for each variable, which would double the work for each."""
     chain = [{"name": "v0", "expression": "1"}, *({"name": f"v{i}", "expression": f"variables.v{i - 1} + 1"} for i in range(1, length))]
     governed.policy(variables=chain, validations=[{"expression": f"variables.v{length - 1} == {length}"}])
     governed.bind()
@@ -160,9 +160,9 @@ def test_a_long_chain_of_variables_is_no_crash(governed, length, allowed):
         assert e.code == 422 and "recursion" in e.message
 
 
-def test_the_budget(governed):
-    """Everything together may cost so much; what would cost more is refused as a failure."""
-    # Looking for 1,000 letters in 20,000 costs 200,000 of 10 million, and hardly any time.
+def test_the_cost_budget(governed):
+    """All expressions share a budget; exceeding it is a failure."""
+    # Looking for 1,000 letters in 20,000 costs 200,000 of 10 million, and takes hardly any time.
     data = {"in": "a" * 20_000, "of": "b" * 1000}
     obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": data}
     heavy = [{"expression": "!object.data['in'].contains(object.data.of)"}]
@@ -193,7 +193,7 @@ def test_conditions(governed):
     assert refused(governed.request()).message.endswith("expression 'object.nope == 1' resulted in error: no such key: nope")
 
 
-def test_what_expressions_see(governed, server):
+def test_variables_of_expressions(governed, server):
     holds = [
         "object.metadata.name == 'a' && oldObject == null", "request.operation == 'CREATE' && request.name == 'a'",
         "request.kind.kind == 'ConfigMap' && request.kind.group == ''", "request.resource.resource == 'configmaps'",
@@ -227,11 +227,11 @@ def test_an_authorizer_that_waits(governed, server):
     governed.policy(validations=[{"expression": text}, {"expression": text}])
     governed.bind()
     governed.request().run()
-    assert asked == ["get", "list"]  # each question once, however often the expression began anew
+    assert asked == ["get", "list"]  # each check once, however often the expression was restarted
 
 
-def test_what_takes_long_and_asks_is_evaluated_beside_the_loop(governed):
-    """Up to each question, which is asked in the loop."""
+def test_long_expressions_with_authorizer_calls_run_off_the_loop(governed):
+    """Up to each call, which is made on the loop."""
     where = []
 
     class Watched:
@@ -253,7 +253,7 @@ def test_what_takes_long_and_asks_is_evaluated_beside_the_loop(governed):
 
 
 def test_messages_and_annotations_have_no_authorizer(governed):
-    """Nor have the variables that they name, which are evaluated once more for them."""
+    """Nor do variables that they use, which are evaluated again for them."""
     asks = "authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"
     governed.policy(variables=[{"name": "v", "expression": asks}], validations=[
         {"expression": "variables.v == 'maybe'", "messageExpression": "variables.v", "message": "never"},
@@ -267,8 +267,8 @@ def test_messages_and_annotations_have_no_authorizer(governed):
         assert refused(governed.request()).message.endswith(f"expression '{text}' resulted in error: {said}")
 
 
-def test_messages_have_what_validations_left_of_the_budget(governed):
-    """All validations come first; a message for which too little is left makes an error of each of them."""
+def test_messages_get_what_validations_left_of_the_budget(governed):
+    """All validations come first; a message for which too little is left turns each of them into an error."""
     data = {"in": "a" * 20_000, "of": "b" * 1000}
     obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": data}
     heavy = "object.data['in'].contains(object.data.of)"
@@ -281,7 +281,7 @@ def test_messages_have_what_validations_left_of_the_budget(governed):
     assert refused(governed.request(obj=obj)).message.endswith("denied request: told")
 
 
-def test_errors_show_expressions_as_they_were_written(governed):
+def test_errors_show_expressions_as_written(governed):
     governed.policy(validations=[{"expression": " object.nope == 1\n"}])
     governed.bind()
     assert refused(governed.request()).message.endswith("expression ' object.nope == 1\n' resulted in error: no such key: nope")
@@ -314,8 +314,8 @@ def test_parameters_by_name(governed, server):
     assert refused(governed.request()).message.endswith(start + "differs")
 
 
-def test_parameters_of_a_namespace_lie_in_it(governed, server):
-    """A Namespace is in itself where namespaces are asked for, and in none where expressions see the request's."""
+def test_params_in_a_namespace(governed, server):
+    """A Namespace counts as in itself for params, and as in none where expressions see the request's namespace."""
     holds = [{"expression": "params.data.k == 'v' && namespaceObject == null"}]
     governed.policy(paramKind=PARAM_KIND, rules=[rule("namespaces")], validations=holds)
     governed.bind(paramRef={"name": "limit", "parameterNotFoundAction": "Deny"})
@@ -340,7 +340,7 @@ def test_parameters_by_selector(governed, server):
     assert refused(governed.request()).message.endswith("denied request: z")
 
 
-def test_parameters_that_cannot_be_had(governed):
+def test_params_that_cannot_be_read(governed):
     governed.policy(paramKind={"apiVersion": "nope.example.com/v1", "kind": "Nope"}, validations=failing())
     governed.bind(paramRef={"name": "x"})
     why = "failed to find resource referenced by paramKind: 'nope.example.com/v1, Kind=Nope'"
@@ -354,7 +354,7 @@ def test_parameters_that_cannot_be_had(governed):
     request = governed.request(obj=obj, namespace="")
     request.attributes.resource = "nodes"
     assert "cannot use namespaced paramRef" in refused(request).message
-    # A binding without a reference gives none.
+    # A binding without a reference has none.
     governed.policy(paramKind=PARAM_KIND, validations=[{"expression": "params == null"}])
     governed.bind()
     governed.request().run()
@@ -383,7 +383,7 @@ def test_annotations(governed):
     ({"validations": [{"expression": "true"}], "matchConditions": [{"name": "c", "expression": "'x'"}]},
      "must evaluate to bool but got string"),
 ])  # fmt: skip
-def test_what_an_older_server_let_in_fails_where_its_type_does_not_fit(governed, spec, why):
+def test_policies_accepted_by_an_older_version_fail_on_type_errors(governed, spec, why):
     governed.policy(**spec)
     governed.bind()
     assert refused(governed.request()).message.endswith(f"compilation error: {why}")
@@ -391,14 +391,14 @@ def test_what_an_older_server_let_in_fails_where_its_type_does_not_fit(governed,
     governed.request().run()
 
 
-def test_of_several_the_first_refuses(governed):
+def test_the_first_of_several_refusals_counts(governed):
     for name in ("z", "a"):
         governed.policy(name, validations=failing(message=name))
         governed.bind(f"b-{name}", name)
     assert refused(governed.request()).message.endswith("ValidatingAdmissionPolicy 'a' with binding 'b-a' denied request: a")
 
 
-def test_what_is_long_is_compiled_beside_the_loop_and_variables_once(governed, monkeypatch):
+def test_long_expressions_are_compiled_off_the_loop_and_variables_once(governed, monkeypatch):
     where: dict[str, list[bool]] = {}
     compile_ = expressions.cel.compile
 
@@ -416,12 +416,12 @@ def test_what_is_long_is_compiled_beside_the_loop_and_variables_once(governed, m
     governed.bind("b-small", "small")
     governed.request().run()
     assert where.pop("object.data.k == 'v'") == [True]
-    assert where.pop("variables.v4 >= 0") == [True]  # by then all of them are known
+    assert where.pop("variables.v4 >= 0") == [True]  # by then all of them are compiled
     assert len(where) == 204 and sum(on == [False] for on in where.values()) == 201
-    assert len(types) == 200  # and not once for each expression that may name them
+    assert len(types) == 200  # and not once for each expression that may use them
 
 
-def test_others_have_their_turns_between_policies(governed, monkeypatch):
+def test_policies_yield_the_loop(governed, monkeypatch):
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     for i in range(5):
         governed.policy(f"p{i}", validations=[{"expression": "true"}])
@@ -430,7 +430,7 @@ def test_others_have_their_turns_between_policies(governed, monkeypatch):
     assert turns >= 5
 
 
-def test_others_have_their_turns_between_parameters_and_a_selector_is_read_once(governed, server, monkeypatch):
+def test_params_yield_the_loop_and_a_selector_is_parsed_once(governed, server, monkeypatch):
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     read = []
 
@@ -448,15 +448,15 @@ def test_others_have_their_turns_between_parameters_and_a_selector_is_read_once(
     assert turns >= 20 and len(read) == 1
 
 
-def test_a_kind_of_parameters_that_goes_meanwhile_is_nobodys(server):
-    """Its definition may be deleted while others have their turns: that was a panic."""
+def test_a_param_kind_that_is_deleted_meanwhile(server):
+    """Its definition may be deleted while other tasks run: that was a panic."""
     found = params.Params(server.registries, server.registries, lambda *kind: [], lambda group, resource: Family())
     record = SimpleNamespace(api_version="x.io/v1", group="x.io", version="v1", resource="limits")
     with pytest.raises(params.UnknownParamKindError, match="failed to find resource referenced by paramKind"):
         asyncio.run(found._in_version({"apiVersion": "x.io/v2"}, ("x.io", "v1", "Limit"), record))
 
 
-def test_what_policies_see_is_made_once_for_all_of_them(governed, monkeypatch):
+def test_variables_are_built_once_for_all_policies(governed, monkeypatch):
     made = []
     fields = expressions.request_fields
     monkeypatch.setattr(expressions, "request_fields", lambda *args: made.append(1) or fields(*args))
@@ -468,7 +468,7 @@ def test_what_policies_see_is_made_once_for_all_of_them(governed, monkeypatch):
 
 
 @pytest.mark.parametrize("of", ["policy", "binding"])
-def test_a_long_selector_is_read_beside_the_loop_by_who_comes_first(governed, monkeypatch, of):
+def test_a_long_selector_is_compiled_off_the_loop_by_the_first_request(governed, monkeypatch, of):
     """40,000 terms held it for 200 to 300 ms when they were written."""
     threads: list[bool] = []
 
@@ -493,8 +493,8 @@ def test_a_long_selector_is_read_beside_the_loop_by_who_comes_first(governed, mo
 
 
 @pytest.mark.parametrize("of", ["policy", "binding"])
-def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(governed, monkeypatch, of):
-    """A request on its way was held against neither where the new one is large, and read when the next request comes."""
+def test_replacing_a_policy_leaves_no_gap(governed, monkeypatch, of):
+    """If the new policy was large, neither was evaluated for a request in progress; it was compiled at the next request."""
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     long = {"objectSelector": {"matchExpressions": [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]}}
     governed.policy("a", validations=[{"expression": "true"}])
@@ -516,8 +516,8 @@ def test_one_that_is_put_in_anothers_place_meanwhile_leaves_no_gap(governed, mon
     assert "never" in refused(governed.request()).message and changed
 
 
-def test_others_have_their_turns_between_bindings(governed, server, monkeypatch):
-    """One policy may have thousands, each of which looks through all parameters: none for long, all of them for seconds."""
+def test_bindings_yield_the_loop(governed, server, monkeypatch):
+    """One policy may have thousands of bindings, each of which selects from all params: short for each, seconds for all."""
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     governed.policy(paramKind=PARAM_KIND, validations=[{"expression": "true"}])
     for i in range(5):
@@ -536,13 +536,13 @@ def test_others_have_their_turns_between_bindings(governed, server, monkeypatch)
 
 
 def many(governed, count, resource, **more):
-    """Bound policies, all alike."""
+    """Returns bound policies, all alike."""
     for i in range(count):
         governed.policy(f"p{i}", rules=[rule(resource, **more)], validations=failing())
         governed.bind(f"b{i}", f"p{i}")
 
 
-def test_policies_about_other_resources_cost_a_request_and_a_change_nothing(governed):
+def test_policies_for_other_resources_cost_nothing(governed):
     """30,000 held the loop for 70 ms at each change of one, and again at the next write of each resource."""
 
     def costs():
@@ -556,7 +556,7 @@ def test_policies_about_other_resources_cost_a_request_and_a_change_nothing(gove
     assert costs() == few
 
 
-def test_whether_somebody_is_about_a_request_is_not_asked_of_any_number(governed, monkeypatch):
+def test_matching_policies_are_found_by_an_index(governed, monkeypatch):
     monkeypatch.setattr(policies, "MOST_STEPS", 20, raising=False)
     many(governed, 30, "configmaps", operations=["DELETE"])
     seen = []
@@ -567,7 +567,7 @@ def test_whether_somebody_is_about_a_request_is_not_asked_of_any_number(governed
     assert request.run()
 
 
-def test_a_policy_that_is_about_something_else_now_is_found_there(governed):
+def test_a_policy_with_changed_rules_is_found(governed):
     many(governed, 2, "secrets")
     assert governed.request().run()
     governed.policy("p1", rules=[rule("*")], validations=failing())

@@ -1,4 +1,4 @@
-"""Webhooks that say yes or no: who is asked, at once, and what a no is."""
+"""Webhooks that allow or deny: which are called, concurrently, and the answer to a denial."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hooked(server):
     made.close()
 
 
-def test_nobody_is_asked_for_what_nobody_is_configured_for(hooked, hook):
+def test_no_webhook_is_called_for_unmatched_requests(hooked, hook):
     request = hooked.request()
 
     def steps():
@@ -50,7 +50,7 @@ def test_nobody_is_asked_for_what_nobody_is_configured_for(hooked, hook):
     assert steps() == ([], [])
 
 
-def test_a_request_that_no_webhook_is_about_does_not_wait(hooked, hook):
+def test_a_request_that_no_webhook_matches_does_not_wait(hooked, hook):
     for i in range(2 * FEW):
         hooked.add(webhook(hook.client(), objectSelector={"matchLabels": {"asked": "yes"}}))
         request = hooked.request()
@@ -59,8 +59,8 @@ def test_a_request_that_no_webhook_is_about_does_not_wait(hooked, hook):
         assert request.run() and not hook.seen
 
 
-def test_webhooks_that_are_away_do_not_fill_the_log(hooked, monkeypatch, caplog):
-    """Each request had a line for each of them: as many as clients sent."""
+def test_unreachable_webhooks_do_not_fill_the_log(hooked, monkeypatch, caplog):
+    """Each request used to write a line for each of them: as many as clients sent."""
     now = [calling.monotonic()]
     monkeypatch.setattr(calling, "monotonic", lambda: now[0])
     monkeypatch.setattr(logs, "MOST", 3)
@@ -79,8 +79,8 @@ def test_webhooks_that_are_away_do_not_fill_the_log(hooked, monkeypatch, caplog)
     assert [line.partition(":")[0] for line in caplog.messages[3:]] == ["3 more webhooks could not be called", said[1]]
 
 
-def test_annotations_by_the_thousand_leave_others_their_turns_and_one_line(monkeypatch, caplog):
-    """20,000 of them, in three answers at once, held the loop for 450 ms where each was wrong, and wrote as many lines."""
+def test_thousands_of_annotations_yield_the_loop_and_log_one_line(monkeypatch, caplog):
+    """20,000 invalid ones, in three answers at once, held the loop for 450 ms, and wrote as many lines."""
     clock = itertools.count()
     monkeypatch.setattr(waiting, "perf_counter", lambda: next(clock) / 1000)
     annotated, turns = dict[str, str](), 0
@@ -105,8 +105,8 @@ def test_annotations_by_the_thousand_leave_others_their_turns_and_one_line(monke
 
 
 @pytest.mark.parametrize("label, refused_by", [("a", 1), ("b", 0)])
-def test_a_long_selector_is_read_beside_the_loop_by_who_comes_first(hooked, hook, monkeypatch, label, refused_by):
-    """40,000 terms held it for 200 to 260 ms when they were written, and for 10 when the first object was selected by them."""
+def test_a_long_selector_is_compiled_off_the_loop_by_the_first_request(hooked, hook, monkeypatch, label, refused_by):
+    """40,000 terms held it for 200 to 260 ms when they were written, and for 10 at the first object."""
     threads: list[bool] = []
 
     class Noted(hooks.Hook):
@@ -133,7 +133,7 @@ def test_a_long_selector_is_read_beside_the_loop_by_who_comes_first(hooked, hook
     hooked.remove(name)
     assert hooked.request().run() and len(threads) == 2, "what is gone is not read"
 
-def test_one_of_a_few_webhooks_and_many_are_asked_alike(hooked, hook):
+def test_few_and_many_webhooks_are_matched_alike(hooked, hook):
     def labelled(label):
         return webhook(hook.client(), objectSelector={"matchLabels": {"asked": label}})
 
@@ -148,7 +148,7 @@ def test_one_of_a_few_webhooks_and_many_are_asked_alike(hooked, hook):
     assert one["object"] == obj and others == [one] * 4
 
 
-def test_what_a_no_is(hooked, hook):
+def test_a_denial(hooked, hook):
     hooked.add(webhook(hook.client()))
     for status, code, reason, text in (
         ({}, 400, "", "without explanation"), ({"message": "m", "reason": "Forbidden"}, 400, "Forbidden", ": m"),
@@ -165,7 +165,7 @@ def test_what_a_no_is(hooked, hook):
     assert e.headers == {"retry-after": "7"} and e.details == {"name": "x", "retryAfterSeconds": 7}
 
 
-def test_what_is_said_for_the_audit_log_stays(hooked, hook, caplog):
+def test_audit_annotations_of_webhooks_cannot_replace_the_servers(hooked, hook, caplog):
     """The name of a webhook is chosen by whoever configures it."""
     hooked.add(webhook(hook.client()) | {"name": "authorization.k8s.io"})
     notes = {"decision": "forbid", "ticket": "1"}
@@ -177,8 +177,8 @@ def test_what_is_said_for_the_audit_log_stays(hooked, hook, caplog):
     assert "Failed to set admission audit annotation authorization.k8s.io/decision: it has already been set" in caplog.text
 
 
-def test_all_at_once(hooked, hook):
-    """Each answers only when all have been asked."""
+def test_webhooks_are_called_concurrently(hooked, hook):
+    """Each answers only when all have been called."""
     meet = threading.Barrier(4, timeout=60)
 
     def answer(asked):
@@ -188,11 +188,11 @@ def test_all_at_once(hooked, hook):
     hook.answers = answer
     hooked.add(webhook(hook.client("/a")), webhook(hook.client("/no2"), "n2.example.com"), name="b")
     hooked.add(webhook(hook.client("/no1"), "n1.example.com"), webhook(hook.client("/b"), "b.example.com"), name="a")
-    # Of several refusals that of the first in the order of configurations counts.
+    # Of several denials, that of the first in the order of configurations counts.
     assert refused(hooked.request()).message == 'admission webhook "n1.example.com" denied the request: /no'
 
 
-def test_certificates_that_were_accepted_once_are_counted(hooked, tmp_path):
+def test_deprecated_certificates_are_counted(hooked, tmp_path):
     ca = pki.authority("ca")
     client = {"caBundle": base64.b64encode(ca.pem).decode()}
     counts = hooked.plugin.webhooks.metrics.outdated._counts
@@ -214,8 +214,8 @@ def test_warnings_and_annotations(hooked, hook):
     assert (request.warnings, request.annotations) == (["w"], {"h.example.com/k": "v"})
 
 
-def test_failing_open_is_noted(hooked):
-    """By the places of those that are asked: who is not asked has none."""
+def test_failing_open_is_audited(hooked):
+    """With the indexes of called webhooks: one that is not called has none."""
     down, other = {"url": "https://127.0.0.1:1/"}, webhook({"url": "https://127.0.0.1:1/"}, "o.example.com", rules=[rule("pods")])
     hooked.add(other, webhook(down, failurePolicy="Ignore"), name="a")
     prefix = "failed-open.validating.webhook.admission.k8s.io/round_0_index_"
@@ -296,13 +296,13 @@ def test_credentials(server, tmp_path):
         server.plugin(module, Section("x", "", {**said, "kubeConfigFile": "/no/such"}))
 
 
-def test_a_certificate_of_nobody(hooked, hook):
+def test_an_untrusted_certificate(hooked, hook):
     hooked.add(webhook({"url": hook.url + "/x"}))
     assert refused(hooked.request()).message.endswith("tls: failed to verify certificate: x509: certificate signed by unknown authority")
     assert isinstance(refused(hooked.request()), ApiError)
 
 
-def test_conditions_of_many_webhooks_see_one_copy(hooked, hook, monkeypatch):
+def test_conditions_of_many_webhooks_share_one_copy(hooked, hook, monkeypatch):
     made = []
     encoded = versioned.encode_json
     monkeypatch.setattr(versioned, "encode_json", lambda *args: made.append(1) or encoded(*args))
@@ -313,7 +313,7 @@ def test_conditions_of_many_webhooks_see_one_copy(hooked, hook, monkeypatch):
     assert hook.seen == [] and len(made) == 1
 
 
-def test_webhooks_about_other_resources_cost_a_request_and_a_change_nothing(hooked, hook):
+def test_webhooks_for_other_resources_cost_nothing(hooked, hook):
     def costs():
         change = lines_of(lambda: hooked.add(webhook(hook.client(), rules=[rule("secrets")]), name="c3"), "/kas/admission/")
         return change, lines_of(hooked.request().run, "/kas/admission/")

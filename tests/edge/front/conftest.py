@@ -1,4 +1,4 @@
-"""A server behind a TLS front, and connections to it that show certificates."""
+"""A server behind a TLS front, and connections to it with client certificates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT_S = 60.0
 
 
 class World:
-    """Authorities, the server's flags, and ``dial``. ``server`` is set by the fixtures."""
+    """CAs, the server's flags, and ``dial``. ``server`` is set by the fixtures."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,13 +61,13 @@ class World:
         return context.wrap_socket(socket.create_connection(("127.0.0.1", self.server.port), LIMIT_S), server_hostname=name)
 
     def who(self, shown: pki.Issued | None = None, *headers: str) -> tuple[int, dict]:
-        """The answer to "who am I" on a connection of its own."""
+        """Returns the SelfSubjectReview of a new connection."""
         with self.dial(shown) as s:
             return ask(s, *headers)
 
 
 def ask(s: ssl.SSLSocket | socket.socket, *headers: str) -> tuple[int, dict]:
-    """(status, userInfo or the Status) of a SelfSubjectReview on a connection that stays open."""
+    """Returns (status, userInfo or the Status) of a SelfSubjectReview on an open connection."""
     head = ["POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1", "Host: x", "Content-Type: application/json",
             f"Content-Length: {len(REVIEW)}", *headers, "", ""]  # fmt: skip
     s.sendall("\r\n".join(head).encode() + REVIEW)
@@ -77,7 +77,7 @@ def ask(s: ssl.SSLSocket | socket.socket, *headers: str) -> tuple[int, dict]:
 
 
 def answer(s: ssl.SSLSocket | socket.socket) -> tuple[int, bytes]:
-    """The next answer of a connection."""
+    """Reads the next answer of a connection."""
     got = b""
     while b"\r\n\r\n" not in got:
         data = s.recv(65536)
@@ -95,7 +95,7 @@ def answer(s: ssl.SSLSocket | socket.socket) -> tuple[int, bytes]:
 
 
 def until(condition, what: str):
-    """The first true value of ``condition()``; what goes wrong on the way counts as not yet."""
+    """Returns the first true value of ``condition()``; exceptions count as not yet."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ def until(condition, what: str):
 
 @pytest.fixture(scope="module")
 def module_world(tmp_path_factory) -> Iterator[World]:
-    """A server for all tests of a module that change nothing of it."""
+    """A server for all tests of a module that do not change it."""
     world = World(tmp_path_factory.mktemp("pki"))
     for start in servers(tmp_path_factory):
         world.server = start(*world.flags)

@@ -1,7 +1,7 @@
-"""Run by itself: a request past the front, from a socket bound to exactly the address that a relay has (or had).
+"""Run as a program: sends a request past the front, from a socket bound to the address that a relay has (or had).
 
-usage: forger.py DIRECTORY FD NAME   FD is the number of the server's descriptor of the directory, through which its addresses go.
-Prints the status and the body of the answer.
+usage: forger.py DIRECTORY FD NAME. FD is the number of the server's descriptor of the directory, through which its addresses go. Prints
+the status and the body of the answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a frame may be put in."""
+"""Where a frame may be inserted into an HTTP/2 stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAM = SETTINGS + DATA + WHOLE + DATA + HEADERS + GOES_ON + LAST + DATA + SETT
 
 
 def edges() -> set[int]:
-    """Of the stream: the ends of frames that do not lie in a block of headers."""
+    """Yields the ends of frames that are not inside a header block."""
     out, at = set(), 0
     for piece in (SETTINGS, DATA, WHOLE, DATA, HEADERS, GOES_ON, LAST, DATA, SETTINGS):
         at += len(piece)
@@ -29,7 +29,7 @@ def edges() -> set[int]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 9, 10, 64, 311, 5000])
-def test_edges_however_the_stream_is_cut(size):
+def test_edges_do_not_depend_on_how_the_stream_is_cut(size):
     frames, found = Frames(), set()
     for at in range(0, len(STREAM), size):
         piece = STREAM[at : at + size]
@@ -45,7 +45,7 @@ def test_the_frame():
 
 
 @pytest.mark.parametrize("size", [1, 7, 9, 17, 64, 5000])
-def test_what_asks_for_nothing_is_counted_however_it_is_cut(size):
+def test_frames_without_a_request_are_counted_however_they_are_cut(size):
     padded, unknown = frame(0, b"\xff" + bytes(255), 8), frame(0xEE, b"x" * 40)
     stream = PREFACE + SETTINGS + PING * 40 + WHOLE + RESET + WINDOW * 2 + DATA * 9 + frame(0, b"", 1) * 3 + padded * 5 + unknown + LAST
     idle, found = Idle(), 0
@@ -59,14 +59,14 @@ def test_what_asks_for_nothing_is_counted_however_it_is_cut(size):
 
 
 @pytest.mark.parametrize("client", [WHOLE + frame(0, b"", 1) + RESET + WINDOW * 2 + frame(2, bytes(5)), WHOLE + PING, DATA, WHOLE * 3])
-def test_what_belongs_to_requests_is_not_counted(client):
+def test_frames_of_requests_are_not_counted(client):
     idle = Idle()
     idle.add(PREFACE)
     assert max(idle.add(client) for _ in range(2000)) < 10
 
 
-def test_who_takes_answers_gives_windows_back():
-    """Two for each event of a watch or line of a log, as some clients do, or for each 4 KiB of a list, as Go does."""
+def test_window_updates_of_readers_are_not_counted():
+    """Two for each event of a watch or line of a log, as some clients send, or for each 4 KiB of a list, as Go does."""
     for answer, windows in ((40, 2), (256, 2), (65_536, 32)):
         idle = Idle()
         idle.add(PREFACE)
@@ -76,7 +76,7 @@ def test_who_takes_answers_gives_windows_back():
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nXX", b"\0", b"P" * 30])
-def test_nothing_is_counted_of_what_is_no_http2(first):
+def test_nothing_is_counted_outside_of_http2(first):
     idle = Idle()
     assert idle.add(first[:1]) == idle.add(first[1:] or b"x") == 0
     assert not idle.http2 and idle.add(PING * 100) == 0

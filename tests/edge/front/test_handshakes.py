@@ -1,4 +1,4 @@
-"""Whose handshake goes on, and that established connections come first."""
+"""The order of TLS handshakes, and the priority of established connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.edge.front.test_relay import run, scene, until
 
 
 class Handshake:
-    """One that takes half of a turn."""
+    """A handshake that takes half of a time slice."""
 
     def __init__(self, client: str, seen: list[str], clock: list[float]) -> None:
         self.client, self._seen, self._clock = client, seen, clock
@@ -43,7 +43,7 @@ def test_clients_take_turns(clock: list[float]) -> None:
     asyncio.run(test())
 
 
-def test_others_have_their_turn_of_the_loop_in_between(clock: list[float]) -> None:
+def test_handshakes_yield_the_loop(clock: list[float]) -> None:
     async def test() -> None:
         seen: list[str] = []
         turns, loop = Handshakes(asyncio.get_running_loop()), asyncio.get_running_loop()
@@ -56,14 +56,14 @@ def test_others_have_their_turn_of_the_loop_in_between(clock: list[float]) -> No
             await until(lambda: len(seen) == 9)
             loop.remove_reader(ours)
         assert seen.index("relayed") <= 4
-        turns.ask(Handshake("b", seen, clock))  # also after all had theirs
+        turns.ask(Handshake("b", seen, clock))  # also after all had their time slice
         await until(lambda: seen[-1] == "b")
 
     asyncio.run(test())
 
 
-def test_no_turn_accepts_for_longer(tmp_path, monkeypatch):
-    """A thousand that wait in the kernel do not hold the loop."""
+def test_accepting_is_bounded_by_the_time_slice(tmp_path, monkeypatch):
+    """A thousand connections that wait in the kernel do not block the loop."""
     async def test():
         async with scene(tmp_path) as s:
             monkeypatch.setattr(process, "TURN_S", 0.0)
@@ -80,7 +80,7 @@ def test_no_turn_accepts_for_longer(tmp_path, monkeypatch):
     run(test())
 
 
-def test_of_too_many_handshakes_those_of_the_client_that_has_most_are_cut(tmp_path):
+def test_of_too_many_handshakes_the_busiest_clients_are_dropped(tmp_path):
     async def test():
         async with scene(tmp_path, limits=process.Limits(handshakes=4)) as s:
             first = socket.create_connection(("127.0.0.1", s.port), source_address=("127.0.0.2", 0))
@@ -98,7 +98,7 @@ def test_of_too_many_handshakes_those_of_the_client_that_has_most_are_cut(tmp_pa
     run(test())
 
 
-def test_who_leaves_without_a_word_costs_no_tls(tmp_path, monkeypatch):
+def test_clients_that_disconnect_at_once_cost_no_tls(tmp_path, monkeypatch):
     async def test():
         async with scene(tmp_path) as s:
             monkeypatch.setattr(relay.SSL, "Connection", lambda *_: pytest.fail("made for nobody"))

@@ -1,4 +1,4 @@
-"""Whom the front says a connection is: what was shown on it, and nothing else."""
+"""The identity that the front announces for a connection: exactly the certificates that were shown on it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_a_client_certificate_is_a_user(world):
     assert (status, user["username"], user["groups"]) == (201, "jane", ["dev", "system:authenticated"])
 
 
-def test_intermediates_are_those_the_client_shows(world):
+def test_intermediate_certificates_are_those_of_the_client(world):
     middle = pki.authority("middle", world.ca)
     assert world.who(pki.issue(JANE, middle, chain=[middle]))[1]["username"] == "jane"
     assert world.who(pki.issue(JANE, middle))[0] == 401
 
 
 @pytest.mark.parametrize("shown", ["self", "other", "expired", "server"])
-def test_a_bad_certificate_is_401_and_does_no_harm_beside_a_good_token(world, shown):
+def test_a_bad_certificate_is_401_and_harmless_beside_a_good_token(world, shown):
     bad = {
         "self": lambda: pki.issue(JANE), "other": lambda: pki.issue(JANE, pki.authority("clients")),
         "expired": lambda: pki.issue(JANE, world.ca, ends_s=-60), "server": lambda: pki.issue(JANE, world.ca, usages=("server",)),
@@ -64,8 +64,8 @@ class Odd(pki.Issued):
 
 
 @pytest.mark.parametrize("odd", ["version", "bits", "twice", "name"])
-def test_a_certificate_that_cannot_be_read_does_no_more_harm(world, odd):
-    """Of a version that there is not it ends the handshake, as it does in Go."""
+def test_an_unreadable_certificate_is_401_too(world, odd):
+    """One of an unknown version ends the handshake, as in Go."""
     key = pki.issue(JANE)
     shown = Odd(pki.unreadable(world.ca, key.key)[odd], key)
     if odd == "version":
@@ -78,7 +78,7 @@ def test_a_certificate_that_cannot_be_read_does_no_more_harm(world, odd):
     assert "Traceback" not in world.server.output
 
 
-def test_a_certificate_wins_over_a_token_also_one_that_is_known(world):
+def test_a_certificate_wins_over_a_token_even_if_cached(world):
     admin = f"Authorization: Bearer {world.server.token}"
     with world.dial() as s:
         assert ask(s, admin)[1]["username"] == "admin"
@@ -87,19 +87,19 @@ def test_a_certificate_wins_over_a_token_also_one_that_is_known(world):
         assert ask(s, "Authorization: Bearer nonsense")[1]["username"] == "jane"
 
 
-def test_without_a_certificate_a_connection_is_as_ever(world):
+def test_a_connection_without_a_certificate_uses_other_credentials(world):
     with world.dial() as s:
         assert ask(s)[0] == 403  # anonymous
         assert ask(s, f"Authorization: Bearer {world.server.token}")[1]["username"] == "admin"
 
 
-def test_a_proxy_names_the_user_and_only_a_proxy(world):
+def test_only_a_proxy_may_name_the_user(world):
     proxy = pki.issue([("CN", "proxy")], world.proxies)
     named = ("X-Remote-User: carol", "X-Remote-Uid: 7", "X-Remote-Group: dev", "X-Remote-Extra-Scopes: a")
     carol = {"username": "carol", "uid": "7", "groups": ["dev", "system:authenticated"], "extra": {"scopes": ["a"]}}
     with world.dial(proxy) as s:
         assert ask(s, *named) == (201, carol)
-        assert ask(s, "X-Remote-User: dave")[1]["username"] == "dave"  # each request of a connection has its own
+        assert ask(s, "X-Remote-User: dave")[1]["username"] == "dave"  # each request of a connection has its own user
         assert ask(s)[0] == 401
     assert world.who(pki.issue([("CN", "other")], world.proxies), *named)[0] == 401
     assert world.who(pki.issue([("CN", "proxy")], world.ca), *named)[1]["username"] == "proxy"
@@ -111,18 +111,18 @@ def front_directory(world: World) -> Path:
 
 
 def connections(world: World) -> list[str]:
-    """The addresses of the relays that speak for somebody."""
+    """Returns the addresses of the relays in use."""
     return [p.name for p in front_directory(world).iterdir() if len(p.name) == 32]
 
 
-def test_nobody_else_can_reach_a_worker(world):
+def test_other_users_cannot_reach_a_worker(world):
     directory = front_directory(world)
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {p.name for p in directory.iterdir()} >= {"worker-0", "introductions-0"}
 
 
 def forge(world: World, name: str) -> str:
-    """What a request is told that comes past the front from an address; only the server's own user gets this far."""
+    """Returns the answer to a request that comes past the front from an address; only the server's own user can send one."""
     directory = front_directory(world)
     front = Path(f"/proc/{world.server.front_pid()}/fd")
     fd = next(p.name for p in front.iterdir() if os.readlink(p) == str(directory))
@@ -131,8 +131,8 @@ def forge(world: World, name: str) -> str:
     return done.stdout.strip() or done.stderr
 
 
-def test_an_identity_is_not_forged_by_taking_an_address(world):
-    """While its connection is open an address is taken; afterwards it stands for nobody, however soon it is tried."""
+def test_taking_an_address_does_not_forge_an_identity(world):
+    """While its connection is open the address is in use; afterwards it has no identity, however soon it is tried."""
     shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
     before = set(connections(world))
     with world.dial(shown) as s:
@@ -145,7 +145,7 @@ def test_an_identity_is_not_forged_by_taking_an_address(world):
         assert told.startswith("403 ") and 'User "system:anonymous" cannot create' in told
 
 
-def test_every_connection_has_an_address_of_its_own_that_goes_with_it(world):
+def test_every_connection_has_its_own_address_which_is_released(world):
     seen: set[str] = set()
     shown = pki.issue(JANE, world.ca)
     for _ in range(5):
@@ -159,7 +159,7 @@ def test_every_connection_has_an_address_of_its_own_that_goes_with_it(world):
 
 
 @pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
-def test_a_client_that_leaves_its_watch_takes_the_connection_along(world, alpn):
+def test_a_disconnecting_watcher_ends_the_workers_connection(world, alpn):
     shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
     before = set(connections(world))
     path = "/api/v1/namespaces?watch=1&timeoutSeconds=3000"
@@ -179,7 +179,7 @@ def test_a_client_that_leaves_its_watch_takes_the_connection_along(world, alpn):
     until(lambda: not set(connections(world)) - before, "the end of the relay")
 
 
-def test_a_websocket_passes_and_is_the_certificates_user(world):
+def test_a_websocket_has_the_certificates_user(world):
     key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
     upgrade = ("Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", key, "", "")
     path = "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault"
@@ -195,14 +195,14 @@ def test_a_websocket_passes_and_is_the_certificates_user(world):
 
 
 def ended(s: ssl.SSLSocket) -> bool:
-    """Whether nothing more comes of it; it is reset where not all was read of what it sent."""
+    """Whether nothing more arrives; the connection is reset where not all its data were read."""
     with contextlib.suppress(ConnectionError):
         return s.recv(65536) == b""
     return True
 
 
-def test_messages_of_websockets_that_do_not_end_are_ended(world):
-    """The kernel's count of what has come is the front's: nothing bounded what a worker gathered of them (326 MB for ten of 30 MB)."""
+def test_endless_websocket_messages_are_ended(world):
+    """The kernel's count of received bytes is the front's: a worker used to gather them without a bound (326 MB for ten of 30 MB)."""
     token, piece = f"Authorization: Bearer {world.server.token}", bytes((0, 0xFF)) + MIB.to_bytes(8, "big") + bytes(4 + MIB)
     upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
     head = "\r\n".join(["GET /api/v1/namespaces/default/configmaps?watch=true HTTP/1.1", "Host: x", token, *upgrade, "", ""]).encode()
@@ -212,8 +212,8 @@ def test_messages_of_websockets_that_do_not_end_are_ended(world):
             s.sendall(head)
             assert s.recv(65536).startswith(b"HTTP/1.1 101")
         for s in large:
-            s.sendall(bytes((1, 0x80)) + bytes(4) + piece * 30)  # the first piece of a text, and more of it
-        # The longest are ended as long as all together are too long, so one or two may stay.
+            s.sendall(bytes((1, 0x80)) + bytes(4) + piece * 30)  # the first frame of a text, and more of it
+        # The longest are ended while all together are too long, so one or two may remain.
         told, _, _ = select.select(large, [], [], LIMIT_S)
         assert told and all(map(ended, told))
         small.sendall(bytes((0x89, 0x84)) + bytes(4) + b"ping")

@@ -1,4 +1,4 @@
-"""What the front does with those that are gone."""
+"""How the front cleans up after connections that have ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.growth.counting import CONFIRMED_S, Spent, confirmed
 
 
 class Silent:
-    """A relay whose client says nothing."""
+    """A relay whose client sends nothing."""
 
     def __init__(self, waiting: process._Waiting) -> None:
         self._waiting = waiting
@@ -27,7 +27,7 @@ class Silent:
 
 
 def _sweep(n: int) -> float:
-    """What it takes to cut so many."""
+    """Measures how long it takes to close this many."""
     waiting = process._Waiting(0.0, process.OwnTime())
     for _ in range(n):
         waiting.add(Silent(waiting))  # type: ignore[arg-type]
@@ -39,13 +39,13 @@ def _sweep(n: int) -> float:
 
 
 @pytest.mark.timeout(CONFIRMED_S)
-def test_clients_that_all_say_nothing_are_cut_in_linear_time(request):
-    """To find the first by going past all that have gone took the square of them: 4 s of the front for 100,000."""
+def test_silent_clients_are_closed_in_linear_time(request):
+    """Finding the first one by skipping all closed ones was quadratic: 4 s of the front for 100,000."""
     few, many = (min(_sweep(n) for _ in range(3)) for n in (20_000, 80_000))
     assert not confirmed(request.node.nodeid, "" if many < 8 * few else f"four times as many: {few}, {many}")
 
 
-def test_what_connections_leave_behind_is_given_back(tmp_path: Path, monkeypatch: Any):
+def test_memory_of_closed_connections_is_returned(tmp_path: Path, monkeypatch: Any):
     monkeypatch.setattr(process, "SWEEP_S", 0.01)
     monkeypatch.setattr(process, "GIVE_BACK_S", 0.01)
     said = {"due": False, "trims": 0}
@@ -64,7 +64,7 @@ def test_what_connections_leave_behind_is_given_back(tmp_path: Path, monkeypatch
     asyncio.run(test())
 
 
-def test_it_looks_on_where_the_system_gives_no_thread(tmp_path: Path, monkeypatch: Any):
+def test_the_sweep_continues_where_no_thread_can_be_created(tmp_path: Path, monkeypatch: Any):
     monkeypatch.setattr(process, "SWEEP_S", 0.01)
     monkeypatch.setattr(process, "GIVE_BACK_S", 0.01)
     asked: list[int] = []

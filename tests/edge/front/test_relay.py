@@ -1,4 +1,4 @@
-"""The front in the test's own process, before a worker that the test plays."""
+"""The front in the test's own process, in front of a fake worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CA = pki.authority("clients")
 
 
 class Played:
-    """A worker: what it is sent goes to ``serve(reader, writer)``. ``addresses`` are those of the relays, in order."""
+    """A fake worker: connections go to ``serve(reader, writer)``. ``addresses`` are those of the relays, in order."""
 
     def __init__(self, rendezvous: Rendezvous, serve, index: int = 0) -> None:
         self.introductions = Introductions(rendezvous.introductions(index))
@@ -73,7 +73,7 @@ class Scene:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=context, **more)
 
     async def plain(self):
-        """TCP, and no word of TLS."""
+        """Opens a TCP connection without TLS."""
         return await asyncio.open_connection("127.0.0.1", self.port)
 
 
@@ -103,7 +103,7 @@ def run(test):
 
 
 async def closed(reader: asyncio.StreamReader) -> bool:
-    """Waits for the end of a connection, however it comes."""
+    """Waits for the end of a connection, in whatever way."""
     try:
         while await reader.read(65536):
             pass
@@ -117,7 +117,7 @@ async def until(condition) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_bytes_pass_both_ways_unchanged(tmp_path):
+def test_bytes_are_relayed_unchanged_in_both_directions(tmp_path):
     async def test():
         async with scene(tmp_path) as s:
             reader, writer = await s.dial()
@@ -129,8 +129,8 @@ def test_bytes_pass_both_ways_unchanged(tmp_path):
     run(test())
 
 
-def test_who_comes_when_the_workers_have_stopped_to_listen_is_refused(tmp_path):
-    """So that whoever balances tries another server. What is open goes on."""
+def test_new_connections_are_refused_when_workers_stopped_listening(tmp_path):
+    """So that a balancer tries another server. Open connections continue."""
     async def test():
         async with scene(tmp_path) as s:
             reader, writer = await s.dial()
@@ -150,7 +150,7 @@ def test_who_comes_when_the_workers_have_stopped_to_listen_is_refused(tmp_path):
     run(test())
 
 
-def test_a_worker_knows_what_was_shown_before_the_first_byte(tmp_path):
+def test_a_worker_knows_the_certificates_before_the_first_byte(tmp_path):
     async def test():
         found = []
 
@@ -190,11 +190,11 @@ def test_the_last_answer_arrives_although_the_client_still_sends(tmp_path):
     run(test())
 
 
-def test_a_worker_that_closes_over_what_it_has_not_read_ends_the_connection(tmp_path):
-    """On the loop that a front runs, which tells of a socket's error once. What was said before still arrives, and nothing is left."""
+def test_a_worker_that_closes_with_unread_data_ends_the_connection(tmp_path):
+    """With the loop that a front uses, which reports a socket's error once. Earlier data still arrive, and nothing remains."""
 
     async def test():
-        came, said = 300_000, b"go away" * 15_000  # more than the worker takes, and more than one read
+        came, said = 300_000, b"go away" * 15_000  # more than the worker reads, and more than one read
 
         async def serve(reader, writer):
             (relay,) = s.front._workers[0].relays.values()
@@ -215,7 +215,7 @@ def test_a_worker_that_closes_over_what_it_has_not_read_ends_the_connection(tmp_
     uvloop.run(test())
 
 
-def test_a_client_that_ends_is_told_to_the_worker(tmp_path):
+def test_the_end_of_a_client_is_passed_to_the_worker(tmp_path):
     async def test():
         ended = asyncio.Event()
 
@@ -235,8 +235,8 @@ def test_a_client_that_ends_is_told_to_the_worker(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_who_does_not_read_is_not_read_for(tmp_path, way):
-    """What is on its way is bounded by the buffers of sockets, not by what somebody would like to send."""
+def test_a_peer_that_does_not_read_stops_the_other_direction(tmp_path, way):
+    """Data in transit are bounded by the buffers of sockets, not by what the sender would like to send."""
 
     async def test():
         sent, stop = 0, asyncio.Event()
@@ -256,7 +256,7 @@ def test_who_does_not_read_is_not_read_for(tmp_path, way):
             writer.write(b"x")
             task = asyncio.ensure_future(pour(writer)) if way == "up" else None
             last = -1
-            while sent != last or not sent:  # until nothing moves any more
+            while sent != last or not sent:  # until no more data move
                 last = sent
                 await asyncio.sleep(0.5)
             assert sent < 64 << 20
@@ -271,11 +271,11 @@ def test_who_does_not_read_is_not_read_for(tmp_path, way):
     run(test())
 
 
-def test_half_open_handshakes_are_cut_after_their_time(tmp_path):
+def test_half_open_handshakes_are_closed_after_their_timeout(tmp_path):
     async def test():
         async with scene(tmp_path, limits=Limits(handshake_s=0.1)) as s:
             reader, writer = await s.plain()
-            writer.write(b"\x16\x03\x01")  # the beginning of a hello
+            writer.write(b"\x16\x03\x01")  # the beginning of a ClientHello
             assert await closed(reader)
             writer.close()
 
@@ -283,7 +283,7 @@ def test_half_open_handshakes_are_cut_after_their_time(tmp_path):
 
 
 @pytest.mark.parametrize(("names", "taken"), [(10, True), (1000, False)])
-def test_who_shows_too_much_is_cut_before_anybody_keeps_it(tmp_path, names, taken):
+def test_too_large_certificate_messages_end_the_handshake(tmp_path, names, taken):
     async def test():
         async with scene(tmp_path) as s:
             shown = pki.issue([("CN", "x")], CA, usages=("client",), dns=[f"a{i}.{'x' * 20}.example" for i in range(names)])
@@ -299,9 +299,9 @@ def test_who_shows_too_much_is_cut_before_anybody_keeps_it(tmp_path, names, take
     run(test())
 
 
-def test_costly_keys_are_not_tried(tmp_path, monkeypatch):
-    """74 certificates, each signed with a key of 3,072 bits and an exponent as long, took the front 510 ms before anything was known of
-    who shows them. The key of the client's own certificate and of the next is looked at; of no other a signature is checked."""
+def test_costly_keys_are_not_used(tmp_path, monkeypatch):
+    """74 certificates, each signed with a key of 3,072 bits and an exponent as long, took the front 510 ms before the client was known.
+    Only the keys of the client's own certificate and of the next are checked."""
     looked: list[str] = []
     monkeypatch.setattr(tls, "usable", lambda key, real=tls.usable: looked.append(type(key).__name__) or real(key))
     usual, costly = pki.authority("usual", CA, key=pki.rsa_key(65537)), pki.authority("costly", CA, key=pki.rsa_key(4294967311))
@@ -328,7 +328,7 @@ def test_costly_keys_are_not_tried(tmp_path, monkeypatch):
     assert len(looked) <= 6, looked  # and not 31 certificates
 
 
-def test_a_thousand_half_open_handshakes_cost_little_and_keep_nobody_waiting(tmp_path):
+def test_a_thousand_half_open_handshakes_cost_little_and_delay_no_other(tmp_path):
     async def test():
         async with scene(tmp_path, limits=Limits(handshakes=300)) as s:
             before, held = memory_kib(), []
@@ -341,7 +341,7 @@ def test_a_thousand_half_open_handshakes_cost_little_and_keep_nobody_waiting(tmp
                     assert await reader.readexactly(1) == b"x"
                     writer.close()
             assert len(s.front._in_handshake.since) <= 300
-            # Both sides are in this process: what the test holds of each connection is in it, too.
+            # Both ends are in this process, so the test's part of each connection counts, too.
             assert memory_kib() - before < 1000 * 64
             for _, w in held:
                 w.close()
@@ -354,8 +354,8 @@ def memory_kib() -> int:
         return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
 
 
-def test_time_in_which_the_front_did_not_run_is_not_taken_from_its_clients(monkeypatch):
-    """A machine that stood still for a minute cut everybody whose handshake had begun."""
+def test_time_in_which_the_front_did_not_run_does_not_count_for_timeouts(monkeypatch):
+    """After a suspension of a minute, all connections in a handshake used to be closed."""
     clock, cut = [100.0], []
     monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     own = process.OwnTime()
@@ -388,19 +388,19 @@ def test_time_in_which_the_front_did_not_run_is_not_taken_from_its_clients(monke
     assert cut == [first, second]
 
 
-def test_a_connection_that_says_nothing_is_cut_after_its_time(tmp_path):
+def test_a_silent_connection_is_closed_after_its_timeout(tmp_path):
     async def test():
         async with scene(tmp_path, limits=Limits(silent_s=0.1)) as s:
             reader, writer = await s.dial()
             assert await closed(reader)
             writer.close()
-            assert not s.worker.addresses  # and no worker ever heard of it
+            assert not s.worker.addresses  # and no worker was told of it
 
     run(test())
 
 
-def test_handshakes_that_come_to_nothing_are_told_to_workers(tmp_path, monkeypatch):
-    """Whatever ends them: who leaves, who speaks something else, and who says nothing. A front in the place of one that died goes on."""
+def test_failed_handshakes_are_reported_to_workers(tmp_path, monkeypatch):
+    """Whatever the reason: a disconnect, another protocol, or silence. A front that replaces a dead one continues."""
 
     def told() -> float:
         files, registry = sorted(tmp_path.glob("metrics-*.json")), Registry()
@@ -421,7 +421,7 @@ def test_handshakes_that_come_to_nothing_are_told_to_workers(tmp_path, monkeypat
             assert await reader.readexactly(1) == b"x"
             writer.close()
             await until(lambda: told() == before + n)
-        (tmp_path / "front").rename(tmp_path / str(before))  # a server begins with a directory of its own
+        (tmp_path / "front").rename(tmp_path / str(before))  # a server starts with a new directory
 
     monkeypatch.setattr(process, "SWEEP_S", 0.1)
     assert told() == 0
@@ -430,7 +430,7 @@ def test_handshakes_that_come_to_nothing_are_told_to_workers(tmp_path, monkeypat
     assert told() == 4
 
 
-def test_of_too_many_handshakes_the_oldest_is_cut(tmp_path):
+def test_of_too_many_handshakes_the_oldest_is_closed(tmp_path):
     async def test():
         async with scene(tmp_path, limits=Limits(handshakes=3)) as s:
             held = [await s.plain() for _ in range(3)]
@@ -446,7 +446,7 @@ def test_of_too_many_handshakes_the_oldest_is_cut(tmp_path):
     run(test())
 
 
-def test_of_too_many_connections_those_that_do_nothing_go_first(tmp_path):
+def test_of_too_many_connections_idle_ones_are_closed_first(tmp_path):
     async def test():
         async with scene(tmp_path, limits=Limits(connections=2)) as s:
             busy = await s.dial()
@@ -459,7 +459,7 @@ def test_of_too_many_connections_those_that_do_nothing_go_first(tmp_path):
             other[1].write(b"y")
             assert await other[0].readexactly(1) == b"y"
             last = await s.plain()
-            assert await closed(last[0])  # all that are open do something
+            assert await closed(last[0])  # all open connections are active
             busy[1].write(b"z")
             assert await busy[0].readexactly(1) == b"z"
             for _, w in (busy, idle, other, last):
@@ -468,7 +468,7 @@ def test_of_too_many_connections_those_that_do_nothing_go_first(tmp_path):
     run(test())
 
 
-def test_what_is_no_tls_does_no_harm(tmp_path):
+def test_connections_without_tls_do_no_harm(tmp_path):
     async def test():
         async with scene(tmp_path) as s:
             reader, writer = await s.plain()
@@ -497,7 +497,7 @@ def test_a_worker_that_comes_back_is_used_again(tmp_path):
             held[1].transport.abort()
             await until(lambda: not s.front._workers[0].joined)
             waits = await s.dial()
-            waits[1].write(b"y")  # there is nobody at the moment
+            waits[1].write(b"y")  # no worker at the moment
             await until(lambda: s.front._without_worker)
             free(s.worker._path)
             await s.worker.start()
@@ -507,20 +507,20 @@ def test_a_worker_that_comes_back_is_used_again(tmp_path):
     run(test())
 
 
-def test_who_is_told_to_leave_hears_it_though_the_worker_says_no_more(tmp_path, monkeypatch):
-    """What the worker plays is HTTP/2 as far as the front looks: frames."""
+def test_goaway_is_sent_though_the_worker_sends_no_more(tmp_path, monkeypatch):
+    """The fake worker sends frames, which is the part of HTTP/2 that the front sees."""
 
     async def test():
         async with scene(tmp_path, goaway=True) as s:
             reader, writer = await s.dial(alpn="h2")
-            writer.write(GOAWAY[:5])  # a piece of a frame comes first: nothing may be put in
+            writer.write(GOAWAY[:5])  # a partial frame comes first: nothing may be inserted
             assert await reader.readexactly(5) == GOAWAY[:5]
             client = s.worker.introductions.of(s.worker.addresses[0])
             client.leave()
             await asyncio.sleep(2 * relay.SOON_S)
             writer.write(GOAWAY[5:])
             assert await reader.readexactly(2 * len(GOAWAY) - 5) == GOAWAY[5:] + GOAWAY
-            client.leave()  # who may leave may as well stay
+            client.leave()  # a client may ignore it
             client.leave(must=True)
             assert await reader.readexactly(len(GOAWAY)) == GOAWAY
             monkeypatch.setattr(relay, "LEAVES_S", -1.0)
@@ -533,8 +533,8 @@ def test_who_is_told_to_leave_hears_it_though_the_worker_says_no_more(tmp_path, 
 
 
 @pytest.mark.parametrize(("first", "wait_s", "cut"), [(PREFACE, 10.0, True), (PREFACE, 0.0, False), (b"GET / HTTP/1.1\r\n", 10.0, False)])
-def test_who_sends_nothing_but_pings_is_cut(tmp_path, monkeypatch, first, wait_s, cut):
-    """Each costs the worker more than its sender, who may send them as fast as there is a processor for him."""
+def test_a_client_that_only_sends_pings_is_closed(tmp_path, monkeypatch, first, wait_s, cut):
+    """A ping costs the worker more than the client, which could send them as fast as its processor allows."""
     monkeypatch.setattr(relay, "IDLE_S", wait_s)
 
     async def test():
@@ -555,8 +555,8 @@ def test_who_sends_nothing_but_pings_is_cut(tmp_path, monkeypatch, first, wait_s
     run(test())
 
 
-def test_a_front_that_has_just_come_is_heard_before_its_first_connection_is_looked_at(tmp_path: Path):
-    """It may relay as soon as the system took its connection, before the worker's loop looks who has come."""
+def test_a_new_front_is_heard_before_its_first_connection_is_handled(tmp_path: Path):
+    """It may relay as soon as the system accepted its connection, before the worker's loop does."""
 
     async def test() -> None:
         introductions = Introductions(str(tmp_path / "introductions"))
@@ -565,7 +565,7 @@ def test_a_front_that_has_just_come_is_heard_before_its_first_connection_is_look
             front.connect(str(tmp_path / "introductions"))
             other.connect(str(tmp_path / "introductions"))
             other.send(hello("relay", "192.0.2.1:4711", ()))
-            who = introductions.of("relay")  # in the same turn of the loop
+            who = introductions.of("relay")  # in the same loop iteration
             assert who is not None and who.client == "192.0.2.1:4711"
             assert introductions.of("nobody") is None
         assert introductions.of("relay") is None

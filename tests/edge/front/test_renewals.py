@@ -1,4 +1,4 @@
-"""A client that renews the keys of its connection, as it may now and then, or all the time."""
+"""Clients that renew the keys of their connection, now and then or continually."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 30
 
 
 class Client:
-    """One of OpenSSL's own, which can do what Python's does not offer; for a thread."""
+    """A client with OpenSSL, which can do what Python's module does not offer; for a thread."""
 
     def __init__(self, port: int) -> None:
         self._lib = ctypes.CDLL(_ssl.__file__)
@@ -36,11 +36,11 @@ class Client:
         assert self._lib.SSL_connect(self._ssl) == 1
 
     def renew(self) -> bool:
-        """Other keys for what it sends; whether that could be sent."""
+        """Renews the keys of its direction; returns whether that could be sent."""
         return self._lib.SSL_key_update(self._ssl, 0) == 1 and self._lib.SSL_do_handshake(self._ssl) == 1
 
     def echoed(self, text: bytes) -> bool:
-        """Whether it comes back."""
+        """Whether the data are echoed."""
         got = ctypes.create_string_buffer(len(text))
         return self._lib.SSL_write(self._ssl, text, len(text)) == len(text) and (
             self._lib.SSL_read(self._ssl, got, len(text)) == len(text) and got.raw == text
@@ -53,8 +53,8 @@ class Client:
 
 
 @pytest.mark.parametrize("words_between", [False, True])
-def test_who_renews_keys_all_the_time_is_cut(tmp_path, monkeypatch, words_between):
-    """OpenSSL goes on reading what brings no data: one such client held the front, and so everybody."""
+def test_a_client_that_renews_keys_continually_is_closed(tmp_path, monkeypatch, words_between):
+    """OpenSSL continues to read while no data arrive: one such client used to block the front."""
     monkeypatch.setattr(tls, "RENEWALS", 8)
 
     def flood(port: int) -> int:
@@ -68,7 +68,7 @@ def test_who_renews_keys_all_the_time_is_cut(tmp_path, monkeypatch, words_betwee
 
     async def test():
         async with scene(tmp_path) as s:
-            # What the client could send before it hears of its end is not the front's doing.
+            # The test does not count what the client could send before it learned of the close.
             assert await asyncio.to_thread(flood, s.port) < (9 if words_between else 10_000)
             reader, writer = await s.dial()
             writer.write(b"x")
@@ -78,7 +78,7 @@ def test_who_renews_keys_all_the_time_is_cut(tmp_path, monkeypatch, words_betwee
     run(test())
 
 
-def test_who_renews_keys_now_and_then_stays(tmp_path, monkeypatch):
+def test_a_client_that_renews_keys_now_and_then_stays_connected(tmp_path, monkeypatch):
     monkeypatch.setattr(tls, "RENEWALS", 8)
 
     def use(port: int) -> None:
@@ -93,7 +93,7 @@ def test_who_renews_keys_now_and_then_stays(tmp_path, monkeypatch):
     run(test())
 
 
-def test_renewals_are_counted_anew_after_their_time(monkeypatch):
+def test_the_count_of_renewals_is_reset_after_a_while(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""What the front serves, over a real server: certificates that change, versions and suites of TLS, HTTP/2, and processes that die."""
+"""The front of a real server: replaced certificates, TLS versions and suites, HTTP/2, and processes that die."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JANE = [("CN", "jane")]
 
 
 def served(s: ssl.SSLSocket) -> int:
-    """The serial number of the certificate a server has shown."""
+    """Returns the serial number of the certificate that a server shows."""
     der = s.getpeercert(binary_form=True)
     assert der is not None
     return x509.load_der_x509_certificate(der).serial_number
@@ -36,8 +36,8 @@ def get(s, path: str = "/readyz", method: str = "GET", *headers: str) -> tuple[i
     return answer(s)
 
 
-def test_a_serving_certificate_changes_on_disk(world, kas_server):
-    """New connections see the new one; those that are open go on; a file that is half written changes nothing."""
+def test_a_replaced_serving_certificate_is_used(world, kas_server):
+    """For new connections; open ones continue; an incomplete file changes nothing."""
     world.server = kas_server(*world.flags)
     old = world.serving.cert.serial_number
     with world.dial() as open_one:
@@ -59,7 +59,7 @@ def test_a_serving_certificate_changes_on_disk(world, kas_server):
         assert get(open_one)[0] == 200
 
 
-def test_a_certificate_in_the_directory_of_certificates_changes_as_well(world, kas_server):
+def test_a_replaced_certificate_in_the_certificate_directory_is_used(world, kas_server):
     world.serving.write(world.directory, "apiserver")
     world.server = kas_server("--unsafe-no-fsync", "--controllers=none", f"--cert-dir={world.directory}")
     with world.dial() as s:
@@ -74,8 +74,8 @@ def test_a_certificate_in_the_directory_of_certificates_changes_as_well(world, k
     until(shows, "the new certificate")
 
 
-def test_the_client_ca_changes_on_disk(world, kas_server):
-    """Also for connections that are open: a certificate is asked about with each request."""
+def test_a_replaced_client_ca_is_used(world, kas_server):
+    """Also for open connections: the certificate is verified with each request."""
     world.server = kas_server(*world.flags)
     other = pki.authority("clients of tomorrow")
     old, new = pki.issue(JANE, world.ca), pki.issue([("CN", "joe")], other)
@@ -108,7 +108,7 @@ def test_the_client_ca_changes_on_disk(world, kas_server):
 def test_a_certificate_expires_while_its_connection_is_open(world, kas_server):
     world.server = kas_server(*world.flags)
     with contextlib.ExitStack() as stack:
-        for ends_s in (3, 10, 30):  # the first that a slow machine brings in before it expires
+        for ends_s in (3, 10, 30):  # the first certificate that a slow machine can use before it expires
             shown = pki.issue(JANE, world.ca, ends_s=ends_s)
             with contextlib.suppress(OSError):
                 s = stack.enter_context(world.dial(shown))
@@ -122,7 +122,7 @@ def test_a_certificate_expires_while_its_connection_is_open(world, kas_server):
 
 
 def test_the_administrators_kubeconfig_has_a_client_certificate(world, kas_server):
-    """And workers know the metric that the front counts in."""
+    """And workers know the metric in which the front counts."""
     world.server = kas_server(*world.flags)
     text = Path(world.server.kubeconfig).read_text()
     assert "client-certificate-data" in text and world.server.token not in text
@@ -147,9 +147,9 @@ def test_named_certificates_versions_and_suites(world, kas_server):
     wanted = {
         "named.example.com": named, "a.wild.example.com": named, "a.b.wild.example.com": world.serving, "given.example.com": given,
         "GIVEN.example.com": given, "localhost": world.serving, "named": named, "unknown.example.com": world.serving,
-        "both.example.com": address,  # a name that is given comes before one that stands in a certificate
-        "127.0.0.1": address,  # which clients do not tell
-        "elsewhere": given, "kube-apiserver": address,  # given to nobody, and no other certificate is good for it
+        "both.example.com": address,  # an explicit name comes before one in a certificate
+        "127.0.0.1": address,  # clients do not say which
+        "elsewhere": given, "kube-apiserver": address,  # no client gets it, and no other certificate fits
     }  # fmt: skip
     shown = pki.issue(JANE, world.ca)
     for name, certificate in wanted.items():
@@ -174,11 +174,11 @@ def test_named_certificates_versions_and_suites(world, kas_server):
 
 
 @pytest.mark.parametrize(("numbers", "offered", "refused"), [("24,29", "secp384r1", "prime256v1"), ("23", "prime256v1", "secp384r1")])
-def test_key_exchanges(world, kas_server, numbers, offered, refused):
+def test_key_exchanges_are_those_of_the_flag(world, kas_server, numbers, offered, refused):
     """Those of the flag and no others."""
     world.server = kas_server(*world.flags, f"--tls-curve-preferences={numbers}")
     context = world.context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_3  # before it a client's curves are those of certificates, too
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # in older versions of TLS a client's curves also apply to certificates
     context.set_ecdh_curve(offered)
     with world.dial(context=context) as s:
         assert get(s)[0] == 200
@@ -222,7 +222,7 @@ def test_http2_can_be_off(world, kas_server):
         assert s.selected_alpn_protocol() is None
 
 
-def test_a_front_that_dies_is_replaced_and_nobody_is_refused(world, kas_server):
+def test_a_front_that_dies_is_replaced_and_no_connection_is_refused(world, kas_server):
     world.server = server = kas_server(*world.flags)
     shown = pki.issue(JANE, world.ca)
     for _ in range(2):
@@ -257,8 +257,8 @@ def test_a_worker_that_dies_takes_only_its_connections(world, kas_server):
         s.close()
 
 
-def test_the_end_waits_for_what_is_asked(world, kas_server):
-    """SIGTERM to everybody at once, as a service manager does: the front stays as long as a worker answers."""
+def test_shutdown_waits_for_requests_in_flight(world, kas_server):
+    """SIGTERM to all processes at once, as a service manager does: the front stays as long as a worker answers."""
     world.server = server = kas_server(*world.flags)
     front = server.front_pid()
     watch = "/api/v1/namespaces?watch=1&timeoutSeconds=600"
@@ -289,7 +289,7 @@ def memory_kib(pid: int) -> int:
 
 
 def test_idle_connections_cost_little(world, kas_server):
-    """Two hundred that have asked something and two hundred that have not: some ten KiB each (a thousand times that were measured)."""
+    """Two hundred connections with a request and two hundred without: some ten KiB each (measured with a thousand times as many)."""
     world.server = server = kas_server(*world.flags)
     shown = pki.issue(JANE, world.ca)
     context = world.context(shown)
@@ -300,7 +300,7 @@ def test_idle_connections_cost_little(world, kas_server):
     held = []
     for i in range(400):
         held.append(world.dial(context=context))
-        if i < 200:  # at once: who says nothing for long is not waited for
+        if i < 200:  # at once: silent connections are closed after a while
             assert ask(held[i])[0] == 201
     assert memory_kib(server.front_pid()) - before < 400 * 64
     for s in held:
@@ -323,7 +323,7 @@ def test_idle_connections_cost_little(world, kas_server):
      "tls: failed to find any PEM data in certificate input"),
     (["--client-ca-file={d}/ca.crt", "--tls-cert-file={d}/bad.crt", "--tls-private-key-file={d}/serving.key"], "the TLS front: "),
 ])  # fmt: skip
-def test_what_cannot_work_refuses_to_start(world, tmp_path, flags, text):
+def test_invalid_combinations_refuse_to_start(world, tmp_path, flags, text):
     (world.directory / "x.txt").write_text("nothing")
     (world.directory / "der.txt").write_text("-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n")
     (world.directory / "bad.crt").write_text("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n")
@@ -335,7 +335,7 @@ def test_what_cannot_work_refuses_to_start(world, tmp_path, flags, text):
 
 
 def test_without_client_certificates_there_is_no_front(kas_server, connect):
-    """Nor does a metric say that all handshakes were good."""
+    """And no metric claims that all handshakes succeeded."""
     server = kas_server("--unsafe-no-fsync", "--controllers=none")
     assert server.front_pid() == 0
     assert "token:" in Path(server.kubeconfig).read_text()
@@ -345,8 +345,7 @@ def test_without_client_certificates_there_is_no_front(kas_server, connect):
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_goaway_over_http2(world, kas_server, alone):
-    """Of a thousand requests some are answered with a GOAWAY, the streams that are open end well, and none is lost. No other flag has to
-    be there."""
+    """Of a thousand requests some are answered with a GOAWAY; open streams end normally, and none is lost. No other flag is needed."""
     world.server = kas_server(*(["--unsafe-no-fsync", "--controllers=none"] if alone else world.flags), "--goaway-chance=0.02")
     shown = None if alone else pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
     known = [("authorization", f"Bearer {world.server.token}")] if alone else []
@@ -361,19 +360,19 @@ def test_goaway_over_http2(world, kas_server, alone):
             s.sendall(client.data_to_send())
             ended = 0
             while ended < 20:
-                data = s.recv(65536)  # a record; all the answers together are smaller than one
+                data = s.recv(65536)  # a TLS record; all the answers together are smaller than one
                 assert data
                 if data.count(GOAWAY):
                     told += 1
-                    data = data.replace(GOAWAY, b"")  # the library takes no answer after it
+                    data = data.replace(GOAWAY, b"")  # the library accepts no answer after it
                 ended += sum(isinstance(e, h2.events.StreamEnded) for e in client.receive_data(data))
         if told:
             return
     raise AssertionError("nobody was told to go away")
 
 
-def test_nobody_known_keeps_a_connection_of_http2(world, kas_server):
-    """A GOAWAY for a client without a credential, with or behind its answer; none for one with a certificate."""
+def test_unauthenticated_http2_connections_are_closed(world, kas_server):
+    """With GOAWAY for a client without a credential, with or after its answer; one with a certificate gets none."""
     world.server = kas_server(*world.flags)
     shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
     for certificate, told in ((None, True), (shown, False)):
@@ -404,7 +403,7 @@ def test_the_audit_log_has_the_clients_own_address(world, kas_server):
 
 
 def test_a_serving_certificate_is_replaced_without_client_authorities(world, kas_server):
-    """``--tls-cert-file`` alone: the certificate is somebody's who renews it."""
+    """``--tls-cert-file`` alone: the certificate is renewed by another program."""
     world.server = kas_server(*[flag for flag in world.flags if flag.startswith(("--tls-", "--unsafe", "--controllers"))])
 
     def shown() -> bytes | None:

@@ -1,4 +1,4 @@
-"""The contexts of the front's TLS, by files that cannot be used."""
+"""The front's TLS contexts when files cannot be used."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def odd() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["version", "bits", "twice", "name", "nothing", "text"])
-def test_what_cannot_be_read_keeps_no_other_file_from_being_used(tmp_path, name, odd):
-    """Nor does it end what looks at the files, which cuts those who are late, too."""
+def test_an_unreadable_file_does_not_prevent_reloading_others(tmp_path, name, odd):
+    """Nor does it end the loop that checks files, which closes late connections, too."""
     one, two = (pki.issue([("CN", n)], usages=("server",), dns=[n]) for n in ("one", "two"))
     first, second = (Pair(*issued.write(tmp_path, n)) for n, issued in (("first", one), ("second", two)))
     authority = tmp_path / "ca.crt"

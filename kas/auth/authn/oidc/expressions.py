@@ -28,7 +28,7 @@ class Expression:
         self.text, self.program = text, program
 
     def evaluate(self, variables: dict[str, Any]) -> Any:
-        """Return the value. Raises ``cel.EvaluationError``, and BudgetSpentError if the cost budget of the event loop's turn does not
+        """Return the value. Raises ``cel.EvaluationError``, and BudgetSpentError if the cost budget of the loop iteration does not
         suffice."""
         value, _ = self.program.run_in_turn(variables)
         if isinstance(value, cel.EvaluationError):

@@ -22,7 +22,7 @@ from kas.registry.gated import GatedFields
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
 
-LONG_S = 1.0  # after validating an object took more than a turn of the event loop, others are validated in a thread for this long
+LONG_S = 1.0  # after validating an object took more than a loop iteration, others are validated in a thread for this long
 # Finalizers from before they had to have a domain.
 _PREFER = "prefer a domain-qualified finalizer name{} to avoid accidental conflicts with other finalizer writers"
 _OLD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
@@ -89,7 +89,7 @@ class CustomResourceStrategy(Strategy):
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], status: bool = False) -> list[FieldError]:
         """Return all errors; ``errs`` are those of metadata. With ``status``, only the status was written."""
         if monotonic() < self._long_until:
-            LOOP_BUDGET.spend(LOOP_BUDGET_UNITS + 1)  # a recent object exceeded a turn of the event loop in vain
+            LOOP_BUDGET.spend(LOOP_BUDGET_UNITS + 1)  # a recent object exceeded a loop iteration in vain
         if "validated" not in self.type.derived:
             LOOP_BUDGET.spend(LOOP_BUDGET_UNITS + 1)  # what is compiled for the first object may be as large as a definition
             self.type.derived["validated"] = True

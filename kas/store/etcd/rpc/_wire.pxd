@@ -4,7 +4,7 @@
 #   Stream      one call, its messages and its end
 #   Wire        frames of calls, sent and received; kas.store.etcd.rpc.http2.Connection adds the rest: settings, pings, ends, growing
 #               windows, and frames that are padded or come in pieces
-#   Calls       a Wire on an event loop: begins calls, sends them together at the end of the loop's turn if others are in progress, and
+#   Calls       a Wire on an event loop: begins calls, sends them together at the end of the loop iteration if others are in progress, and
 #               reports their ends; kas.store.etcd.rpc.looped.Looped adds the connection's lifetime
 #   Question    a call that is repeated with the same request (wire/question.pxi)
 #   PutIf       the transaction of most writes, as protobuf
@@ -65,7 +65,7 @@ cdef class Wire:
     cdef Stream _known(self, long number)
     cdef int _data(self, int flags, long number, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
     cdef object _gather(self, Stream stream, bytes data, Py_ssize_t at, Py_ssize_t end)
-    cdef int _told(self, Stream stream, int flags, bytes block) except -1
+    cdef int _read_headers(self, Stream stream, int flags, bytes block) except -1
 
 
 cdef class Change:
@@ -100,7 +100,7 @@ cdef class Calls:
     cpdef _flush(self)
     cdef int _watch(self, double until) except -1
 
-    cpdef Stream begin(self, bytes block, bytes message, double within_s, object told=?)
+    cpdef Stream begin(self, bytes block, bytes message, double within_s, object on_end=?)
 
 
 cdef class Question:

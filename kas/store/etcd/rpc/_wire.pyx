@@ -243,7 +243,7 @@ cdef class Wire:
                 if kind == DATA:
                     self._data(flags, number & LARGEST, data, at + HEAD, end)
                 elif kind == HEADERS and flags & END_HEADERS and not flags & (PADDED | WITH_PRIORITY):
-                    self._told(self._known(number & LARGEST), flags, data[at + HEAD : end])
+                    self._read_headers(self._known(number & LARGEST), flags, data[at + HEAD : end])
                 elif kind <= CONTINUATION:
                     self._handlers[kind](self, flags, number & LARGEST, data, at + HEAD, end)
                 at = end
@@ -319,9 +319,9 @@ cdef class Wire:
 
     def _said(self, long number, int flags, bytes block not None):
         """Handles a complete header block, which may have come in pieces."""
-        self._told(self._known(number), flags, block)
+        self._read_headers(self._known(number), flags, block)
 
-    cdef int _told(self, Stream stream, int flags, bytes block) except -1:
+    cdef int _read_headers(self, Stream stream, int flags, bytes block) except -1:
         """Handles the first headers of an answer, or its trailers."""
         headers = self._seen.get(block)
         if headers is None:
@@ -514,45 +514,45 @@ cdef Change _change(const unsigned char *p, const unsigned char *end):
     return change
 
 
-cdef int _header(Watched told, const unsigned char *p, const unsigned char *end) except -1:
+cdef int _header(Watched watched, const unsigned char *p, const unsigned char *end) except -1:
     cdef Field field
     while p < end:
         p = _next(p, end, &field)
         if field.number == 1 and field.kind == VARINT:
-            told.cluster_id = field.value
+            watched.cluster_id = field.value
         elif field.number == 3 and field.kind == VARINT:
-            told.revision = <long long>field.value
+            watched.revision = <long long>field.value
     return 0
 
 
 def watched(bytes message not None) -> Watched:
     """Parses a ``WatchResponse``. Raises ``Undecoded``."""
-    cdef Watched told = Watched.__new__(Watched)
+    cdef Watched watched = Watched.__new__(Watched)
     cdef const unsigned char *p = <const unsigned char *>PyBytes_AS_STRING(message)
     cdef const unsigned char *end = p + PyBytes_GET_SIZE(message)
     cdef Field field
-    told.events, told.cancel_reason = [], ""
+    watched.events, watched.cancel_reason = [], ""
     while p < end:
         p = _next(p, end, &field)
         if field.kind == BYTES:
             if field.number == 11:
-                told.events.append(_change(field.data, field.data + field.size))
+                watched.events.append(_change(field.data, field.data + field.size))
             elif field.number == 1:
-                _header(told, field.data, field.data + field.size)
+                _header(watched, field.data, field.data + field.size)
             elif field.number == 6:
-                told.cancel_reason = PyBytes_FromStringAndSize(<const char *>field.data, field.size).decode("utf-8", "replace")
+                watched.cancel_reason = PyBytes_FromStringAndSize(<const char *>field.data, field.size).decode("utf-8", "replace")
         elif field.kind == VARINT:
             if field.number == 2:
-                told.watch_id = <long long>field.value
+                watched.watch_id = <long long>field.value
             elif field.number == 3:
-                told.created = field.value != 0
+                watched.created = field.value != 0
             elif field.number == 4:
-                told.canceled = field.value != 0
+                watched.canceled = field.value != 0
             elif field.number == 5:
-                told.compact_revision = <long long>field.value
+                watched.compact_revision = <long long>field.value
             elif field.number == 7:
-                told.fragment = field.value != 0
-    return told
+                watched.fragment = field.value != 0
+    return watched
 
 
 cdef class Calls:
@@ -563,15 +563,15 @@ cdef class Calls:
         self._call_soon, self._call_later = loop.call_soon, loop.call_later
         self._greeting = True
 
-    cpdef Stream begin(self, bytes block, bytes message, double within_s, told=None):
+    cpdef Stream begin(self, bytes block, bytes message, double within_s, on_end=None):
         """See ``looped.Looped``."""
-        cdef bint alone = told is not None and not self._flushing and not self._http2._streams
+        cdef bint alone = on_end is not None and not self._flushing and not self._http2._streams
         cdef Stream stream = self._http2.begin(block, message, True, True, self._ended)
-        stream.waiter = self._loop.create_future() if told is None else told
+        stream.waiter = self._loop.create_future() if on_end is None else on_end
         stream.until = _now_s() + within_s
         if self._latest is None or stream.until < self._look_at:
             self._watch(stream.until)
-        if alone:  # waiting for other calls to send with it would take a turn of the loop
+        if alone:  # waiting for other calls to send with it would take a loop iteration
             self._flush()
         elif not self._flushing:
             self._flushing = True

@@ -30,7 +30,7 @@ def failure(stream: Stream) -> RpcError:
     error = stream.error
     if error is None:
         return RpcError(Code.INTERNAL, "an answer without a message")
-    return RpcError(error.code, error.details, error.unsent, error.told)
+    return RpcError(error.code, error.details, error.unsent, error.from_server)
 
 
 def answer(stream: Stream) -> bytes:
@@ -41,11 +41,11 @@ def answer(stream: Stream) -> bytes:
 
 
 class Looped(Calls, asyncio.Protocol):
-    """Created by ``dial``. Calls begin at once, and are sent together at the end of the loop's turn; a call with ``told``
+    """Created by ``dial``. Calls begin at once, and are sent together at the end of the loop iteration; a call with ``on_end``
     that is the only one in progress is sent at once.
 
-    ``begin(block, message, within_s, told)`` begins a call, whose ``waiter`` gets the message of the answer, or ``RpcError``;
-    it may also raise ``RpcError``. A caller that stops waiting calls ``leave``. With ``told``, which must not raise, there is
+    ``begin(block, message, within_s, on_end)`` begins a call, whose ``waiter`` gets the message of the answer, or ``RpcError``;
+    it may also raise ``RpcError``. A caller that stops waiting calls ``leave``. With ``on_end``, which must not raise, there is
     no waiter: it is called at the end of the call, and ``answer`` gives the result.
     """
 
@@ -170,8 +170,8 @@ async def _dial(address: str, port: int, family: int, tls: ssl.SSLContext | None
     name = host if tls is not None else None
     _, connection = await loop.create_connection(lambda: Looped(loop), address, port, family=family, ssl=tls, server_hostname=name)
     try:
-        told = connection._transport.get_extra_info("ssl_object")
-        if tls is not None and (told is None or told.selected_alpn_protocol() != "h2"):
+        used = connection._transport.get_extra_info("ssl_object")
+        if tls is not None and (used is None or used.selected_alpn_protocol() != "h2"):
             raise ConnectionError("the server does not speak HTTP/2")
         await connection.greeted
     except BaseException:

@@ -39,12 +39,12 @@ OF_HTTP = {
 
 
 class RpcError(Exception):
-    """A failed call. ``unsent``: it is certain that the server did not begin with it. ``told``: the error comes from the
+    """A failed call. ``unsent``: it is certain that the server did not begin with it. ``from_server``: the error comes from the
     server's program, not from a connection or a proxy."""
 
-    def __init__(self, code: Code, details: str, unsent: bool = False, told: bool = False) -> None:
+    def __init__(self, code: Code, details: str, unsent: bool = False, from_server: bool = False) -> None:
         super().__init__(f"{code.name}: {details}")
-        self.code, self.details, self.unsent, self.told = code, details, unsent, told
+        self.code, self.details, self.unsent, self.from_server = code, details, unsent, from_server
 
 
 def reason(e: Exception) -> str:
@@ -69,4 +69,4 @@ def verdict(headers: Headers) -> RpcError | None:
         code = Code(int(said))
     except ValueError:
         code = Code.UNKNOWN
-    return RpcError(code, unquote_to_bytes(headers.get(b"grpc-message", b"")).decode(errors="replace"), told=True)
+    return RpcError(code, unquote_to_bytes(headers.get(b"grpc-message", b"")).decode(errors="replace"), from_server=True)

@@ -11,8 +11,8 @@ cdef class Question:
     def __init__(self, client, bytes message not None, double within_s):
         self._client, self._message, self._within_s = client, message, within_s
 
-    def ask(self, told) -> bool:
-        """Returns whether the call could be begun now; ``told(stream)``, which must not raise, is called at its end."""
+    def ask(self, on_end) -> bool:
+        """Returns whether the call could be begun now; ``on_end(stream)``, which must not raise, is called at its end."""
         cdef Calls connection = self._connection
         if (
             connection is None or connection._http2.leaving
@@ -22,7 +22,7 @@ cdef class Question:
                 return False
             connection = self._connection
         try:
-            connection.begin(self._block, self._message, self._within_s, told)
+            connection.begin(self._block, self._message, self._within_s, on_end)
         except RpcError:  # it has not begun
             return False
         return True

@@ -1,4 +1,4 @@
-"""What is left of a connection that was given up: nothing, before anybody looks for cycles."""
+"""An abandoned connection leaves no reference cycle."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ async def _given_up(target: Target) -> None:
         async with asyncio.timeout(60):
             while len(connection.reader._buffer) < 2 * MAX_HEAD:  # noqa: ASYNC110  # more comes than anybody takes
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)  # of which TLS holds some, too
+        await asyncio.sleep(0.1)  # TLS holds some of them, too
     finally:
         connection.close()
 
 
 def _run_until_none_is_left(loop: Callable[[], asyncio.AbstractEventLoop], run: Callable[[], Coroutine], left: Callable[[], int]) -> None:
-    """``run``, and then until ``left()`` is 0, while nobody looks for cycles."""
+    """Runs ``run``, and then waits until ``left()`` is 0, while the garbage collector does not run."""
 
     async def all_of_it() -> None:
         await run()
@@ -61,7 +61,7 @@ def _run_until_none_is_left(loop: Callable[[], asyncio.AbstractEventLoop], run: 
 
 @pytest.mark.parametrize("tls", [True, False])
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_nothing_is_left(tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], tls: bool) -> None:
+def test_no_cycle_is_left(tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], tls: bool) -> None:
     sealed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     sealed.load_cert_chain(*make_certificate(tmp_path, "127.0.0.1"))
 
@@ -88,11 +88,11 @@ async def _reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 @pytest.mark.parametrize("opened", [connect, exchange])
 @pytest.mark.parametrize("why", ["connection refused", "reset by peer", "failed to verify certificate"])
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_nothing_is_left_of_an_attempt(tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], why: str, opened: Callable) -> None:
-    """A buffer of TLS was, of each request for a server that is not there."""
+def test_an_attempt_leaves_no_cycle(tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], why: str, opened: Callable) -> None:
+    """A TLS buffer used to remain of each request to a server that does not answer."""
     sealed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     sealed.load_cert_chain(*make_certificate(tmp_path, "127.0.0.1"))
-    trusting = ssl.create_default_context()  # of none that signed it
+    trusting = ssl.create_default_context()  # with no CA that signed it
 
     def left() -> int:
         objects = gc.get_objects()

@@ -1,5 +1,5 @@
-"""What is left of a request that was refused: nothing, before anybody looks for cycles. Its head has 256 KiB, its body 3 MiB, and cycles
-are looked for once in 50,000 objects."""
+"""A refused request leaves no reference cycles: its head has up to 256 KiB and its body 3 MiB, and cycles are collected once in 50,000
+objects."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def served(tmp_path_factory: Any) -> Iterator[InProcess]:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_nothing_is_left(served: InProcess, what: str) -> None:
+def test_no_cycle_is_left(served: InProcess, what: str) -> None:
     code, sent = REFUSED[what]
     trusted, strangers = served.chain, served.server.chain_of("secure")
 
@@ -116,9 +116,9 @@ def test_nothing_is_left(served: InProcess, what: str) -> None:
     def requests() -> int:
         return sum(isinstance(o, Request) for o in gc.get_objects())
 
-    logging.disable()  # pytest keeps what is logged, with the errors
+    logging.disable()  # pytest keeps log records, with their errors
     try:
-        ask()  # what the first of them makes may stay
+        ask()  # what the first request creates may stay
         gc.collect()
         before = requests()
         gc.disable()
@@ -131,7 +131,7 @@ def test_nothing_is_left(served: InProcess, what: str) -> None:
 
 
 class _Taken:
-    """A client that takes everything."""
+    """A client that accepts everything."""
 
     async def __call__(self, piece: bytes) -> None:
         pass
@@ -141,8 +141,8 @@ class _Taken:
 
 
 @pytest.mark.parametrize("query", ["", "&resourceVersion=1", "&labelSelector=a%3Db", "&timeoutSeconds=-1"])
-def test_nothing_is_left_of_a_watch(served: InProcess, query: str) -> None:
-    """Thousands that end are gone at once: what they leave makes the next ones take memory of their own."""
+def test_a_watch_leaves_no_cycle(served: InProcess, query: str) -> None:
+    """When thousands end at once, cycles would make the next ones allocate new memory."""
 
     def watches() -> int:
         return sum(isinstance(o, WatchStream) for o in gc.get_objects())

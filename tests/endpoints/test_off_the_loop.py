@@ -1,4 +1,4 @@
-"""What is large is made into answers beside the loop, in every form and wherever it stands; what is small is not handed over."""
+"""Large answers are built off the event loop, in every format and at every place; small ones are not handed to threads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def definition(fields: int) -> dict[str, Any]:
 
 
 class Kept:
-    """What a program keeps: two objects in one namespace, 2,000 in another; one with as many fields as its name says."""
+    """A program's virtual resource: two objects in one namespace, 2,000 in another; one with as many fields as its name says."""
 
     def get(self, ctx: Any, name: str) -> dict[str, Any]:
         return {"metadata": {"name": name, "namespace": ctx.namespace}, "spec": {f"f{i}": "x" * 10 for i in range(int(name))}}
@@ -89,7 +89,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
 
 
 def handed(server: InProcess, sent: Sent, status: int = 200) -> int:
-    """How many pieces of work a request left to the threads."""
+    """Returns how many pieces of work a request handed to threads."""
     before = POOL.done
     assert server.ask(sent)[0] == status
     return POOL.done - before
@@ -98,12 +98,12 @@ def handed(server: InProcess, sent: Sent, status: int = 200) -> int:
 @pytest.mark.parametrize("accept", [YAML, TABLE, METADATA])
 def test_lists_that_are_encoded(server: InProcess, accept: str) -> None:
     assert not handed(server, Sent("GET", SMALL, accept=accept))
-    assert bool(handed(server, Sent("GET", LARGE, accept=accept))) is (accept != METADATA)  # those are cut out
+    assert bool(handed(server, Sent("GET", LARGE, accept=accept))) is (accept != METADATA)  # those are copied from the store
     assert handed(server, Sent("GET", f"{LARGE}?fieldSelector=metadata.name%3Da", accept=accept)) or accept == METADATA
 
 
 def test_yaml_is_large_from_8_kib_on(server: InProcess) -> None:
-    """A millisecond for each KiB that is written, a quarter of it for one that is read: with 64 KiB it held the loop for 60 ms."""
+    """Writing YAML takes a millisecond for each KiB, reading a quarter of that. With a limit of 64 KiB it held the loop for 60 ms."""
     ns = "/api/v1/namespaces/yaml"
     maps, obj = f"{ns}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x" * 9000}}
     assert server.ask(Sent("POST", "/api/v1/namespaces", {"metadata": {"name": "yaml"}}))[0] == 201
@@ -120,7 +120,7 @@ def test_yaml_is_large_from_8_kib_on(server: InProcess) -> None:
     apply = "application/apply-patch+yaml"
     assert not handed(server, Sent("PATCH", f"{maps}/a?fieldManager=m&force=true", obj, apply))
     assert handed(server, Sent("PATCH", f"{maps}/b?fieldManager=m&force=true", text % b"b", apply))
-    # What looks like JSON and is read as YAML takes longest, and so does what is no JSON, or says a name twice.
+    # Text that looks like JSON and is read as YAML takes longest, as do invalid JSON and repeated names.
     for begins in (b'{"kind": ConfigMap', b'{"kind": "ConfigMap", "kind": "ConfigMap"'):
         flow = begins + b', "apiVersion": "v1", "metadata": {"name": "b"}, "data": {"a": "%b"}}' % (b"x" * 9000)
         assert handed(server, Sent("PATCH", f"{maps}/b?fieldManager=m&force=true", flow, apply))
@@ -177,13 +177,13 @@ def test_virtual_resources(server: InProcess, accept: str) -> None:
         assert [handed(server, Sent("GET", f"{KEPT}/{n}", accept=accept)) for n in (3, 20_000)] == [0, 1]
 
 
-def test_virtual_collections_are_answered_as_lists(server: InProcess) -> None:
+def test_deletes_of_virtual_collections_are_built_off_the_loop_as_lists_are(server: InProcess) -> None:
     status, body = server.ask(Sent("DELETE", MANY))
     assert status == 200 and len(body["items"]) == 2000
     assert handed(server, Sent("DELETE", KEPT)) == 0 < handed(server, Sent("DELETE", MANY))
 
 
-def test_what_is_large_once_written() -> None:
+def test_objects_that_become_large_when_written() -> None:
     assert not is_large({"a": "x" * (LARGE_BYTES - 100), "b": [1, None, True, {}]})
     for large in ("x" * LARGE_BYTES, {"a": {"b": ["x" * LARGE_BYTES]}}, list(range(LARGE_BYTES)), [{"a": "12"}] * (LARGE_BYTES // 8)):
         assert is_large(large)
@@ -198,7 +198,7 @@ def test_long_selectors(server: InProcess) -> None:
     assert status == 400 and body["reason"] == "BadRequest"
 
 
-def test_revisions_long_past(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_at_old_revisions(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     from kas.endpoints import listing
 
     status, body = server.ask(Sent("GET", SMALL))
@@ -214,8 +214,8 @@ def test_revisions_long_past(server: InProcess, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, TABLE, METADATA])
-def test_what_is_selected_among_many(server: InProcess, monkeypatch: pytest.MonkeyPatch, accept: str) -> None:
-    """Every page of it, also of a watch's first state and of what is to be deleted: a match may be thousands of keys away."""
+def test_selections_from_many_objects(server: InProcess, monkeypatch: pytest.MonkeyPatch, accept: str) -> None:
+    """Each page, also of a watch's initial state and of a collection to delete: a match may be thousands of keys away."""
     collection = f"{NS}/secrets"
     for i in range(400):
         server.ask(Sent("POST", collection, {"metadata": {"name": f"s{i}", "labels": {"odd": str(i % 2)}}}))
@@ -234,7 +234,7 @@ def test_what_is_selected_among_many(server: InProcess, monkeypatch: pytest.Monk
         scanned.clear()
         monkeypatch.setattr(listpages, "SELECTED_FROM", 300)
         many = server.ask(Sent("GET", f"{collection}?labelSelector=odd%3D1{query}", accept=accept))
-        if accept == TABLE:  # rows tell of ages
+        if accept == TABLE:  # rows contain ages
             few, many = ([row["object"] for row in body["rows"]] for _, body in (few, many))
         assert few == many and scanned and set(scanned) == {False}
         assert not server.ask(Sent("GET", f"{collection}?labelSelector=odd%3D2"))[1]["items"]
@@ -283,7 +283,7 @@ MUTATION = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expressio
 
 @pytest.fixture
 def on_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """``on_loop(module, *names)``: the list of those of its functions that were called in the loop's thread since."""
+    """``on_loop(module, *names)`` returns a list that collects calls of these functions in the loop's thread."""
     loops, found = threading.get_ident(), list[str]()
 
     def watch(module: Any, *names: str) -> list[str]:
@@ -305,8 +305,8 @@ def on_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     ("mutating", {"failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": [MUTATION]}),
     ("validating", {"validations": [{"expression": "object.metadata.name != 'x'"}]}),
 ])  # fmt: skip
-def test_what_policies_see_and_leave_of_large_objects(server: InProcess, on_loop: Callable[..., list[str]], kind: str, spec: Any) -> None:
-    """The first such write of a process, too."""
+def test_large_objects_in_policies(server: InProcess, on_loop: Callable[..., list[str]], kind: str, spec: Any) -> None:
+    """Also the first such write of a process."""
     policy, binding = f"{ADMISSION}/{kind}admissionpolicies", f"{ADMISSION}/{kind}admissionpolicybindings"
     actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
     assert server.ask(Sent("POST", policy, {"metadata": {"name": "p"}, "spec": {"matchConstraints": MATCH, **spec}}))[0] == 201
@@ -320,20 +320,20 @@ def test_what_policies_see_and_leave_of_large_objects(server: InProcess, on_loop
     assert status == 201 and body["metadata"].get("labels") == ({"a": "b"} if kind == "mutating" else None)
     assert seen == []
     assert server.ask(Sent("POST", f"{SMALL}?dryRun=All", {"metadata": {"name": "small", "ownerReferences": refs[:1]}}))[0] == 201
-    # What is shown to validating policies is made with what is stored.
+    # What validating policies see is built together with what is stored.
     shown = {"encode_json", "encode_both"} if kind == "mutating" else {"encode_both"}
     assert set(seen) == {*shown, "restore_after_admission", "dedup_owner_references"}
     for path in (binding, policy):
         assert server.ask(Sent("DELETE", f"{path}/p"))[0] == 200
 
 
-def test_what_loads_cryptography_at_its_first_use(
+def test_modules_that_load_cryptography_are_loaded_off_the_loop(
     server: InProcess, on_loop: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, create = [True], token.Token.create
 
     def created(self: token.Token, *args: Any) -> Any:
-        if first:  # of this test, if not of the server
+        if first:  # by this test, if not by the server
             self._issuer = None
             first.clear()
         return create(self, *args)
@@ -343,7 +343,7 @@ def test_what_loads_cryptography_at_its_first_use(
     assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "first"}}))[0] in (201, 409)
     seen = on_loop(Signer, "_key")
     asked = Sent("POST", f"{NS}/serviceaccounts/first/token", {"spec": {}})
-    assert handed(server, asked, 201) == 1 and seen == ["_key"]  # what signs has its key at hand
+    assert handed(server, asked, 201) == 1 and seen == ["_key"]  # the signing key is ready
     assert not handed(server, asked, 201)
     request = {"metadata": {"name": "r"}, "spec": {"request": "", "signerName": "a.b/c", "usages": ["client auth"]}}
     assert handed(server, Sent("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request), 422)
@@ -352,7 +352,7 @@ def test_what_loads_cryptography_at_its_first_use(
 def test_tokens_for_many_audiences(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     assert server.ask(Sent("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "heard"}}))[0] in (201, 409)
     asked = [Sent("POST", f"{NS}/serviceaccounts/heard/token", {"spec": {"audiences": ["a" * 20] * n}}) for n in (3, 4000)]
-    assert server.ask(asked[0])[0] == 201  # the key is at hand
+    assert server.ask(asked[0])[0] == 201  # the key is ready
     seen = on_loop(Signer, "sign")
     on_loop(token, "jti_of")
     on_loop(named, "own")
@@ -361,7 +361,7 @@ def test_tokens_for_many_audiences(server: InProcess, on_loop: Callable[..., lis
 
 
 def test_updates_of_large_objects(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
-    """What is held against what was there is, too."""
+    """The comparison with the old object, too."""
     seen = on_loop(write, "keep_timestamps")
     for fields in (4000, 3):
         sent = {"metadata": {"name": "a"}, "data": {f"k{i}": "w" * 10 for i in range(fields)}}
@@ -370,7 +370,7 @@ def test_updates_of_large_objects(server: InProcess, on_loop: Callable[..., list
 
 
 def test_dry_runs_of_deletes_of_large_objects(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
-    """What would have been stored is encoded and decoded; also by the update that lets go of what is being deleted."""
+    """The result that would have been stored is encoded and decoded off the loop; also in the update that removes the last finalizer."""
     seen = on_loop(generic.Registry, "not_stored")
     for fields in (4000, 3):
         held = {"metadata": {"name": "held", "finalizers": ["example.com/held"]}, "data": {f"k{i}": "v" * 10 for i in range(fields)}}
@@ -387,8 +387,8 @@ def test_dry_runs_of_deletes_of_large_objects(server: InProcess, on_loop: Callab
 
 
 @pytest.mark.parametrize("large", [True, False])
-def test_the_text_of_what_a_dry_run_would_have_stored(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    """60,000 fields of a custom resource held the loop for 26 ms, though the rest of the answer was made beside it."""
+def test_the_text_of_a_dry_runs_result(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """60,000 fields of a custom resource held the loop for 26 ms, although the rest of the answer was built off it."""
     made = list[bool]()
 
     class Shown:
@@ -405,8 +405,8 @@ def test_the_text_of_what_a_dry_run_would_have_stored(monkeypatch: pytest.Monkey
     assert set(made) == {not large}
 
 
-def test_json_patches_that_double_what_is_there(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
-    """600 bytes make 150 kB of something small, and 700 made 2 MB: 113 ms of the loop, and as much again for what came after."""
+def test_json_patches_that_double_the_document(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+    """600 bytes make 150 kB of a small object, and 700 made 2 MB: 113 ms of the loop, and as much again afterwards."""
     seen = on_loop(patching, "decode_patched")
     for copies in (9, 2):
         added = {"op": "add", "path": "/metadata/x", "value": [{}] * 100}
@@ -416,7 +416,7 @@ def test_json_patches_that_double_what_is_there(server: InProcess, on_loop: Call
         assert seen == (["decode_patched"] if copies == 2 else [])
 
 
-def test_json_patches_of_a_scale_that_double_what_is_there(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+def test_json_patches_of_a_scale_that_double_the_document(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     made = {"metadata": {"name": "s"}, "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}}
     path = "/apis/apps/v1/namespaces/default/replicasets"
@@ -431,7 +431,7 @@ def test_json_patches_of_a_scale_that_double_what_is_there(server: InProcess, on
 
 
 def test_evictions_with_long_options(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
-    """What says nothing new a hundred thousand times is read, and looked through, beside the loop as well."""
+    """Options that repeat the same field a hundred thousand times are read and checked off the loop, too."""
     asked = [
         Sent("POST", f"{NS}/pods/nowhere/eviction", {"metadata": {"name": "nowhere"}, "deleteOptions": {"dryRun": ["All"] * n}})
         for n in (1, 20_000)
@@ -441,8 +441,8 @@ def test_evictions_with_long_options(server: InProcess, on_loop: Callable[..., l
     assert server.ask(asked[0])[0] == 404 and seen == ["_kind", "_options"]
 
 
-def test_reviews_of_somebody_of_many_groups(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What authorizers go by is made beside the loop, before they are asked in it."""
+def test_reviews_of_users_with_many_groups(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authorizers' attributes are built off the loop before the authorizers are called on it."""
     began = list[bool]()
 
     class Watched(UserInfo):
@@ -492,7 +492,7 @@ def test_objects_that_a_policy_makes_large(server: InProcess, on_loop: Callable[
 def test_pods_that_admission_makes_large(
     server: InProcess, on_loop: Callable[..., list[str]], group: str, resource: str, made: dict[str, Any], spec: dict[str, Any]
 ) -> None:
-    """A pod of a few bytes is validated, and encoded, as the large one that it has become."""
+    """A pod of a few bytes is validated and encoded as the large one that it has become."""
     there = f"/{group if group.startswith('apis') else f'api/{group}'}/{resource}"
     room(server, "grown")
     method, path = ("PUT", f"{there}/n") if resource == "serviceaccounts" else ("POST", there)
@@ -506,8 +506,8 @@ def test_pods_that_admission_makes_large(
         assert server.ask(Sent("DELETE", f"{there}/n"))[0] == 200
 
 
-def test_more_defaults_than_a_pod_may_have_bytes(server: InProcess) -> None:
-    """20 containers of 10,000 amounts each: it would not be stored, so it is not made."""
+def test_defaults_larger_than_a_pod_may_be(server: InProcess) -> None:
+    """20 containers with 10,000 resources each could not be stored, so the defaults are not applied."""
     room(server, "filled")
     limits = {"limits": [{"type": "Container", "default": {f"example.com/r{i}": "1" for i in range(10_000)}}]}
     assert server.ask(Sent("POST", "/api/v1/namespaces/filled/limitranges", {"metadata": {"name": "l"}, "spec": limits}))[0] == 201
@@ -517,7 +517,7 @@ def test_more_defaults_than_a_pod_may_have_bytes(server: InProcess) -> None:
     assert (status, body["message"]) == (413, "Request entity too large: limit is 3145728")
 
 
-def test_what_quotas_count_of_a_large_pod(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
+def test_quota_usage_of_a_large_pod(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
     room(server, "counted")
     path = "/api/v1/namespaces/counted"
     assert server.ask(Sent("POST", f"{path}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}}}))[0] == 201
@@ -533,8 +533,8 @@ def test_what_quotas_count_of_a_large_pod(server: InProcess, on_loop: Callable[.
 
 
 def test_definitions_whose_versions_share_a_schema(server: InProcess, on_loop: Callable[..., list[str]]) -> None:
-    """What all have in common is stored once, and stands in each as it is shown: 42 kB became 2.5 MB, for which each GET held the loop for
-    124 to 169 ms, a patch for 130 and 100, and each event of a watch for 90."""
+    """What versions have in common is stored once, and shown in each: 42 kB became 2.5 MB, for which each GET held the loop for 124 to 169
+    ms, a patch for 130 and 100, and each event of a watch for 90."""
     shared, alone = definition(300), definition(30)
     versions = shared["spec"]["versions"]
     versions += [{**versions[0], "name": f"v{i}", "storage": False} for i in range(2, 40)]
@@ -554,7 +554,7 @@ def test_definitions_whose_versions_share_a_schema(server: InProcess, on_loop: C
     ):  # fmt: skip
         assert server.ask(sent)[0] == 200
         assert seen == [], sent
-    assert server.ask(Sent("GET", small))[0] == 200 and seen == ["convert"]  # what is small is not handed over
+    assert server.ask(Sent("GET", small))[0] == 200 and seen == ["convert"]  # small objects are not handed over
     assert server.ask(Sent("DELETE", small))[0] == 200
 
 
@@ -583,7 +583,7 @@ DEVICES = {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "selec
         }}),
     ],
 )  # fmt: skip
-def test_what_holds_expressions_is_validated_beside_the_loop_however_small(server: InProcess, path: str, body: dict[str, Any]) -> None:
+def test_expressions_are_validated_off_the_loop_however_small(server: InProcess, path: str, body: dict[str, Any]) -> None:
     """35 patterns of one claim of 1 kB held the loop for a second."""
     sent = Sent("POST", path, {"metadata": {"name": "expressions"}, **body})
     assert handed(server, sent, 201)

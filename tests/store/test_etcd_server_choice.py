@@ -1,4 +1,4 @@
-"""Which of several servers is asked: not the next one for what all decide alike, and none that is away while another is there."""
+"""Which of several etcd servers is asked: not another one if all would decide the same, and none that is down while another is up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOUND = pb.RangeResponse(header=pb.ResponseHeader(revision=7)).SerializeToString
 
 
 def refuses_writes(talk: Talk) -> None:
-    """Answers reads; writes by the alarm."""
+    """Answers reads, and refuses writes because of an alarm."""
     talk.greet()
     while True:
         stream, message = talk.asked()
@@ -37,7 +37,7 @@ def refuses_writes(talk: Talk) -> None:
             talk.send(frame(HEADERS, 5, stream, CORRUPT))
 
 
-def test_what_etcd_has_decided_sends_nobody_to_another_server() -> None:
+def test_a_decision_of_the_cluster_is_not_retried_elsewhere() -> None:
     with Peer(refuses_writes) as peer:
         config = Config((peer.url, f"http://127.0.0.1:{ports.reserve()}"))
         client = Client(config)
@@ -61,7 +61,7 @@ def test_what_etcd_has_decided_sends_nobody_to_another_server() -> None:
         assert peer.failed == []
 
 
-def test_who_is_away_is_not_waited_for_while_another_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_down_is_not_waited_for_while_another_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("BACKOFF_S", "BACKOFF_MAX_S"):
         monkeypatch.setattr(etcd_client, pause, 3600.0)
 
@@ -79,8 +79,8 @@ def test_who_is_away_is_not_waited_for_while_another_is_there(monkeypatch: pytes
         assert peer.failed == []
 
 
-def test_who_gets_his_turn_too_late_to_connect_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread may stand still between two looks at the clock for longer than all of it may take."""
+def test_connecting_fails_when_its_time_has_already_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread may be suspended between two looks at the clock for longer than the whole limit."""
     clock = itertools.count()
     monkeypatch.setattr("kas.store.etcd.rpc.blocking.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(OSError):
