@@ -87,19 +87,26 @@ class Locations:
         return self._target(scheme, ip, port)
 
     async def service(self, namespace: str, ident: str) -> Target:
-        """Resolve ``services/[scheme:]name[:port]/proxy``: a ready endpoint that is a pod of the namespace."""
+        """Resolve ``services/[scheme:]name[:port]/proxy``: a ready endpoint that is a pod of the namespace.
+
+        The Service itself is read only to find the name of a port from its number.
+        """
         scheme, name, port = _split(ident, "service")
-        service = self._get("", "services", namespace, name)
-        if service is None:
-            raise errors.not_found("", "services", name)
         if _number(port) is not None:
+            service = self._get("", "services", namespace, name)
+            if service is None:
+                raise errors.not_found("", "services", name)
             declared = next((p for p in service["spec"].get("ports") or () if p.get("port") == _number(port)), None)
             if declared is None:
                 raise errors.service_unavailable(f"no service port {port} found for service {go_quote(name)}")
             port = declared.get("name") or ""
+        endpoints = self._get("", "endpoints", namespace, name)
         records = self._labelled("discovery.k8s.io", "endpointslices", namespace, SERVICE_NAME_LABEL, name)
+        if endpoints is None and not records:
+            raise errors.not_found("", "endpoints", name)
+        subsets = (endpoints or {}).get("subsets") or []
         # A service may have thousands of endpoints, none of which is a pod.
-        candidates = await step(sum(len(r.json) for r in records) >= LARGE, self._candidates, namespace, name, port, records)
+        candidates = await step(sum(len(r.json) for r in records) >= LARGE, _candidates, port, subsets, records)
         time_slice = TimeSlice()
         for ip, number, ref in candidates:
             if time_slice.over:
@@ -107,29 +114,7 @@ class Locations:
             if self._is_pod(namespace, ip, ref):
                 _check_ip(ip)
                 return self._target(scheme, ip, str(number))
-        raise errors.service_unavailable(f"no endpoints available for service {go_quote(name)}")
-
-    def _candidates(self, namespace: str, name: str, port: str, records: Iterable[Stored]) -> list[Candidate]:
-        """Return the candidates for a service, shuffled; ``records`` are its EndpointSlices."""
-        out = self._endpoints(namespace, name, port)
-        for s in map(object_of, records):
-            number = next((p.get("port") for p in s.get("ports") or () if (p.get("name") or "") == port), None)
-            if not number:
-                continue
-            for e in s.get("endpoints") or ():
-                if (e.get("conditions") or {}).get("ready") is not False and e.get("addresses"):
-                    out.append((e["addresses"][0], number, e.get("targetRef") or {}))
-        random.shuffle(out)
-        return out
-
-    def _endpoints(self, namespace: str, name: str, port: str) -> list[Candidate]:
-        obj = self._get("", "endpoints", namespace, name) or {}
-        out: list[Candidate] = []
-        for subset in obj.get("subsets") or ():
-            number = next((p.get("port") for p in subset.get("ports") or () if (p.get("name") or "") == port), None)
-            if number:
-                out += [(a.get("ip") or "", number, a.get("targetRef") or {}) for a in subset.get("addresses") or ()]
-        return out
+        raise errors.service_unavailable(f"no endpoints available for service {go_quote(ident if subsets or records else name)}")
 
     def _is_pod(self, namespace: str, ip: str, ref: Obj) -> bool:
         """Return whether an endpoint is a pod of the namespace that has the address."""
@@ -167,6 +152,29 @@ def _following(ca: str, *pair: str) -> ReloadingTLS:
             raise ValueError(e.reason or str(e)) from None
 
     return ReloadingTLS(files, [Path(path).read_bytes() for path in files], made(), made)
+
+
+def _candidates(port: str, subsets: Iterable[Obj], records: Iterable[Stored]) -> list[Candidate]:
+    """Return the ready endpoints with a port of this name, shuffled; ``records`` are EndpointSlices, ``subsets`` those of Endpoints."""
+    out: list[Candidate] = []
+    for subset in subsets:
+        number = _port_of(subset, port)
+        if number:
+            out += [(a.get("ip") or "", number, a.get("targetRef") or {}) for a in subset.get("addresses") or ()]
+    for s in map(object_of, records):
+        number = _port_of(s, port)
+        if not number:
+            continue
+        for e in s.get("endpoints") or ():
+            if (e.get("conditions") or {}).get("ready") is not False and e.get("addresses"):
+                out.append((e["addresses"][0], number, e.get("targetRef") or {}))
+    random.shuffle(out)
+    return out
+
+
+def _port_of(part: Obj, name: str) -> int:
+    """Return the number of the port with this name; 0 if there is none."""
+    return next((p.get("port") or 0 for p in part.get("ports") or () if (p.get("name") or "") == name), 0)
 
 
 def _split(ident: str, what: str) -> tuple[str, str, str]:

@@ -48,10 +48,55 @@ def slice_(name: str, of: str, *addresses: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "addressType": "IPv4", "endpoints": ends, "ports": [{"port": 8080}]}
 
 
-def located(server: InProcess) -> str:
+def located(server: InProcess, ident: str = "s") -> str:
     access: Any = SimpleNamespace(via=None)
-    found = server.loop.run_until_complete(Locations(server.server.registries, access).service("default", "s"))
-    return f"{found.host}:{found.port}"
+    found = server.loop.run_until_complete(Locations(server.server.registries, access).service("default", ident))
+    return f"{found.scheme}://{found.host}:{found.port}"
+
+
+def running(server: InProcess, name: str, ip: str) -> None:
+    made(server, f"{NS}/pods", {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    status = {"status": {"podIP": ip, "podIPs": [{"ip": ip}]}}
+    assert server.ask(Sent("PATCH", f"{NS}/pods/{name}/status", status, "application/merge-patch+json"))[0] == 200
+
+
+def test_a_service_leads_to_the_port_asked_for(server: InProcess) -> None:
+    """Upstream's table of ``TestServiceRegistryResourceLocation``."""
+    running(server, "web", "10.1.1.1")
+    ports = [{"name": "p", "port": 93, "targetPort": 80}, {"name": "q", "port": 76, "targetPort": 81}]
+    made(server, f"{NS}/services", {"metadata": {"name": "named"}, "spec": {"ports": ports}})
+    address = {"ip": "10.1.1.1", "targetRef": {"kind": "Pod", "namespace": "default", "name": "web"}}
+    for name, of in (("s", [("", 8080)]), ("named", [("p", 80), ("q", 81)]), ("none", [("", 80)])):
+        subset = {"addresses": [address], "ports": [{"name": n, "port": number} for n, number in of]}
+        made(server, f"{NS}/endpoints", {"metadata": {"name": name}, "subsets": [subset]})
+    for ident in ("s", "s:", "s:80", "http:s:", "http:s:80"):
+        assert located(server, ident) == "http://10.1.1.1:8080"
+    assert located(server, "https:named:q") == "https://10.1.1.1:81"
+    for ident, number in (("named:p", 80), ("named:93", 80), ("named:q", 81), ("named:76", 81)):
+        assert located(server, ident) == f"http://10.1.1.1:{number}"
+    assert located(server, "none") == "http://10.1.1.1:80", "a Service is only read for the number of a port"
+
+
+@pytest.mark.parametrize(("ident", "code", "says"), [
+    ("s", 404, 'endpoints "s" not found'),
+    ("s:80", 404, 'endpoints "s" not found'),
+    ("s:81", 503, 'no service port 81 found for service "s"'),
+    ("missing", 404, 'endpoints "missing" not found'),
+    ("missing:80", 404, 'services "missing" not found'),
+    ("empty", 503, 'no endpoints available for service "empty"'),
+    ("http:empty:", 503, 'no endpoints available for service "empty"'),
+    ("unready", 503, 'no endpoints available for service "unready"'),
+    ("unready:bad", 503, 'no endpoints available for service "unready:bad"'),
+    ("https:unready:", 503, 'no endpoints available for service "https:unready:"'),
+    ("a:b:c:d", 400, 'invalid service request "a:b:c:d"'),
+])  # fmt: skip
+def test_why_a_service_leads_nowhere(server: InProcess, ident: str, code: int, says: str) -> None:
+    made(server, f"{NS}/endpoints", {"metadata": {"name": "empty"}})
+    subset = {"notReadyAddresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]}
+    made(server, f"{NS}/endpoints", {"metadata": {"name": "unready"}, "subsets": [subset]})
+    with pytest.raises(ApiError) as refusal:
+        located(server, ident)
+    assert (refusal.value.code, refusal.value.message) == (code, says)
 
 
 def test_only_slices_of_the_service_are_read(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,12 +104,10 @@ def test_only_slices_of_the_service_are_read(server: InProcess, monkeypatch: pyt
     for i in range(5):
         made(server, SLICES, slice_(f"other{i}", "other", f"10.1.0.{i + 1}"))
     made(server, SLICES, slice_("own", "s", "10.1.1.1"))
-    made(server, f"{NS}/pods", {"metadata": {"name": "p-10.1.1.1"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
-    status = {"status": {"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]}}
-    assert server.ask(Sent("PATCH", f"{NS}/pods/p-10.1.1.1/status", status, "application/merge-patch+json"))[0] == 200
+    running(server, "p-10.1.1.1", "10.1.1.1")
     read: list[str] = []
     monkeypatch.setattr(proxy_locations, "object_of", lambda rec: read.append(rec.key.rpartition("/")[2]) or object_of(rec))
-    assert located(server) == "10.1.1.1:8080"
+    assert located(server) == "http://10.1.1.1:8080"
     assert read == ["own"]
 
 

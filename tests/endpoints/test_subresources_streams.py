@@ -469,7 +469,7 @@ def test_pod_and_service_proxy(client, namespace):
         code, body = client("POST", f"/api/v1/namespaces/{namespace}/services", service)
         assert code == 201, body
         code, body = client("GET", f"/api/v1/namespaces/{namespace}/services/s:80/proxy/y")
-        assert (code, body["message"]) == (503, 'no endpoints available for service "s"')
+        assert (code, body["message"]) == (404, 'endpoints "s" not found')
         piece = {
             "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}}, "addressType": "IPv4",
             "ports": [{"name": "http", "port": web.port, "protocol": "TCP"}],

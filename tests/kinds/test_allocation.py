@@ -388,6 +388,18 @@ def test_requested_dual_stack_families_and_addresses(dual):
     assert "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified" in status["message"]
 
 
+@pytest.mark.parametrize("policy", ["PreferDualStack", "RequireDualStack"])
+def test_no_address_of_a_family_that_the_cluster_lacks_is_looked_for(single, policy):
+    """A Service without a selector that is made headless gets both families, also in a cluster with one."""
+    c = Client(single, f"lacks-{policy.lower()}")
+    made, path = c.create(service("a"))[1], f"{NAMESPACED}{c.namespace}/services/a"
+    code, status = c.call("PUT", path, service("a", clusterIP="None", clusterIPs=["None"], ipFamilyPolicy=policy))
+    assert code == 422, status
+    assert status["details"]["causes"][0]["field"] == "spec.clusterIPs[0]"
+    assert c.call("GET", path)[1] == made
+    c.delete("a")
+
+
 def test_a_second_range_is_used_when_the_first_is_full_and_protected(single):
     c = Client(single, "cidrs")
     while c.create(service("x" + str(len(c.addresses()))))[0] == 201:

@@ -164,7 +164,10 @@ PROVOKED = (
     (said("GET", f"{IN_NAMESPACE}/configmaps/cm1?resourceVersion=99999999"),),
     (said("GET", f"{IN_NAMESPACE}/pods/fuzz-pod/log?container=a"),),
     (said("POST", f"{IN_NAMESPACE}/pods/fuzz-pod/exec?container=a&command=x&stdout=1", **SPDY),),
-    (said("GET", f"{IN_NAMESPACE}/services/service1/proxy/"),),
+    (
+        said("POST", f"{IN_NAMESPACE}/endpoints", {"metadata": {"name": "service1"}}),
+        said("GET", f"{IN_NAMESPACE}/services/service1/proxy/"),
+    ),
 )  # fmt: skip
 
 

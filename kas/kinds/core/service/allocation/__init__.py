@@ -179,7 +179,8 @@ class ServiceAllocator:
         if (was.get("clusterIPs") or [""])[0] == "None" or spec.get("type") == "ExternalName":
             return
         had, families = was.get("ipFamilies") or [], spec.get("ipFamilies") or []
-        if len(had) == 1 and len(families) == 2:
+        # The second family may not be the cluster's if the Service is made headless, which the validation refuses.
+        if len(had) == 1 and len(families) == 2 and families[1] in self.families:
             now = list(spec.get("clusterIPs") or ())
             spec["clusterIPs"] = now + [""] * (2 - len(now))
             spec["clusterIPs"] = [spec["clusterIPs"][0], self._address(ctx, obj, families[1], spec["clusterIPs"][1])]
