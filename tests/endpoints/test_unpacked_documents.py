@@ -84,12 +84,13 @@ def test_what_nobody_takes_counts_and_is_small_where_there_is_much(
         monkeypatch.setattr(module, "underway", underway)
 
     async def run() -> None:
-        taken, stalled, sizes = asyncio.Event(), list[int](), list[int]()
+        taken, stalls, stalled, sizes = asyncio.Event(), asyncio.Semaphore(0), list[int](), list[int]()
 
         async def write(piece: bytes) -> None:
             sizes.append(len(piece))
             if not taken.is_set():
                 stalled.append(len(piece))
+                stalls.release()
                 await taken.wait()
 
         tasks = []
@@ -102,8 +103,7 @@ def test_what_nobody_takes_counts_and_is_small_where_there_is_much(
                     break
                 assert resp.stream is not None
                 tasks.append(asyncio.ensure_future(resp.stream(write)))
-                while len(stalled) < len(tasks):
-                    await asyncio.sleep(0)
+                await stalls.acquire()
             assert 4 <= len(tasks) <= 4 * LEAST_BYTES // min(stalled) + 1 and sum(room.held.values()) >= sum(stalled) > 0
             taken.set()
             await asyncio.gather(*tasks)
