@@ -67,6 +67,28 @@ def test_what_a_controller_changes_is_judged_by_what_was_there(tmp_path):
     asyncio.run(run())
 
 
+def test_objects_that_are_nested_deeply_are_changed(tmp_path):
+    """The copy of one failed, with the controller that had to change it, and what others waited for was not done."""
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            client, revisions = Client(registries, "test"), registries.of("apps", "controllerrevisions")
+            data: dict = {}
+            for _ in range(450):
+                data = {"a": data}
+            deep = {"metadata": {"name": "deep", "namespace": NAMESPACE}, "revision": 1, "data": data}
+            await client.create("apps", "controllerrevisions", deep)
+
+            def labelled(revision: dict) -> bool:
+                revision["metadata"]["labels"] = {"a": "b"}
+                return True
+
+            written = await client.update(revisions, NAMESPACE, "deep", labelled)
+            assert written is not None and written["metadata"]["labels"] == {"a": "b"} and written["data"] == data
+
+    asyncio.run(run())
+
+
 def test_what_is_remembered_of_all_is_read_in_pages_before_anything_is_worked_on(tmp_path, monkeypatch):
     """2,000 definitions were read at once when a controller began. What is written meanwhile counts, and what was told is not made up for
     by something older."""
