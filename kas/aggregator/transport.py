@@ -15,6 +15,7 @@ from time import monotonic
 
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import CONTEXT_BYTES
+from kas.meta.files import read_configuration
 from kas.meta.offload import POOL
 from kas.meta.tls import AuthoritiesError, context_bytes, trust_as_go, trust_authorities
 from kas.observe import caches
@@ -52,6 +53,8 @@ class ProxyCertificate:
     def into(self, context: ssl.SSLContext) -> None:
         """Load the certificate from disk into ``context``. Raises OSError."""
         if self._given:
+            for file in self._files:
+                read_configuration(file)  # OpenSSL would wait for a pipe
             context.load_cert_chain(*self._files)
 
     def look(self) -> int:

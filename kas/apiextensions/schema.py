@@ -20,6 +20,8 @@ from kas.meta.records import NamedTuple
 Schema = dict[str, Any]
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
+# Nested objects and arrays in a schema: everything that uses a definition walks it in functions that call themselves.
+MAX_LEVELS = 150
 META_FIELDS = ("metadata", "kind", "apiVersion")
 REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 RULES = "x-kubernetes-validations"
@@ -237,6 +239,16 @@ def _standard(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
     if rules.inside_meta and schema.get(EMBEDDED):
         errs.append(field.forbidden(f"{path}.{EMBEDDED}", "must not be used inside of resource meta"))
     return errs
+
+
+def deeper(value: Any, levels: int) -> bool:
+    """Return whether a JSON value has more than so many nested objects and arrays."""
+    found = [value]
+    for _ in range(levels):
+        found = [inner for one in found for inner in (one.values() if isinstance(one, dict) else one) if isinstance(inner, (dict, list))]
+        if not found:
+            return False
+    return True
 
 
 def unstructurable(schema: Schema) -> str:

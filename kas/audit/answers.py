@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from kas.meta.largejson import write_nested
 from kas.request.http import Headers
 from kas.types.scheme import DecodeError, decode_protobuf, encode_json, find_builtin_kind, open_envelope
 
@@ -55,7 +56,7 @@ def _object(value: Any) -> bytes | None:
     """Return the object as JSON with kind first, the one position that is the same in all Go structs."""
     if not isinstance(value, dict) or "kind" not in value:
         return None
-    return orjson.dumps({"kind": value["kind"], **value})
+    return write_nested({"kind": value["kind"], **value})
 
 
 def _of_protobuf(body: bytes, whole: bool) -> bytes | None:

@@ -14,8 +14,9 @@ from kas._fastpath import RequestInfo
 from kas.audit._engine import Entry, Record, source_ips
 from kas.meta import gojson
 from kas.meta.duration import format_ns
+from kas.meta.largejson import write_nested
 from kas.observe import latencies
-from kas.types.scheme import TypeDesc, encode_json
+from kas.types.scheme import EncodeError, TypeDesc, encode_json
 
 __all__ = [
     "COMPLETE", "METADATA", "PANIC", "RECEIVED", "REQUEST", "REQUEST_RESPONSE", "STARTED", "Entry", "Event", "source_ips",
@@ -57,7 +58,7 @@ class Event(Record):
         """Record a patch as it was sent. YAML, which only apply accepts, becomes JSON; a patch that is neither is not recorded."""
         if self.level != METADATA:
             try:
-                self.request_object = orjson.dumps(gojson.loads(body))
+                self.request_object = _nested(gojson.loads(body))
             except gojson.JSONError:
                 self.request_object = _yaml_as_json(body)
 
@@ -113,13 +114,20 @@ def without_managed_fields(answer: bytes) -> bytes:
         meta = obj.get("metadata") if isinstance(obj, dict) else None
         if isinstance(meta, dict):
             meta.pop("managedFields", None)
-    return orjson.dumps(value)
+    return write_nested(value)
+
+
+def _nested(patch: Any) -> bytes | None:
+    try:
+        return write_nested(patch)
+    except EncodeError:  # which is refused for its depth
+        return None
 
 
 def _yaml_as_json(body: bytes) -> bytes | None:
     from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
 
     try:
-        return orjson.dumps(yaml_codec.decode(body)[0])
+        return _nested(yaml_codec.decode(body)[0])
     except yaml_codec.YAMLError:
         return None

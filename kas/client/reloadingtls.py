@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+from kas.meta.files import read_configuration
+
 log = logging.getLogger("kas.client")
 
 LOOK_AGAIN_S = 1.0  # client-go checks certificates as often, and CAs every five minutes
@@ -47,10 +49,7 @@ class ReloadingTLS:
         seen = [(s.st_mtime_ns, s.st_size, s.st_ino) for s in map(os.stat, self._files)]
         if seen == self._seen:
             return
-        contents = []
-        for path in self._files:
-            with open(path, "rb") as f:
-                contents.append(f.read())
+        contents = list(map(read_configuration, self._files))
         if contents != self._contents:
             try:
                 context = self._make(*contents)

@@ -6,6 +6,7 @@ chain. Objects are dicts in the storage version.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -30,6 +31,14 @@ from kas.store import PAGE_BYTES, Event, RangeResult, Record
 
 NOT_FOUND, CONFLICT = 404, 409
 PAGE = 64  # records processed in one loop iteration
+
+
+def _copied(obj: Obj) -> Obj:
+    try:
+        found: Obj = orjson.loads(orjson.dumps(obj))
+    except TypeError:  # nested deeper than orjson supports
+        found = json.loads(json.dumps(obj))
+    return found
 
 
 class Filling:
@@ -194,7 +203,7 @@ class Client:
             assert live is not None  # an update cannot create
             if uid and live["metadata"].get("uid") != uid:
                 raise reg.not_found(name)
-            wanted: Obj = orjson.loads(orjson.dumps(live))  # a copy: the old state is needed to process the write
+            wanted = _copied(live)  # the old state is needed to process the write
             if not change(wanted):
                 raise _Unchanged
             reset = self._reset(reg, subresource)

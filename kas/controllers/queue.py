@@ -178,7 +178,7 @@ class WorkQueue:
                 self._failures.pop(item, None)
                 if again is not None:
                     self.add_after(item, again)
-            except (ApiError, StoreError) as e:
+            except (ApiError, StoreError, RecursionError) as e:  # the last one where an object is nested too deeply
                 n = self._failures[item] = self._failures.get(item, 0) + 1
                 if n > 3:
                     log.warning("%s: %s: %s", self.name, item, e)

@@ -17,6 +17,7 @@ from kas import KUBERNETES_VERSION
 from kas.config import capabilities
 from kas.endpoints import discovery, openid, ranges, respond
 from kas.endpoints.discovery import Version
+from kas.endpoints.listpages import making, room, underway
 from kas.endpoints.respond import moved, not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
 from kas.meta.errors import generic_not_found, timeout
@@ -35,7 +36,8 @@ ERROR_HEADERS = ((b"content-type", b"text/plain; charset=utf-8"), (b"x-content-t
 Shaped = tuple[respond.Headers, bytes]  # an encoded body, and its headers about the encoding
 # Above this number of names in a document, or of versions in all, a document is built in a thread and cached in its encoded form.
 MANY = 500
-UNPACKED_BYTES, PACKED_BYTES = 256 << 10, 16 << 10  # bytes of a document to decompress at a time, for clients that do not accept gzip
+# Bytes of a document to decompress at a time, at most, for clients that do not accept gzip.
+UNPACKED_BYTES, PACKED_BYTES = 256 << 10, 16 << 10
 
 
 def version_info() -> dict[str, str]:
@@ -466,14 +468,21 @@ def _document(req: Request, d: Any) -> Response:
         told = [] if e.overlaps else [(b"content-range", b"bytes */%d" % d.size)]
         return Response(416, [*told, *ERROR_HEADERS], f"{e}\n".encode())
     if part is not None:  # a range of the uncompressed document, whatever encodings the client accepts
+        _check_room(req)
         headers += [(b"content-range", part.content_range.encode()), (b"content-length", b"%d" % part.length)]
         return Response(206, headers, stream=partial(_unpacked_part, req, b"" if req.method == "HEAD" else d.gzipped, part))
     if takes_gzip(req.header(b"accept-encoding")):
         return Response(200, [*headers, (b"content-encoding", b"gzip")], d.gzipped)
     if d.size <= UNPACKED_BYTES:
         return Response(200, headers, d.body)
+    _check_room(req)
     headers.append((b"content-length", str(d.size).encode()))
     return Response(200, headers, stream=partial(_unpacked, req, b"" if req.method == "HEAD" else d.gzipped))
+
+
+def _check_room(req: Request) -> None:
+    """Raise 429 where the user's clients do not read what they were sent."""
+    room.check(req.user.name if req.user is not None else "")
 
 
 async def _unpacked_part(req: Request, gzipped: bytes, part: ranges.Part, write: Write) -> None:
@@ -481,23 +490,36 @@ async def _unpacked_part(req: Request, gzipped: bytes, part: ranges.Part, write:
 
 
 async def _unpacked(req: Request, gzipped: bytes, write: Write) -> None:
-    """Decompress ``gzipped`` while writing it, so that the document is never held whole and the event loop is not blocked."""
+    """Decompress ``gzipped`` while writing it, so that the document is never held whole and the event loop is not blocked.
+
+    Its pieces are those of a list: together they have 5 ms of a turn of the loop, are smaller where there are many, and count against the
+    user until the client has read them.
+    """
     import zlib  # imported late, like gzip
 
-    unpack, piece = zlib.decompressobj(31), b""
+    user = req.user.name if req.user is not None else ""
+    unpack, piece, held = zlib.decompressobj(31), b"", 0
     try:
-        async with asyncio.timeout(max(1.0, req.deadline - time.monotonic()) if req.deadline else None):
-            for at in range(0, len(gzipped), PACKED_BYTES):
-                packed = gzipped[at : at + PACKED_BYTES]
-                while packed or unpack.unconsumed_tail:
-                    if piece:
-                        await write(piece)
-                        await asyncio.sleep(0)
-                    piece, packed = unpack.decompress(packed or unpack.unconsumed_tail, UNPACKED_BYTES), b""
-            await taken(write, piece + unpack.flush())
+        with underway:
+            async with asyncio.timeout(max(1.0, req.deadline - time.monotonic()) if req.deadline else None):
+                for at in range(0, len(gzipped), PACKED_BYTES):
+                    packed = gzipped[at : at + PACKED_BYTES]
+                    while packed or unpack.unconsumed_tail:
+                        if piece:
+                            await write(piece)
+                            await asyncio.sleep(0)
+                        if (throttle := making.throttle).exhausted:
+                            await throttle.wait()
+                        piece = unpack.decompress(packed or unpack.unconsumed_tail, min(UNPACKED_BYTES, underway.page_bytes))
+                        packed = b""
+                        room.add(user, len(piece) - held)
+                        held = len(piece)
+                await taken(write, piece + unpack.flush())
     except TimeoutError:
         # The headers have been sent: abort the connection, so that the client sees a truncated response.
         raise timeout(f"{req.path}: the answer was not taken in time", 0) from None
+    finally:
+        room.add(user, -held)
 
 
 def _names(document: dict[str, Any]) -> int:

@@ -89,13 +89,23 @@ def _is_exact(type: TypeDesc) -> bool:
 
 
 def _same_json(a: Any, b: Any) -> bool:
-    if a.__class__ is not b.__class__:
-        return False
-    if isinstance(a, dict):
-        return len(a) == len(b) and all(k in b and _same_json(v, b[k]) for k, v in a.items())
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(_same_json, a, b))
-    return bool(a == b)
+    pending = [(a, b)]  # values may be nested deeper than functions
+    while pending:
+        a, b = pending.pop()
+        if a.__class__ is not b.__class__:
+            return False
+        if isinstance(a, dict):
+            if a.keys() != b.keys():
+                return False
+            pending += ((v, b[k]) for k, v in a.items())
+        elif isinstance(a, list):
+            if len(a) != len(b):
+                return False
+            pending += zip(a, b, strict=True)
+        elif a != b:
+            return False
+    return True
+
 
 
 def _same_raw(type: TypeDesc, a: Any, b: Any) -> bool:

@@ -1,9 +1,13 @@
-"""Atomic writes of files, and related helpers."""
+"""Atomic writes of files, bounded reads of those that others write, and related helpers."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
+
+CONFIGURATION_BYTES = 16 << 20
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -22,6 +26,24 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.replace(new, path)
     except OSError as e:  # an error of write() does not name the file
         raise OSError(e.errno, e.strerror, str(path)) from None
+
+
+def read_configuration(path: str) -> bytes:
+    """Reads a file that may be replaced while the server runs. Raises ``OSError`` for one that is not regular, such as a pipe, which
+    would block until somebody writes to it, and for more than ``CONFIGURATION_BYTES``.
+    """
+    with open(path, "rb", opener=_without_blocking) as f:
+        found = os.fstat(f.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        data = f.read(CONFIGURATION_BYTES + 1)
+    if len(data) > CONFIGURATION_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+    return data
+
+
+def _without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def remove_tree(path: Path) -> None:

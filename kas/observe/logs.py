@@ -4,6 +4,7 @@ standard output.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import logging
@@ -55,7 +56,7 @@ class Handler(logging.StreamHandler):
     - Records below the level ``split_below`` go to standard output, buffered until there are more than ``room`` bytes or ``every_s``
       seconds have passed.
     - Each log statement may write at most twice ``MOST`` lines per second, as many as a statement with its own ``RateLimitedLog``
-      can write at the end of one second and the beginning of the next. The next line written after that reports how many were dropped.
+      can write at the end of one second and the beginning of the next. How many were dropped is reported within a second.
     """
 
     broken, unwritten = "", 0
@@ -133,7 +134,7 @@ class Handler(logging.StreamHandler):
 
 class RateLimitedLog:
     """Rate-limits a kind of log line to ``times`` times ``MOST`` per second. ``more`` is the format of the warning in ``log`` that reports
-    how many were dropped.
+    how many were dropped: before the next line that may be written, or a second later if there is none.
     """
 
     def __init__(self, log: logging.Logger, more: str, times: int = 1) -> None:
@@ -143,14 +144,23 @@ class RateLimitedLog:
     def one(self, now: float) -> bool:
         """Whether one more line may be written at ``now``. First reports how many lines were dropped in earlier seconds."""
         if not 0.0 <= now - self._since < 1.0:  # the time of day may have been set back
-            unsaid, self._since, self._lines, self._unsaid = self._unsaid, now, 0, 0
-            if unsaid:
-                self._log.warning(self._more, unsaid)
+            self._since, self._lines = now, 0
+            self._report()
         self._lines += 1
         if self._lines > self._times * MOST:
             self._unsaid += 1
+            if self._unsaid == 1:
+                timer = threading.Timer(1.0, self._report)
+                timer.daemon = True
+                with contextlib.suppress(RuntimeError):  # no more threads from the system: the next line reports them
+                    timer.start()
             return False
         return True
+
+    def _report(self) -> None:
+        unsaid, self._unsaid = self._unsaid, 0
+        if unsaid:
+            self._log.warning(self._more, unsaid)
 
 
 def _shortened(text: str) -> str:

@@ -8,6 +8,7 @@ missing member copies null, negative indices count from the end, and a path need
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -384,7 +385,10 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
     # Copy deeply: later operations may change the original, and the two must stay independent.
     copy = value
     if isinstance(value, CONTAINERS):
-        text = orjson.dumps(value, default=list)  # default: for a LongList
+        try:
+            text = orjson.dumps(value, default=list)  # default: for a LongList
+        except TypeError:  # nested deeper than orjson supports
+            text = json.dumps(value, default=list).encode()
         LOOP_BUDGET.spend(len(text) // COPIED_BYTES)  # a few copy operations can double the document repeatedly
         run.count(value, text)
         copy = parse(text)

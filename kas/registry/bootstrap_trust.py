@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from time import time
 
 import orjson
 
+from kas.meta.files import read_configuration
 from kas.meta.pem import pem_blocks, unreadable
 
 CLIENT_CA, PROXY_CA = "client-ca-file", "requestheader-client-ca-file"
@@ -96,7 +96,7 @@ class Texts:
             return ""
         try:
             self._seen.setdefault(file, _stamp(file))
-            self._read[file] = Path(file).read_text(errors="replace")
+            self._read[file] = read_configuration(file).decode(errors="replace")
         except OSError:
             if file not in self._read:
                 raise

@@ -15,6 +15,7 @@ import orjson
 from kas._codecs import DecodeError, go_base64
 from kas.meta import duration, gojson
 from kas.meta.field import FieldError, go_quote
+from kas.meta.files import read_configuration
 from kas.meta.goerrors import unreadable
 from kas.meta.records import NamedTuple
 
@@ -215,8 +216,7 @@ def _in_order(value: Any) -> Any:
 def read_file(path: str) -> bytes:
     """Reads a file. Raises ConfigurationError with Go's error text."""
     try:
-        with open(path, "rb") as f:
-            return f.read()
+        return read_configuration(path)
     except OSError as e:
         raise ConfigurationError(unreadable(path, e)) from None
 

@@ -137,3 +137,14 @@ def test_cas_are_read_once_off_the_loop(tmp_path, monkeypatch):
         with pytest.raises(TransportError, match="unable to parse bytes as PEM block"):
             contexts.of(bad, False)
     assert made == [False] * 3
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_pipe_in_the_place_of_a_pair_leaves_the_last_in_use(tmp_path, which):
+    authority, clock = Authority(tmp_path, "ca"), Clock()
+    files = authority.issue("first", files="proxy")
+    certificate = ProxyCertificate(*files, clock)
+    os.unlink(files[which])
+    os.mkfifo(files[which])
+    clock.now += 2
+    assert certificate.look() == 0 and "not a regular file" in certificate.why()

@@ -56,3 +56,9 @@ def test_custom_resources_begin_with_their_version():
 )
 def test_answers_that_are_no_objects_are_not_recorded(media, body):
     assert as_json([(b"content-type", media)], body, whole=True) is None
+
+
+def test_what_is_nested_deeply() -> None:
+    """It was a panic."""
+    body = b'{\n"kind":"A","a":' + b'{"a":' * 400 + b"1" + b"}" * 401
+    assert as_json([(b"content-type", JSON)], body, whole=True) == body.replace(b"\n", b"")

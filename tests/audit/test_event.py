@@ -176,3 +176,17 @@ def test_a_truncated_entry_has_no_bodies():
     assert found == {
         "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Request", "annotations": {"audit.k8s.io/truncated": "true", "z": "1"},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "levels"), [("json", 300), ("json", 900), ("json", 2000), ("yaml", 300), ("yaml", 2000)])
+def test_a_patch_is_recorded_however_deep_it_is_nested(form, levels):
+    """It was a panic; one that no server takes is left out."""
+    deep, _ = event(REQUEST)
+    text = '{"a":' * levels + "1" + "}" * levels
+    deep.patched(text.encode() if form == "json" else text.replace('"a":', "a: ").encode())
+    assert deep.request_object == (text.encode() if levels < 1000 else None)
+
+
+def test_managed_fields_are_left_out_of_what_is_nested_deeply():
+    answer = b'{"metadata":{"managedFields":[]},"a":' + b'{"a":' * 400 + b"1" + b"}" * 401
+    assert without_managed_fields(answer) == answer.replace(b'"managedFields":[]', b"")

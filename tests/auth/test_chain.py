@@ -294,3 +294,12 @@ def test_costly_keys_are_refused(tmp_path, key):
     assert "algorithm unimplemented" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, costly, chain=[costly]))
     usual = pki.authority("usual", CA, key=pki.rsa_key(65537))
     assert not why(verifier(tmp_path, CA)[0], pki.issue(JANE, usual, chain=[usual]))
+
+
+def test_a_pipe_in_the_place_of_the_bundle_leaves_the_last_in_use(tmp_path):
+    authority = pki.authority("ca")
+    verifying, looks, _ = verifier(tmp_path, authority)
+    (tmp_path / "ca.crt").unlink()
+    os.mkfifo(tmp_path / "ca.crt")
+    looks.now += 60
+    assert not why(verifying, pki.issue([("CN", "bob")], authority))

@@ -285,3 +285,40 @@ def test_a_loop_iteration_reads_little_of_a_fast_sender(tmp_path, monkeypatch, l
     with serving(tmp_path, chain(0), True, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size) as port:
         assert ask(slowly, port, believing(CA), loop) == b"%d" % size
     assert max(taken.values()) <= handshakes.Secured.max_size
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_little_is_held_for_who_reads_nothing(tmp_path, loop) -> None:
+    """80 port-forwards to a pod that read nothing made a worker 80 MiB larger."""
+    piece = 16 << 10
+    end = threading.Event()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*pki.issue([("CN", "server")], CA, usages=("server",), dns=["localhost"]).write(tmp_path, "server"))
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        accepted, _ = listening.accept()
+        with contextlib.suppress(OSError), context.wrap_socket(accepted, server_side=True):
+            end.wait(60)
+
+    async def held() -> int:
+        connection = await connect(Target("https", "localhost", str(listening.getsockname()[1]), tls=insecure_tls()))
+        writer = connection.writer
+        waits = None
+        while waits is None or waits.done():
+            writer.write(b"x" * piece)
+            waits = asyncio.ensure_future(writer.drain())
+            await asyncio.sleep(0)
+        size = writer.transport.get_write_buffer_size()
+        waits.cancel()
+        connection.close()
+        return size
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with asyncio.Runner(loop_factory=loop) as runner:
+        size = runner.run(held())
+    end.set()
+    thread.join()
+    listening.close()
+    assert 0 < size <= handshakes.UNSENT_BYTES + 2 * piece

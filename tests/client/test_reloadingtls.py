@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import ssl
 from pathlib import Path
 
 import pytest
@@ -141,3 +143,13 @@ def test_a_certificate_for_configured_webhooks(tmp_path):
     with stub:
         asyncio.run(run())
     assert [asked.client for asked in stub.asked] == ["old", "new", "new"]
+
+
+def test_a_pipe_in_the_place_of_a_file_leaves_the_last_in_use(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    follows = reloadingtls.ReloadingTLS([str(path)], [b"one"], context, lambda _: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    path.unlink()
+    os.mkfifo(path)
+    assert follows.context() is context

@@ -67,6 +67,28 @@ def test_updates_by_controllers_are_validated_against_the_old_object(tmp_path):
     asyncio.run(run())
 
 
+def test_objects_that_are_nested_deeply_are_changed(tmp_path):
+    """The copy of one failed, with the controller that had to change it, and what others waited for was not done."""
+
+    async def run() -> None:
+        async with stored(tmp_path) as registries:
+            client, revisions = Client(registries, "test"), registries.of("apps", "controllerrevisions")
+            data: dict = {}
+            for _ in range(450):
+                data = {"a": data}
+            deep = {"metadata": {"name": "deep", "namespace": NAMESPACE}, "revision": 1, "data": data}
+            await client.create("apps", "controllerrevisions", deep)
+
+            def labelled(revision: dict) -> bool:
+                revision["metadata"]["labels"] = {"a": "b"}
+                return True
+
+            written = await client.update(revisions, NAMESPACE, "deep", labelled)
+            assert written is not None and written["metadata"]["labels"] == {"a": "b"} and written["data"] == data
+
+    asyncio.run(run())
+
+
 def test_initial_state_is_read_in_pages_before_work_begins(tmp_path, monkeypatch):
     """2,000 definitions were read at once when a controller started. What is written meanwhile counts, and is not overwritten by older
     state."""

@@ -129,6 +129,24 @@ def test_failed_items_are_retried_and_other_errors_end_the_run():
         asyncio.run(main())
 
 
+def test_an_item_that_is_nested_too_deeply_holds_no_other_up():
+    """The controller began anew, with all that it had found out, and failed at the same item again."""
+    done: list[str] = []
+
+    async def work(item: str) -> None:
+        if item == "deep" and "other" not in done:
+            raise RecursionError
+        done.append(item)
+
+    async def body(queue: WorkQueue) -> None:
+        queue.add("deep")
+        queue.add("other")
+        await _until(lambda: "deep" in done)
+
+    _run(work, body, 1)
+    assert done == ["other", "deep"]
+
+
 def test_work_may_ask_to_be_repeated():
     times = 0
 

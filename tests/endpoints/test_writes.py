@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kas.apiextensions.schema import MAX_LEVELS
+from tests.controllers.waiting import until
+
 NOT_SET = "resourceVersion should not be set on objects to be created"
 
 
@@ -334,6 +337,8 @@ def test_the_depth_of_objects_is_bounded(client, namespace):
         return f'{{"metadata":{{"name":"{name}"}},"revision":1,"data":{{"deep":{data},"wide":[{wide}]}}}}'
 
     assert client("POST", path, revision("deep", 480))[0] == 201
+    generated = revision("deep", 480).replace('"name"', '"generateName"')
+    assert client("POST", f"{path}?dryRun=All", generated)[0] == 201
     assert client("POST", path, revision("wide", 1, 3000))[0] == 201
     for levels in (500, 700, 990):
         code, body = client("POST", path, revision("deeper", levels))
@@ -347,6 +352,41 @@ def test_the_depth_of_objects_is_bounded(client, namespace):
         assert client.raw("GET", path, Accept=accept).status_code == 200
         assert client.raw("GET", f"{path}/deep", Accept=accept).status_code == 200
     assert client("PUT", f"{path}/deep", client.raw("GET", f"{path}/deep").text)[0] == 200
+
+
+def test_schemas_have_a_depth(client):
+    """One of 130 levels kept every definition after it from being served, and one of 320 was a panic."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+    def nested(group: str, levels: int) -> dict:
+        schema: dict = {"type": "object"}
+        for _ in range(levels - 3):
+            schema = {"type": "array", "items": schema}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {"spec": schema}}}}  # fmt: skip
+        names = {"plural": "deeps", "kind": "Deep"}
+        return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"deeps.{group}"},
+                "spec": {"group": group, "scope": "Cluster", "names": names, "versions": [version]}}  # fmt: skip
+
+    for levels in (MAX_LEVELS + 1, 320, 900):
+        code, body = client("POST", path, nested("deeper.example.com", levels))
+        assert code == 422 and f"must not have more than {MAX_LEVELS} nested objects and arrays" in body["message"]
+    crd = nested("deep.example.com", MAX_LEVELS)
+    assert client("POST", path, crd)[0] == 201
+    try:
+        until(lambda: client("GET", "/apis/deep.example.com/v1/deeps")[0] == 200)
+        for form in ("json", "yaml", "vnd.kubernetes.protobuf"):
+            assert client.raw("GET", f"{path}/deeps.deep.example.com", Accept=f"application/{form}").status_code == 200
+        assert client("PUT", f"{path}/deeps.deep.example.com", client("GET", f"{path}/deeps.deep.example.com")[1])[0] == 200
+        assert client("PATCH", f"{path}/deeps.deep.example.com?fieldManager=m&force=true", crd, "application/apply-patch+yaml")[0] == 200
+        value: list = []
+        for _ in range(MAX_LEVELS - 4):
+            value = [value]
+        deep = {"apiVersion": "deep.example.com/v1", "kind": "Deep", "metadata": {"name": "d"}, "spec": value}
+        assert client("POST", "/apis/deep.example.com/v1/deeps", deep)[0] == 201
+        assert client("GET", "/openapi/v3/apis/deep.example.com/v1")[0] == 200
+    finally:
+        assert client("DELETE", f"{path}/deeps.deep.example.com")[0] == 200
 
 
 def test_the_namespace_of_a_body(client, namespace):

@@ -110,6 +110,18 @@ SPECS |= {
         "resourceClaims": [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(n // 2)],
         "container": {"resources": {"claims": [{"name": f"c{i}"} for i in range(n // 2)]}},
     },
+    "claims of a container each": lambda n: {
+        "resourceClaims": [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(n // 2)],
+        "initContainers": [
+            {"name": f"i{i}", "image": "x", "resources": {"claims": [{"name": f"c{i}"}]}} for i in range(n // 2)
+        ],
+    },
+    "claims of a container each that are not the pod's": lambda n: {
+        "resourceClaims": [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(n // 2)],
+        "initContainers": [
+            {"name": f"i{i}", "image": "x", "resources": {"claims": [{"name": f"d{i}"}]}} for i in range(n // 2)
+        ],
+    },
     "claims that are not the pod's": lambda n: {
         "resourceClaims": [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(n // 2)],
         "container": {"resources": {"claims": [{"name": f"d{i}"} for i in range(n // 2)]}},

@@ -8,9 +8,10 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.hostile.attacker import APPLY, JSON, MERGE, PROTOBUF, Attacker, authorized, frame
+from tests.hostile.attacker import APPLY, JSON, MERGE, PROTOBUF, SETTINGS, Attacker, authorized, frame
 from tests.hostile.rows import row
 from tests.hostile.rows_lists import let_mallory_watch, watches
+from tests.hostile.rows_upgrades import UNTAKEN_S
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -149,3 +150,14 @@ def _(a: Attacker) -> None:
         pieces += [authorized(1 + 2 * i, f"{a.maps}?limit=5", a.token), frame(3, 0, 1 + 2 * i, (8).to_bytes(4, "big"))]
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(lambda _: a.frames(pieces), range(40)))
+
+
+@row("HTTP/2: OpenAPI on 800 streams with a zero window")
+def _(a: Attacker) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            with contextlib.suppress(OSError):
+                s = stack.enter_context(a.wire("h2"))
+                s.sendall(frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0"))
+                s.sendall(b"".join(authorized(1 + 2 * i, "/openapi/v2", a.token) for i in range(100)))
+        time.sleep(UNTAKEN_S)

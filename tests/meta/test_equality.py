@@ -68,6 +68,18 @@ def test_a_field_knows_whether_absence_is_significant():
     assert semantic_equal(None, {}, BUILTIN.type("core.v1.PodSpec"))
 
 
+def test_objects_of_custom_resources_are_compared_however_deep_they_are():
+    """A patch of one was a panic."""
+    of = schema_type("t", {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+    def nested(value: Any) -> Any:
+        for _ in range(400):
+            value = {"a": [value]}
+        return {"spec": value}
+
+    assert semantic_equal(nested(1), nested(1), of) and not semantic_equal(nested(1), nested(2), of)
+
+
 def test_custom_resources_are_compared_by_value():
     of = schema_type("t", {"type": "object", "properties": {"n": {"type": "integer"}, "l": {"type": "array", "items": {"type": "string"}}}})
     assert semantic_equal({"n": 1}, {"n": 1}, of)

@@ -8,8 +8,9 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ import kas
 from kas.config.options import Options
 from kas.endpoints.debug import DebugFlags
 from kas.filters.http_logging import http_logging
+from kas.observe import logs
 from kas.observe.logs import (
     EVERY,
     LONGEST,
@@ -51,6 +53,24 @@ def written() -> Iterator[io.StringIO]:
     yield io.StringIO()
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Callable[[], None]]]:
+    """The timers of logs, which do not run."""
+    made: list[tuple[float, Callable[[], None]]] = []
+
+    class Timer:
+        daemon = False
+
+        def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+            made.append((seconds, call))
+
+        def start(self) -> None:
+            assert self.daemon
+
+    monkeypatch.setattr(logs, "threading", SimpleNamespace(Timer=Timer))
+    return made
 
 
 def say(path: str, level: int) -> None:
@@ -143,7 +163,9 @@ def test_no_record_can_be_forged(written: io.StringIO, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_log_lines_that_a_client_causes_are_bounded(written: io.StringIO, form: str) -> None:
+def test_log_lines_that_a_client_causes_are_bounded(
+    written: io.StringIO, timers: list[tuple[float, Callable[[], None]]], form: str
+) -> None:
     """A hundred or two hundred lines a second for each statement, and some KiB for each line, whatever an error quotes. What was
     configured to be logged is not limited."""
     handler = setup_logging(3, form)
@@ -248,3 +270,17 @@ def test_buffered_lines_are_written_when_full_due_or_at_the_end(
     while not lines():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_what_was_dropped_is_told_when_nothing_follows(written: io.StringIO, timers: list[tuple[float, Callable[[], None]]]) -> None:
+    """A burst and then silence: nobody learned of it."""
+    setup_logging(0, "text")
+    (handler,) = [h for h in logging.getLogger().handlers if isinstance(h, Handler)]
+    handler.stream = written
+    for _ in range(2 * MOST + 7):
+        logging.getLogger("kas.t").handle(logging.LogRecord("kas.t", logging.WARNING, __file__, 1, "again", (), None))
+    assert written.getvalue().count("again") == 2 * MOST and len(timers) == 1
+    seconds, call = timers[0]
+    call()
+    call()
+    assert seconds == 1.0 and written.getvalue().count("] 7 more lines of line 1 of test_logs.py") == 1

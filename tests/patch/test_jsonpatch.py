@@ -182,3 +182,11 @@ def test_what_a_copy_costs_is_what_go_writes() -> None:
     """Real numbers have more digits there, and HTML more characters."""
     with pytest.raises(jp.ApplyError, match="copy is 32, exceeding the limit 31"):
         run({"a": [1e20, "<"]}, {"op": "copy", "from": "/a", "path": "/b"}, max_copy_bytes=31)
+
+
+def test_what_is_nested_deeper_than_orjson_supports_is_copied():
+    value = 1
+    for _ in range(400):
+        value = {"a": [value]} if isinstance(value, int) else {"a": value}
+    copied = run({"m": value}, {"op": "copy", "from": "/m", "path": "/n"}, {"op": "add", "path": "/n/b", "value": 1})
+    assert copied == {"m": value, "n": {**value, "b": 1}}

@@ -22,6 +22,7 @@ from kas.auth.authn.altnames import without_unread
 from kas.auth.authn.constraints import Constraints, Names
 from kas.auth.authn.policies import MAPPINGS, Policies, hold
 from kas.auth.authn.x509 import Certificates
+from kas.meta.files import read_configuration
 from kas.meta.pem import unreadable
 from kas.meta.publickeys import public_key, usable
 
@@ -226,8 +227,7 @@ class Bundle:
     def _load(self) -> list[_Certificate]:
         out = []
         for file in self._files:
-            with open(file, "rb") as f:
-                pem = f.read()
+            pem = read_configuration(file)
             if b"-----BEGIN CERTIFICATE-----" not in pem:
                 raise ValueError(f"data does not contain any valid RSA or ECDSA certificates: {file}")
             try:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL, crypto
 
 from kas.edge.descriptors import hold_little
+from kas.meta.files import read_configuration
 from kas.meta.names import is_dns1123_subdomain
 from kas.meta.pem import unreadable
 from kas.meta.publickeys import public_key, usable
@@ -143,7 +144,7 @@ class Contexts:
         return context
 
     def _authorities(self) -> list[x509.Certificate]:
-        return [c for file in self._settings.authorities for c in x509.load_pem_x509_certificates(_read(file))]
+        return [c for file in self._settings.authorities for c in x509.load_pem_x509_certificates(read_configuration(file))]
 
     def _context(self, pair: Pair, authorities: Iterable[x509.Certificate]) -> SSL.Context:
         s = self._settings
@@ -157,6 +158,8 @@ class Contexts:
         context.set_cipher_list(":".join(s.ciphers or (DEFAULT_CIPHERS,)).encode())
         if s.groups:
             _offer_groups(context, s.groups)
+        for file in (pair.cert, pair.key):
+            read_configuration(file)  # OpenSSL would wait for a pipe
         context.use_certificate_chain_file(pair.cert)
         context.use_privatekey_file(pair.key)
         context.check_privatekey()
@@ -234,7 +237,7 @@ class _Names:
     addresses."""
 
     def __init__(self, file: str) -> None:
-        cert = x509.load_pem_x509_certificates(_read(file))[0]
+        cert = x509.load_pem_x509_certificates(read_configuration(file))[0]
         subject = cert.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         self.common = [name for a in subject[-1:] if _domain(name := str(a.value))]
         self.dns: list[str] = []
@@ -260,11 +263,6 @@ def _stat(file: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return s.st_mtime_ns, s.st_size, s.st_ino
-
-
-def _read(file: str) -> bytes:
-    with open(file, "rb") as f:
-        return f.read()
 
 
 def shown(connection: SSL.Connection) -> list[bytes]:

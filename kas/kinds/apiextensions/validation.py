@@ -346,6 +346,8 @@ def _validation(
     if schema is None:
         return []
     at = f"{path}.openAPIV3Schema"
+    if not known and crdschema.deeper(schema, crdschema.MAX_LEVELS):
+        return [field.invalid(at, "", f"must not have more than {crdschema.MAX_LEVELS} nested objects and arrays")]
     costly = structural.costly_patterns(schema, at)
     if costly:
         return costly

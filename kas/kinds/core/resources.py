@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kas.meta import field, names, quantity
@@ -235,20 +236,32 @@ def _raise(most: dict[str, quantity.Quantity], needs: Mapping[str, quantity.Quan
 # -- requirements ------------------------------------------------------------------------------------------------------
 
 
+class ClaimNames(frozenset[str]):
+    """The names of a pod's resource claims."""
+
+    @cached_property
+    def unknown(self) -> str:
+        """The error for another name. Made once for all containers: a pod can make it long, and can have many errors that contain it."""
+        listed = ": " + ", ".join(sorted(self)) if self else " which is empty"
+        return f"must be one of the names in pod.spec.resourceClaims{listed}"
+
+
+NO_CLAIMS = ClaimNames()
+
 def container_requirements(
-    spec: Mapping[str, Any] | None, claims: frozenset[str], path: str, options: Options | None = None
+    spec: Mapping[str, Any] | None, claims: ClaimNames, path: str, options: Options | None = None
 ) -> list[FieldError]:
     """``ValidateContainerResourceRequirements``; ``claims`` are the names of the pod's resource claims."""
     return _requirements(spec, container_resource_name, claims, path, options) if spec else []
 
 
-def pod_requirements(spec: Mapping[str, Any], claims: frozenset[str], path: str, options: Options | None = None) -> list[FieldError]:
+def pod_requirements(spec: Mapping[str, Any], claims: ClaimNames, path: str, options: Options | None = None) -> list[FieldError]:
     """Validate pod-level resources; ``claims`` are the names of the pod's resource claims."""
     return _requirements(spec, pod_resource_name, claims, path, options)
 
 
 def _requirements(
-    spec: Mapping[str, Any], name_rule: NameRule, claims: frozenset[str], path: str, options: Options | None
+    spec: Mapping[str, Any], name_rule: NameRule, claims: ClaimNames, path: str, options: Options | None
 ) -> list[FieldError]:
     errs: list[FieldError] = []
     limits, requests = spec.get("limits") or {}, spec.get("requests") or {}
@@ -307,13 +320,10 @@ def _hugepages_multiple(name: str, text: str, path: str, options: Options | None
     return [field.invalid(path, text, f"{text} is not positive integer multiple of {name}")]
 
 
-def _claim_names(claims: list[dict[str, Any]], known: frozenset[str], path: str) -> list[FieldError]:
+def _claim_names(claims: list[dict[str, Any]], known: ClaimNames, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     seen: set[str] = set()
     with_request: Counter[str] = Counter()
-    # Made once: a pod can make it long, and can have many errors that contain it.
-    unknown = "must be one of the names in pod.spec.resourceClaims"
-    unknown += ": " + ", ".join(sorted(known)) if known else " which is empty"
     for i, claim in enumerate(claims):
         at, name, request = f"{path}[{i}]", claim.get("name") or "", claim.get("request") or ""
         if not name:
@@ -334,5 +344,5 @@ def _claim_names(claims: list[dict[str, Any]], known: frozenset[str], path: str)
                 with_request[full.split("/", 1)[0]] += 1
             seen.add(full)
         if name not in known:
-            errs.append(FieldError(field.NOT_FOUND, at, name, unknown))
+            errs.append(FieldError(field.NOT_FOUND, at, name, known.unknown))
     return errs

@@ -7,7 +7,7 @@ from typing import Any
 from kas.kinds.core.pod.defaults import round_up
 from kas.kinds.core.pod.scheduling import tolerations
 from kas.kinds.core.pod.warnings import DEPRECATED_NODE_LABELS
-from kas.kinds.core.resources import container_requirements
+from kas.kinds.core.resources import NO_CLAIMS, container_requirements
 from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import dns_label, immutable
@@ -31,7 +31,7 @@ class RuntimeClassStrategy(Strategy):
         errs += dns_label(handler, "handler") if handler else [field.required("handler")]
         overhead = obj.get("overhead")
         if overhead is not None:
-            errs += container_requirements({"limits": overhead.get("podFixed") or {}}, frozenset(), "overhead")
+            errs += container_requirements({"limits": overhead.get("podFixed") or {}}, NO_CLAIMS, "overhead")
         if obj.get("scheduling") is not None:
             errs += _scheduling(obj["scheduling"], "scheduling")
         return errs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 
 import pytest
 
@@ -44,3 +45,16 @@ def test_an_unreadable_file_does_not_prevent_reloading_others(tmp_path, name, od
     authority.write_bytes(pki.authority("clients").pem)
     contexts.refresh()
     assert contexts.current is not before and not contexts._stale
+
+
+@pytest.mark.parametrize("name", ["first.crt", "first.key", "ca.crt"])
+def test_a_pipe_in_the_place_of_a_file_holds_nothing_up(tmp_path, name):
+    """Its read waited for a writer, with the event loop and everybody's connections."""
+    pair = Pair(*pki.issue([("CN", "one")], usages=("server",), dns=["one"]).write(tmp_path, "first"))
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(pki.authority("clients").pem)
+    contexts = Contexts(Settings(pair, [], [str(authority)]))
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    contexts.refresh()
+    assert contexts._stale

@@ -16,7 +16,7 @@ from kas.kinds.core.pod.security import container_security
 from kas.kinds.core.pod.security import containers as all_containers
 from kas.kinds.core.pod.volumes import PULL_POLICIES, pull_policy
 from kas.kinds.core.pod.volumesources import local_descending_path, no_backsteps
-from kas.kinds.core.resources import container_requirements
+from kas.kinds.core.resources import ClaimNames, container_requirements
 from kas.meta import cached, field, names
 from kas.meta.checks import unsupported
 from kas.meta.field import FieldError
@@ -38,7 +38,7 @@ class PodFacts(NamedTuple):
     """What the validation of a container needs to know about its pod."""
 
     volumes: dict[str, dict[str, Any]]
-    claims: frozenset[str]
+    claims: ClaimNames
     grace: int
     restart_policy: str
     host_users: bool

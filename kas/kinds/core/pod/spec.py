@@ -15,7 +15,7 @@ from kas.kinds.core.pod.checks import PARTS, REST
 from kas.kinds.core.pod.containers import PodFacts, ephemeral_containers, init_containers, regular_containers, volumes_of_files
 from kas.kinds.core.pod.options import DEFAULT, Options, deletion_cost
 from kas.kinds.core.pod.volumes import volumes
-from kas.kinds.core.resources import aggregate, amount, container_requirements, is_hugepages, pod_requirements
+from kas.kinds.core.resources import NO_CLAIMS, ClaimNames, aggregate, amount, container_requirements, is_hugepages, pod_requirements
 from kas.meta import field, gojson, names, quantity
 from kas.meta import objectmeta as metadata
 from kas.meta.checks import legacy_ip, unsupported
@@ -34,7 +34,6 @@ _TOLERATION = {
 }
 
 
-_NO_CLAIMS: frozenset[str] = frozenset()
 
 
 # -- annotations -------------------------------------------------------------------------------------------------------
@@ -99,7 +98,7 @@ def _resource_claims(claims: list[dict[str, Any]], path: str, mirror: bool) -> l
     return errs
 
 
-def _pod_resources(spec: Spec, claims: frozenset[str], path: str, options: Options) -> list[FieldError]:
+def _pod_resources(spec: Spec, claims: ClaimNames, path: str, options: Options) -> list[FieldError]:
     resources = spec["resources"]
     if (spec.get("os") or {}).get("name") == "windows":
         return [field.forbidden(path, "may not be set for a windows pod")]
@@ -224,14 +223,14 @@ def spec(
     errs: list[FieldError] = []
     if get("terminationGracePeriodSeconds") is None:
         errs.append(field.required(f"{path}.terminationGracePeriodSeconds"))
-    items, claims = get("volumes") or [], _NO_CLAIMS
+    items, claims = get("volumes") or [], NO_CLAIMS
     if passed:
         valid_volumes = {volume["name"]: volume for volume in items}
     else:
         valid_volumes, found = volumes(items, pod_name, options, f"{path}.volumes")
         errs += found
     if get("resourceClaims"):
-        claims = frozenset(c["name"] for c in pod["resourceClaims"] if c.get("name"))
+        claims = ClaimNames(c["name"] for c in pod["resourceClaims"] if c.get("name"))
         errs += _resource_claims(pod["resourceClaims"], f"{path}.resourceClaims", mirror)
     if not passed or get("ephemeralContainers"):
         facts = PodFacts(
@@ -307,7 +306,7 @@ def _names_and_limits(pod: Spec, path: str, options: Options) -> list[FieldError
         valid = ("PreemptLowerPriority", "Never")
         errs.append(unsupported(at, preemption, valid) if preemption else field.required(at))
     if get("overhead"):
-        errs += container_requirements({"limits": pod["overhead"]}, frozenset(), f"{path}.overhead", options)
+        errs += container_requirements({"limits": pod["overhead"]}, NO_CLAIMS, f"{path}.overhead", options)
     if get("os") is not None:
         errs += security.os_rules(pod, path)
     if get("schedulingGroup") is not None:
