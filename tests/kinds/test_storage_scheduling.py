@@ -432,3 +432,14 @@ def test_a_condition_of_storage_versions_has_a_status_that_is_a_name():
     condition = {"type": "AllEncodingVersionsEqual", "status": "?", "reason": "r", "message": "m"}
     [(where, why)] = refused(update, path, old, lambda obj: obj.update(status={"conditions": [condition]}), "status")
     assert where == "status[0].status" and why.startswith('Invalid value: "?": name part must consist of')
+
+
+@pytest.mark.parametrize(("version", "valid"), [(f"{2**64 - 1}.0.0-{2**64 - 1}", True), (f"{2**64}.0.0", False), (f"1.0.0-a.{2**64}", False)])
+def test_numbers_of_a_candidate_version_have_64_bits(version, valid):
+    spec = {"leaseName": "l", "binaryVersion": version, "strategy": "example.com/own"}
+    made = {"metadata": {"name": "c"}, "spec": spec}
+    if valid:
+        create("coordination.k8s.io/v1beta1/leasecandidates", made)
+    else:
+        text = f'Invalid value: "{version}": must be a valid semantic version'
+        assert refused(create, "coordination.k8s.io/v1beta1/leasecandidates", made) == [("spec.binaryVersion", text)]
