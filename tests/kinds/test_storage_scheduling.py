@@ -434,7 +434,9 @@ def test_a_condition_of_storage_versions_has_a_status_that_is_a_name():
     assert where == "status[0].status" and why.startswith('Invalid value: "?": name part must consist of')
 
 
-@pytest.mark.parametrize(("version", "valid"), [(f"{2**64 - 1}.0.0-{2**64 - 1}", True), (f"{2**64}.0.0", False), (f"1.0.0-a.{2**64}", False)])
+@pytest.mark.parametrize(
+    ("version", "valid"), [(f"{2**64 - 1}.0.0-{2**64 - 1}", True), (f"{2**64}.0.0", False), (f"1.0.0-a.{2**64}", False)]
+)
 def test_numbers_of_a_candidate_version_have_64_bits(version, valid):
     spec = {"leaseName": "l", "binaryVersion": version, "strategy": "example.com/own"}
     made = {"metadata": {"name": "c"}, "spec": spec}
