@@ -220,3 +220,12 @@ def test_an_api_without_a_service_is_available():
 )
 def test_an_api_service_is_refused(spec, path):
     assert path in {found for found, _ in SERVICES.refusals(_service(**spec))}
+
+
+@pytest.mark.parametrize(("kind", "obj"), [(FLOWS, _flow()), (LEVELS, _level())], ids=["flow", "level"])
+def test_a_status_of_flow_control_comes_without_metadata(kind, obj):
+    old = kind.create(obj)
+    kept = {**old["metadata"], "resourceVersion": "1"}
+    new = old | {"metadata": kept | {"labels": {"a": "b"}, "generateName": "a-"}, "status": {"conditions": [{"type": "Dangling"}]}}
+    got = kind.update(new, old, "status")
+    assert got["metadata"] == kept and [one["type"] for one in got["status"]["conditions"]] == ["Dangling"]

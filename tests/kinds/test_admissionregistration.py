@@ -256,3 +256,9 @@ def test_names_reserved_for_manifest_files(kind, obj):
         kind.create(obj | {"metadata": {"name": "a.static.k8s.io.not"}})
         kind.update(changed(stored, "metadata.labels", {"a": "b"}), stored)  # existing objects may keep them
         assert kind.warnings == [f"metadata.name: {reserved}"]
+
+
+def test_a_mutation_is_compiled_without_the_space_around_it():
+    """YAML's block texts end in a line break."""
+    said = 'Invalid value: "1": must evaluate to list(JSONPatch) but got int'
+    assert MUTATING.messages(_mutation(jsonPatch={"expression": " 1\n"})) == [(f"{AT}.jsonPatch.expression", said)]

@@ -87,3 +87,16 @@ def test_metrics_of_containers_and_pods():
 def test_scale_is_not_negative():
     errs = validate_scale({"metadata": {"name": "d", "namespace": "n"}, "spec": {"replicas": -1}})
     assert [e.field for e in errs] == ["spec.replicas"]
+
+
+def test_version_one_has_the_utilization_of_the_first_cpu_metric_alone():
+    def cpu(**target):
+        return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+    used = cpu(type="Utilization", averageUtilization=50)
+    for metrics, want in (
+        ([used, cpu(type="Utilization", averageUtilization=60)], 50),
+        ([cpu(type="AverageValue", averageValue="1"), used], None),
+    ):
+        stored, _ = create(V2, autoscaler(metrics=metrics))
+        assert pipeline.from_storage(resource(V1), stored)["spec"].get("targetCPUUtilizationPercentage") == want

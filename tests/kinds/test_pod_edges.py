@@ -265,3 +265,12 @@ def test_init_containers_can_be_resized_with_a_gate():
     for on, refusals in ((True, [[], []]), (False, [["spec"], []])):
         with features.DEFAULT.overridden(InPlacePodVerticalScalingInitContainers=on):
             assert [at_of(update, PODS, old, resized(i), "resize") for i in (0, 1)] == refusals
+
+
+def test_a_gated_pod_gets_node_affinity_and_no_other():
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}  # fmt: skip
+    old, _ = create(PODS, pod(schedulingGates=[{"name": "a"}]))
+    update(PODS, old, lambda obj: obj["spec"].update(affinity={"nodeAffinity": required}))
+    found = refused(update, PODS, old, lambda obj: obj["spec"].update(affinity={"nodeAffinity": required, "podAffinity": {}}))
+    assert [where for where, _ in found] == ["spec"]

@@ -164,6 +164,9 @@ def test_an_inline_volume_of_an_attachment_gets_no_defaults():
         ({"claimRef": {"name": "c"}, "capacity": {"storage": "1Gi"}}, [("claimRef", FORBIDDEN), ("capacity", FORBIDDEN)]),
         ({"csi": None, "nfs": {"server": "s", "path": "/"}}, [("csi", REQUIRED)]),
         ({"nfs": {"server": "s", "path": "/"}}, [("csi", FORBIDDEN)]),
+        ({"claimRef": {}}, [("claimRef", FORBIDDEN)]),
+        ({"nfs": {"path": "/"}, "rbd": {}}, [("nfs.server", REQUIRED), ("rbd", FORBIDDEN), ("csi", FORBIDDEN)]),
+        ({"csi": None, "local": {"path": "/a"}}, [("csi", REQUIRED), ("nodeAffinity", REQUIRED)]),
         ({"csi": {"driver": "d.example.com"}, "accessModes": []}, [("accessModes", REQUIRED), ("csi.volumeHandle", REQUIRED)]),
         ({"persistentVolumeReclaimPolicy": "Delete"}, [("persistentVolumeReclaimPolicy", FORBIDDEN)]),
         ({"storageClassName": "fast", "volumeMode": "Block"}, [("storageClassName", FORBIDDEN), ("volumeMode", FORBIDDEN)]),
@@ -405,6 +408,40 @@ def test_served_versions_must_be_decodable():
     update(path, old, serve(["v1", "v2"], ["v2"]), "status")
     [(field, message)] = refused(update, path, old, serve(["v1", "v2"], ["v2", "v3"]), "status")
     assert field == f"{at}servedVersions[1]"
-    assert message.endswith("individual served version : v3 must be included in decodableVersions : [v1 v2]")
+    assert message == 'Invalid value: "v3": individual served version : v3 must be included in decodableVersions : [v1 v2]'
     many = refused(update, path, old, serve([f"v{i}" for i in range(1, 9000)], [f"w{i}" for i in range(9000)]), "status")
     assert 1 < len(many) < 100
+
+
+def test_a_server_reports_its_versions_once():
+    path, at = "internal.apiserver.k8s.io/v1alpha1/storageversions", "status.storageVersions"
+    old, _ = create(path, {"metadata": {"name": "apps.deployments"}, "spec": {}})
+    server = {"apiServerID": "a", "encodingVersion": "v1", "decodableVersions": ["v1"]}
+    status = {"commonEncodingVersion": "v1", "storageVersions": [server, {**server, "apiServerID": "A"}, {**server, "apiServerID": "A"}]}
+    found = refused(update, path, old, lambda obj: obj.update(status=status), "status")
+    assert [(where, why.split(":")[0]) for where, why in found] == [
+        (f"{at}[1].apiServerID", "Invalid value"),
+        (f"{at}[2].apiServerID", "Duplicate value"),
+        (f"{at}[2].apiServerID", "Invalid value"),
+    ]
+
+
+def test_a_condition_of_storage_versions_has_a_status_that_is_a_name():
+    path = "internal.apiserver.k8s.io/v1alpha1/storageversions"
+    old, _ = create(path, {"metadata": {"name": "apps.deployments"}, "spec": {}})
+    condition = {"type": "AllEncodingVersionsEqual", "status": "?", "reason": "r", "message": "m"}
+    [(where, why)] = refused(update, path, old, lambda obj: obj.update(status={"conditions": [condition]}), "status")
+    assert where == "status[0].status" and why.startswith('Invalid value: "?": name part must consist of')
+
+
+@pytest.mark.parametrize(
+    ("version", "valid"), [(f"{2**64 - 1}.0.0-{2**64 - 1}", True), (f"{2**64}.0.0", False), (f"1.0.0-a.{2**64}", False)]
+)
+def test_numbers_of_a_candidate_version_have_64_bits(version, valid):
+    spec = {"leaseName": "l", "binaryVersion": version, "strategy": "example.com/own"}
+    made = {"metadata": {"name": "c"}, "spec": spec}
+    if valid:
+        create("coordination.k8s.io/v1beta1/leasecandidates", made)
+    else:
+        text = f'Invalid value: "{version}": must be a valid semantic version'
+        assert refused(create, "coordination.k8s.io/v1beta1/leasecandidates", made) == [("spec.binaryVersion", text)]

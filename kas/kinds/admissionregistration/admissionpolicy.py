@@ -165,10 +165,9 @@ def _mutation(mutation: dict[str, Any], path: str, expressions: PolicyExpression
     other = next(name for k, name in members.items() if k != kind)
     if own is None:
         errs.append(field.required(field.child(path, members[kind]), f"must be specified when patchType is {kind}"))
-    elif not (own.get("expression") or "").strip(field.GO_SPACE):
-        errs.append(field.required(field.child(path, members[kind], "expression")))
     else:
-        errs += expressions.mutation(own["expression"], field.child(path, members[kind], "expression"), kind == "JSONPatch")
+        text, at = (own.get("expression") or "").strip(field.GO_SPACE), field.child(path, members[kind], "expression")
+        errs += expressions.mutation(text, at, kind == "JSONPatch") if text else [field.required(at)]
     if mutation.get(other) is not None:
         errs.append(field.invalid(field.child(path, other), f"{{{other}}}", f"must not be specified when patchType is {kind}"))
     return errs

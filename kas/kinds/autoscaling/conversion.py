@@ -29,6 +29,12 @@ def _is_cpu(metric: Obj) -> bool:
     return metric.get("type") == "Resource" and (metric.get("resource") or {}).get("name") == "cpu"
 
 
+def _utilization(metric: Obj) -> int | None:
+    """The target of a Resource metric as a percentage; None if it is a quantity."""
+    target: Obj = metric["resource"].get("target") or {}
+    return target.get("averageUtilization")
+
+
 def _put(out: Obj, key: str, value: Any) -> None:
     if value is not None:
         out[key] = value
@@ -203,13 +209,11 @@ def to_v1(obj: Obj) -> Obj:
     metrics, behavior = spec.pop("metrics", None) or [], spec.pop("behavior", None)
     current, conditions = status.pop("currentMetrics", None) or [], status.pop("conditions", None) or []
 
-    others = []
-    for metric in metrics:
-        utilization = ((metric.get("resource") or {}).get("target") or {}).get("averageUtilization")
-        if _is_cpu(metric) and utilization is not None:
-            spec.setdefault("targetCPUUtilizationPercentage", utilization)
-        else:
-            others.append(_old(metric, "target"))
+    cpu = [metric for metric in metrics if _is_cpu(metric)]
+    if cpu:
+        # as upstream, v1 has no utilization of other CPU metrics than the first
+        _put(spec, "targetCPUUtilizationPercentage", _utilization(cpu[0]))
+    others = [_old(metric, "target") for metric in metrics if not _is_cpu(metric) or _utilization(metric) is None]
     for metric in current:
         if _is_cpu(metric):
             utilization = (metric["resource"].get("current") or {}).get("averageUtilization")

@@ -18,6 +18,7 @@ from kas.types.checktables import ANY, Checked
 
 OLDEST_EMULATION = "OldestEmulationVersion"
 STRATEGIES = (OLDEST_EMULATION,)
+MAX_NUMBER, MAX_DIGITS = (1 << 64) - 1, 20  # of a version
 # (numbers, whether it is a release, pre-release identifiers), in comparable form.
 Version = tuple[tuple[tuple[int, str], ...], bool, tuple[tuple[int, int, str], ...]]
 _SEMVER = re.compile(
@@ -94,11 +95,13 @@ def _strategy(strategy: str, path: str) -> list[FieldError]:
 
 
 def semantic_version(text: str) -> Version | None:
-    """Return a comparable semantic version; None if invalid. Build metadata is ignored."""
+    """Return a comparable semantic version; None if invalid, as with a number of more than 64 bits. Build metadata is ignored."""
     match = _SEMVER.fullmatch(text)
     if match is None:
         return None
     *numbers, pre = match.groups()
+    if any(n.isdigit() and (len(n) > MAX_DIGITS or int(n) > MAX_NUMBER) for n in (*numbers, *(pre or "").split("."))):
+        return None
     identifiers = tuple((0, len(p), p) if p.isdigit() else (1, 0, p) for p in pre.split(".")) if pre else ()
     return tuple((len(n), n) for n in numbers), pre is None, identifiers
 

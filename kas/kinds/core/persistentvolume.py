@@ -119,7 +119,8 @@ _SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]]],
 )
 
 
-def _one_source(spec: Source, pv_name: str, has_affinity: bool) -> list[FieldError]:
+def one_source(spec: Source, path: str, pv_name: str, has_affinity: bool) -> list[FieldError]:
+    """Check that the spec at ``path`` has exactly one volume source, which is valid."""
     errs: list[FieldError] = []
     found = 0
     for key, segment, complaint, check in _SOURCES:
@@ -127,14 +128,19 @@ def _one_source(spec: Source, pv_name: str, has_affinity: bool) -> list[FieldErr
         if source is None:
             continue
         if found and key != "flexVolume":
-            errs.append(field.forbidden(f"spec.{complaint}", volumes.MORE_THAN_ONE))
+            errs.append(field.forbidden(f"{path}.{complaint}", volumes.MORE_THAN_ONE))
             continue
         found += 1
-        errs += _iscsi(source, "spec.iscsi", pv_name) if key == "iscsi" else check(source, f"spec.{segment}")
+        at = f"{path}.{segment}"
+        errs += _iscsi(source, at, pv_name) if key == "iscsi" else check(source, at)
         if key == "local" and not has_affinity:
-            errs.append(field.required("spec.nodeAffinity", "Local volume requires node affinity"))
+            errs.append(field.required(f"{path}.nodeAffinity", "Local volume requires node affinity"))
     if not found:
-        errs.append(field.required("spec", "must specify a volume type"))
+        errs.append(field.required(path, "must specify a volume type"))
+    host = (spec.get("hostPath") or {}).get("path") or ""
+    if host and posixpath.normpath(host).lstrip("/") == "" and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        message = "may not be 'recycle' for a hostPath mount of '/'"
+        errs.append(field.forbidden(f"{path}.persistentVolumeReclaimPolicy", message))
     return errs
 
 
@@ -160,11 +166,7 @@ def _spec(spec: Source, pv_name: str, allow_invalid_nodes: bool) -> list[FieldEr
             errs += node_selector(affinity["required"], allow_invalid_nodes, "spec.nodeAffinity.required")
         else:
             errs.append(field.required("spec.nodeAffinity.required", "must specify required node constraints"))
-    errs += _one_source(spec, pv_name, affinity is not None)
-    host = (spec.get("hostPath") or {}).get("path") or ""
-    if host and posixpath.normpath(host).lstrip("/") == "" and policy == "Recycle":
-        message = "may not be 'recycle' for a hostPath mount of '/'"
-        errs.append(field.forbidden("spec.persistentVolumeReclaimPolicy", message))
+    errs += one_source(spec, "spec", pv_name, affinity is not None)
     class_name, mode, attributes = spec.get("storageClassName"), spec.get("volumeMode"), spec.get("volumeAttributesClassName")
     if class_name:
         errs += [field.invalid("spec.storageClassName", class_name, m) for m in names.is_dns1123_subdomain(class_name)]

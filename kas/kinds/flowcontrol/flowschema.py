@@ -13,7 +13,7 @@ from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
 from kas.types.gostruct import render
 from kas.types.scheme import builtin_type
 
@@ -24,8 +24,25 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy"
 _MEMBERS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
 
 
+class FlowControlStrategy(Strategy):
+    """What FlowSchemas and PriorityLevelConfigurations have in common."""
+
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Carry over the spec and all metadata except managed fields."""
+        super().prepare_for_status_update(ctx, obj, old)
+        take(obj["metadata"], old["metadata"], "generateName")
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """Validate the whole new object, without comparing it with the stored one."""
+        return self.validate(ctx, obj)
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateFlowSchemaStatus`` and ``ValidatePriorityLevelConfigurationStatus``: the conditions only."""
+        return status_conditions(obj)
+
+
 @strategy_for("flowcontrol.apiserver.k8s.io", "flowschemas")
-class FlowSchemaStrategy(Strategy):
+class FlowSchemaStrategy(FlowControlStrategy):
     """FlowSchemas; the mandatory ones must equal their fixed specs."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
@@ -37,14 +54,6 @@ class FlowSchemaStrategy(Strategy):
         if fixed is not None and not semantic_equal(spec, fixed, builtin_type("flowcontrol.v1.FlowSchemaSpec")):
             errs.append(field.invalid("spec", render("flowcontrol.FlowSchemaSpec", spec), f"spec of '{name}' must equal the fixed value"))
         return errs + status_conditions(obj)
-
-    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """Validate the whole new object, without comparing it with the stored one."""
-        return self.validate(ctx, obj)
-
-    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidateFlowSchemaStatus``: the conditions only."""
-        return status_conditions(obj)
 
 
 def status_conditions(obj: Obj) -> list[FieldError]:

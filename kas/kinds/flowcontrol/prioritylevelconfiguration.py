@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from kas.kinds.core.objectmeta import object_meta
-from kas.kinds.flowcontrol.flowschema import status_conditions
+from kas.kinds.flowcontrol.flowschema import FlowControlStrategy, status_conditions
 from kas.kinds.flowcontrol.mandatory import PRIORITY_LEVELS
 from kas.meta import field, names
 from kas.meta.age import age
@@ -15,7 +15,7 @@ from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, strategy_for
 from kas.types.gostruct import render
 from kas.types.scheme import builtin_type
 
@@ -28,7 +28,7 @@ KEPT_ZERO = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"  # onl
 
 
 @strategy_for("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations")
-class PriorityLevelConfigurationStrategy(Strategy):
+class PriorityLevelConfigurationStrategy(FlowControlStrategy):
     """PriorityLevelConfigurations; the mandatory ones must equal their fixed specs."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
@@ -38,14 +38,6 @@ class PriorityLevelConfigurationStrategy(Strategy):
             errs.append(field.forbidden("metadata.annotations", f"annotation '{KEPT_ZERO}' is forbidden"))
         name, spec = obj["metadata"].get("name") or "", obj.get("spec") or {}
         return errs + _spec(name, spec) + _fixed(name, spec) + status_conditions(obj)
-
-    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """Validate the whole new object, without comparing it with the stored one."""
-        return self.validate(ctx, obj)
-
-    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        """``ValidatePriorityLevelConfigurationStatus``: the conditions only."""
-        return status_conditions(obj)
 
 
 def _fixed(name: str, spec: dict[str, Any]) -> list[FieldError]:

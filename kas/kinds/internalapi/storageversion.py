@@ -7,7 +7,7 @@ from typing import Any
 from kas.kinds.core.objectmeta import object_meta
 from kas.meta import errors, field, names
 from kas.meta.age import age
-from kas.meta.checks import dns_subdomain, invalid_each
+from kas.meta.checks import dns_subdomain, qualified_name
 from kas.meta.field import FieldError
 from kas.registry.printing.cells import UNSET, first_three, part
 from kas.registry.printing.rows import printer
@@ -39,8 +39,13 @@ class StorageVersionStrategy(Strategy):
 def _status(status: dict[str, Any]) -> list[FieldError]:
     errs: list[FieldError] = []
     servers = status.get("storageVersions") or []
+    ids: set[str] = set()
     for i, server in enumerate(servers):
-        errs += _server(server, field.index("status.storageVersions", i))
+        path, name = field.index("status.storageVersions", i), server.get("apiServerID") or ""
+        if name in ids:
+            errs.append(field.duplicate(field.child(path, "apiServerID"), name))
+        ids.add(name)
+        errs += _server(server, path)
     errs += _common_version(status, {s.get("encodingVersion") or "" for s in servers})
     seen: dict[str, int] = {}
     for i, condition in enumerate(status.get("conditions") or ()):
@@ -49,8 +54,7 @@ def _status(status: dict[str, Any]) -> list[FieldError]:
             text = f"the type of the condition is not unique, it also appears in conditions[{seen[kind]}]"
             errs.append(field.invalid(field.child(path, "type"), kind, text))
         seen[kind] = i
-        errs += invalid_each(field.child(path, "type"), kind, names.is_qualified_name(kind))
-        errs += invalid_each(field.child(path, "status"), kind, names.is_qualified_name(condition.get("status") or ""))
+        errs += qualified_name(kind, field.child(path, "type")) + qualified_name(condition.get("status") or "", field.child(path, "status"))
         for name in ("reason", "message"):
             if not condition.get(name):
                 errs.append(field.required(field.child(path, name), f"{name} cannot be empty"))
@@ -79,7 +83,7 @@ def _server(server: dict[str, Any], path: str) -> list[FieldError]:
             # The list is repeated in each error, up to a limit.
             text = f"individual served version : {version} must be included in decodableVersions : [{shown if left > 0 else '...'}]"
             left -= len(text)
-            errs.append(field.invalid(field.index(field.child(path, "servedVersions"), i), server.get("servedVersions"), text))
+            errs.append(field.invalid(field.index(field.child(path, "servedVersions"), i), version, text))
     return errs
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from kas.kinds.core.claims import access_modes
 from kas.kinds.core.objectmeta import object_meta
+from kas.kinds.core.persistentvolume import one_source
 from kas.kinds.core.pod.defaults import round_up
-from kas.kinds.core.pod.volumesources import MORE_THAN_ONE, persistent_csi
 from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import IMMUTABLE, csi_driver_name, invalid_each
@@ -24,12 +24,6 @@ from kas.types.scheme import builtin_type
 MAX_METADATA_BYTES = 256 * 1024
 MAX_ERROR_MESSAGE = 1024
 NOT_INLINE = "may not be specified in the context of inline volumes"
-NOT_SOURCES = frozenset(
-    [
-        "accessModes", "capacity", "claimRef", "csi", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
-        "storageClassName", "volumeAttributesClassName", "volumeMode",
-    ]
-)  # fmt: skip
 
 
 @strategy_for("storage.k8s.io", "volumeattachments")
@@ -83,9 +77,12 @@ def _source(source: dict[str, Any], path: str) -> list[FieldError]:
 
 def _inline(spec: dict[str, Any], path: str) -> list[FieldError]:
     """Validate an inline volume: of a PersistentVolume's spec, a CSI source that is neither bound nor provisioned."""
-    errs = [field.forbidden(field.child(path, key), NOT_INLINE) for key in ("claimRef", "capacity") if spec.get(key)]
-    csi = spec.get("csi")
-    if csi is None:
+    errs: list[FieldError] = []
+    if spec.get("claimRef") is not None:
+        errs.append(field.forbidden(field.child(path, "claimRef"), NOT_INLINE))
+    if spec.get("capacity"):
+        errs.append(field.forbidden(field.child(path, "capacity"), NOT_INLINE))
+    if spec.get("csi") is None:
         errs.append(field.required(field.child(path, "csi"), "has to be specified in the context of inline volumes"))
     if not spec.get("accessModes"):
         errs.append(field.required(field.child(path, "accessModes")))
@@ -96,12 +93,7 @@ def _inline(spec: dict[str, Any], path: str) -> list[FieldError]:
         )
     if spec.get("nodeAffinity") is not None:
         errs.append(field.forbidden(field.child(path, "nodeAffinity"), NOT_INLINE))
-    others = [key for key in spec if key not in NOT_SOURCES and spec[key] is not None]
-    if csi is not None:
-        at = field.child(path, "csi")
-        errs += [field.forbidden(at, MORE_THAN_ONE)] if others else persistent_csi(csi, at)
-    elif not others:
-        errs.append(field.required(path, "must specify a volume type"))
+    errs += one_source(spec, path, "", has_affinity=False)
     if spec.get("storageClassName"):
         errs.append(field.forbidden(field.child(path, "storageClassName"), NOT_INLINE))
     if (spec.get("volumeMode") or "Filesystem") != "Filesystem":

@@ -233,7 +233,7 @@ def _gated_changes(munged: dict[str, Any], old_spec: Pod) -> list[FieldError]:
     errs += _narrowed_node_affinity(new, had, "spec.affinity.nodeAffinity")
     if affinity is None:
         munged["affinity"] = {"nodeAffinity": had}
-    elif old_spec.get("affinity") is None and not affinity.get("podAffinity") and not affinity.get("podAntiAffinity"):
+    elif old_spec.get("affinity") is None and affinity.get("podAffinity") is None and affinity.get("podAntiAffinity") is None:
         del munged["affinity"]
     else:
         munged["affinity"] = {**affinity, "nodeAffinity": had}
