@@ -166,8 +166,8 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             _compare(t, lv, rv, key, changed, removed)
     # If one side is absent (null), the values that Go writes for unset fields are differences.
     if n.zeros and (lhs is None or rhs is None):
-        for name, f in n.zeros:
-            if get(rhs if lhs is None else lhs, name) is not _MISSING or f.skip:
+        for f in n.zeros:
+            if get(rhs if lhs is None else lhs, f.name) is not _MISSING or f.skip:
                 continue
             if lhs is None:
                 changed[f.key] = _added(node_of(f), f.zero)
@@ -365,8 +365,8 @@ cdef dict _added_map(Node n, dict v, bint itself):
         if not f.skip:
             slots[f.rank] = p
             count += 1
-    for name, f in n.zeros:
-        if PyDict_GetItem(v, name) == NULL:
+    for f in n.zeros:
+        if PyDict_GetItem(v, f.name) == NULL:
             slots[f.rank] = <PyObject *>f.zero
             count += 1
     out = presized(count + 1)
@@ -393,7 +393,7 @@ cdef dict _added_many(Node n, dict v, bint itself):
         value = value_of(f, value)
         if value is not _MISSING and not f.skip:
             out[f.key] = _added(node_of(f), value)
-    for name, f in n.zeros:
-        if PyDict_GetItem(v, name) == NULL:
+    for f in n.zeros:
+        if PyDict_GetItem(v, f.name) == NULL:
             out[f.key] = _added(node_of(f), f.zero)
     return in_order(out)

@@ -166,9 +166,8 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
     cdef PyObject* k
     cdef PyObject* p
     cdef PyObject* slots[MOST_FIELDS]
+    cdef PyObject* f  # a Field; borrowed, as references to each would take longer than the rest
     cdef int i, total = <int>PyDict_Size(n.fields)
-    cdef Field f
-    cdef object value
     cdef dict inner
     cdef bint began = some, any = False, there
     cdef list keys
@@ -197,37 +196,40 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
     for i in range(total):
         slots[i] = NULL
     while PyDict_Next(v, &pos, &k, &p):
-        f = field_of(n, <object>k)
-        if f is None:
+        f = find_field(n, k)
+        if f == NULL:
             raise _Unusual
-        if f.omit:
-            value = value_of(f, <object>p)
-            if value is _MISSING:
+        if (<Field>f).omit:
+            if p == <PyObject*>None:
+                p = <PyObject*>(<Field>f).zero
+                if p == <PyObject*>_MISSING:
+                    continue
+            elif (<Field>f).omit == 2 and not <object>p:
                 continue
-            p = <PyObject *>value
-        if not f.skip:
-            slots[f.rank] = p
+        if not (<Field>f).skip:
+            slots[(<Field>f).rank] = p
     if not empty:
-        for name, f in n.zeros:
-            if PyDict_GetItem(v, name) == NULL and not f.skip:
-                slots[f.rank] = <PyObject *>f.zero
+        for i in range(PyList_GET_SIZE(n.zeros)):
+            f = PyList_GET_ITEM(n.zeros, i)
+            if slots[(<Field>f).rank] == NULL and not (<Field>f).skip and PyDict_GetItem(v, (<Field>f).name) == NULL:
+                slots[(<Field>f).rank] = <PyObject*>(<Field>f).zero
+    inner = None
     for i in range(total):
         if slots[i] == NULL:
             continue
-        f = <Field>PyList_GET_ITEM(n.ranked, i)
-        if empty and f.zero is not _MISSING and deep_eq(f.zero, <object>slots[i]):
+        f = PyList_GET_ITEM(n.ranked, i)
+        if empty and (<Field>f).zero is not _MISSING and deep_eq((<Field>f).zero, <object>slots[i]):
             continue
-        inner = None
         if without is not None:
-            inner = below(without, f.key)
+            inner = below(without, (<Field>f).key)
         start = b.n
         if began:
             put_c(b, 44)
-        put_bytes(b, f.text)
-        if empty and f.zero is not _MISSING:
-            there = put_changed(b, node_of(f), f.zero, <object>slots[i], inner, depth + 1)
+        put_bytes(b, (<Field>f).text)
+        if empty and (<Field>f).zero is not _MISSING:
+            there = put_changed(b, node_of(<Field>f), (<Field>f).zero, <object>slots[i], inner, depth + 1)
         else:
-            there = put_added(b, node_of(f), <object>slots[i], inner, depth + 1)
+            there = put_added(b, node_of(<Field>f), <object>slots[i], inner, depth + 1)
         if there and not left_out(inner):
             began = any = True
         else:
