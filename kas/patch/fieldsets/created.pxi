@@ -70,6 +70,13 @@ cdef int put_path(Buf* b, object text, const char* before, Py_ssize_t n_before) 
     return 0
 
 
+cdef bytes path_json(str text):
+    """The text of a path element as a key in JSON, None if it has rare characters."""
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, 2 * len(text) + 4)
+    cdef Py_ssize_t n = kas_put_key(PyBytes_AS_STRING(out), <PyObject*>text, b"", 0)
+    return out[:n] if n >= 0 else None
+
+
 cdef inline dict below(dict without, object key):
     cdef PyObject* p = NULL
     if without is not None:
@@ -241,27 +248,32 @@ cdef bint put_items(Buf* b, Node n, list items, dict without, bint began, int de
     """Write the items of a set or keyed list in order, following a "." if ``began``. Returns whether any item was written."""
     cdef Py_ssize_t i
     cdef PyObject *ordered[MOST_ITEMS]
+    cdef PyObject *names[MOST_ITEMS]
+    cdef ItemText text
     cdef bint any = False
-    if named_in_order(n, items, ordered):
+    if named_in_order(n, items, ordered, names):
         for i in range(PyList_GET_SIZE(items)):
-            if put_item(b, n, item_key(n, <object>ordered[i]), <object>ordered[i], without, began or any, depth):
+            text = item_text(n, <object>names[i], <object>ordered[i])
+            if put_item(b, n, text.text, text.json, <object>ordered[i], without, began or any, depth):
                 any = True
         return any
     for key, item in in_order(_index(n, items)).items():
         if isinstance(item, _Repeated):
             raise _Unusual
-        if put_item(b, n, key, item, without, began or any, depth):
+        if put_item(b, n, key, path_json(key), item, without, began or any, depth):
             any = True
     return any
 
 
-cdef bint put_item(Buf* b, Node n, str key, object item, dict without, bint began, int depth) except -1:
+cdef bint put_item(Buf* b, Node n, str key, bytes json, object item, dict without, bint began, int depth) except -1:
     cdef Py_ssize_t start = b.n
     cdef dict inner = below(without, key)
     yield_gil(1)
+    if json is None:
+        raise _Unusual
     if began:
         put_c(b, 44)
-    put_path(b, key, b"", 0)
+    put_bytes(b, json)
     if put_added(b, n.item, item, inner, depth + 1) and not left_out(inner):
         return True
     b.n = start

@@ -78,8 +78,10 @@ def pod_spec(spec: Obj, pod: bool = False) -> None:
             default_containers(containers, image_pull_policy, round_up, pod and kind != "ephemeralContainers")
     for volume in spec.get("volumes") or ():
         _volume(volume)
-    round_up(spec.get("overhead"))
-    round_up_requirements(spec.get("resources"))
+    if "overhead" in spec:
+        round_up(spec["overhead"])
+    if "resources" in spec:
+        round_up_requirements(spec["resources"])
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
     # The deprecated field mirrors the other one, which wins; the API always shows both.
