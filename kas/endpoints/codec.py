@@ -13,7 +13,7 @@ from kas.meta import errors, gojson
 from kas.meta.offload import LARGE
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
-from kas.types.defaults import apply_defaults
+from kas.types.defaults import apply_defaults, plan_of
 from kas.types.repeated import read_repeated
 from kas.types.scheme import (
     DecodeError,
@@ -71,12 +71,13 @@ def decode_body(
         return _typed(req, gojson.loads(text), kind, field_validation, findings, body, text, any_version, yaml=True)
     if len(body) >= LARGE and body.count(b"{") > 3 * MOST_PARTS:  # the factor allows for braces in strings
         raise errors.request_entity_too_large(f"limit is {MOST_PARTS} parts of an object")
-    obj = decode_plain(kind.type, body)
+    filled = (kind.plan or plan_of(kind))[0] is None  # otherwise a rule has to see the object without its constant defaults
+    obj = decode_plain(kind.type, body, filled)
     if obj is not None:
         # It has no unknown and no duplicate fields, so field_validation does not matter.
         check_type_meta(obj, kind, body, any_version)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
-        _complete(req, kind, obj)
+        _complete(req, kind, obj, filled)
         return obj
     try:
         value = gojson.loads(body)
@@ -157,12 +158,12 @@ def bound_parts(obj: dict[str, Any]) -> None:
             waiting.pop()
 
 
-def _complete(req: Request, kind, obj: dict[str, Any]) -> None:
-    """Apply defaults and pass the object to the audit event."""
+def _complete(req: Request, kind, obj: dict[str, Any], filled: bool = False) -> None:
+    """Apply defaults and pass the object to the audit event; ``filled`` as in ``apply_defaults``."""
     if len(req.body) >= LARGE:
         bound_parts(obj)
     try:
-        apply_defaults(kind, obj)
+        apply_defaults(kind, obj, filled=filled)
     except DecodeError as e:  # annotations that hold fields of other versions may fail to convert
         raise _cannot(kind.kind, kind.version, kind.kind, str(e)) from None
     if req.audit is not None:

@@ -492,7 +492,7 @@ async def _unpacked_part(req: Request, gzipped: bytes, part: ranges.Part, write:
 async def _unpacked(req: Request, gzipped: bytes, write: Write) -> None:
     """Decompress ``gzipped`` while writing it, so that the document is never held whole and the event loop is not blocked.
 
-    Its pieces are those of a list: together they have 5 ms of a turn of the loop, are smaller where there are many, and count against the
+    Its pieces are those of a list: together they have 5 ms of a loop iteration, are smaller where there are many, and count against the
     user until the client has read them.
     """
     import zlib  # imported late, like gzip

@@ -38,6 +38,7 @@ from kas.types.scheme import builtin_kind, encode_json, encode_protobuf, envelop
 from kas.types.strict import is_json
 
 GZIP_FROM_BYTES = 128 * 1024
+STAR, AMPERSAND = b"*&"  # as numbers: bytes look whether they contain bytes only after an exception
 PARTIAL, PARTIAL_LIST, TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
 CONTENT_TYPES = {JSON: b"application/json", YAML: b"application/yaml", PROTOBUF: b"application/vnd.kubernetes.protobuf"}
 
@@ -110,7 +111,7 @@ def long_to_read(req: Request) -> bool:
     """Return whether the request body is decoded in the thread pool."""
     body, size = req.body, len(req.body)
     if size < LARGE_YAML:  # with YAML aliases, some 200 bytes can expand to 100,000 nodes
-        return b"*" in body and b"&" in body and _brings_yaml(req)
+        return STAR in body and AMPERSAND in body and _brings_yaml(req)
     return size >= LARGE or _brings_yaml(req)
 
 

@@ -205,11 +205,12 @@ class Rest:
         # All other subresources, such as status, are views of the object itself under another strategy.
         if verb == "get":
             return read.get(req, served, namespace, name)
-        if verb == "update":
-            return with_body(req, self.writer.update, served, namespace, name, sub.name)
-        if verb == "patch":
-            return with_body(req, self.patcher.patch, served, namespace, name, sub.name)
-        raise method_not_allowed()
+        if verb not in ("update", "patch"):
+            raise method_not_allowed()
+        handler = self._named[verb]
+        if sub.kind == served.kind and not sub.connect:
+            self._straight.keep(verb, served, handler, served.record.namespaced, True, sub.name)
+        return with_body(req, handler, served, namespace, name, sub.name)
 
 
 class Virtual:

@@ -86,7 +86,7 @@ class Served(Version):
 
     def large(self, req: Request) -> bool:
         """Return whether a write is processed in the thread pool."""
-        return self.costly or ((len(req.body) >= LARGE_YAML or b"*" in req.body) and respond.large(req))
+        return self.costly or ((len(req.body) >= LARGE_YAML or respond.STAR in req.body) and respond.large(req))
 
     def merge_schema(self) -> Schema:
         """Return the merge schema of server-side apply."""

@@ -298,11 +298,11 @@ cdef class HandlerCache:
     def __init__(self, set acceptable not None, int types, read_first not None):
         self._acceptable, self._types, self._read_first, self._known = acceptable, types, read_first, {}
 
-    def keep(self, str verb not None, served, handler, bint namespaced, bint named):
-        """Remembers that ``handler(request, served, namespace[, name])`` answers ``verb`` on ``served``. ``namespaced`` and ``named`` say
-        whether such requests have a namespace and a name.
+    def keep(self, str verb not None, served, handler, bint namespaced, bint named, str subresource=""):
+        """Remembers that ``handler(request, served, namespace[, name[, subresource]])`` answers ``verb`` on ``served`` or its subresource.
+        ``namespaced`` and ``named`` say whether such requests have a namespace and a name.
         """
-        self._known[served.group, served.version, served.resource, verb] = served, handler, namespaced, named
+        self._known[served.group, served.version, served.resource, verb, subresource] = served, handler, namespaced, named
 
     def clear(self):
         self._known.clear()
@@ -310,9 +310,9 @@ cdef class HandlerCache:
     def answer(self, Request req not None):
         cdef RequestInfo info = req.info
         cdef tuple found
-        if info.subresource != "" or req.method == "HEAD":
+        if req.method == "HEAD":
             return None
-        kept = self._known.get((info.api_group, info.api_version, info.resource, info.verb))
+        kept = self._known.get((info.api_group, info.api_version, info.resource, info.verb, info.subresource))
         if kept is None:
             return None
         found = <tuple>kept
@@ -329,9 +329,13 @@ cdef class HandlerCache:
         if req.incoming is not None and info.verb != "get":
             if info.name == "":
                 return self._read_first(req, handler, served, info.namespace)
+            if info.subresource != "":
+                return self._read_first(req, handler, served, info.namespace, info.name, info.subresource)
             return self._read_first(req, handler, served, info.namespace, info.name)
         if info.name == "":
             return handler(req, served, info.namespace)
+        if info.subresource != "":
+            return handler(req, served, info.namespace, info.name, info.subresource)
         return handler(req, served, info.namespace, info.name)
 
 

@@ -142,6 +142,8 @@ _PERCENT_ERROR = regex_error("a valid percent string must be a numeric string fo
 
 def is_dns1123_label(text: str) -> list[str]:
     """``IsDNS1123Label`` (RFC 1123)."""
+    if len(text) <= LABEL_MAX_LENGTH and _match_label(text):
+        return []
     errors = [max_length_error(LABEL_MAX_LENGTH)] if byte_length(text) > LABEL_MAX_LENGTH else []
     if not _match_label(text):
         # A valid subdomain that is not a label can only have dots too many.

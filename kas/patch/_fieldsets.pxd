@@ -28,7 +28,15 @@ cdef struct Buf:
     int deepest   # nesting depth beyond which a document is refused
 
 
+# A cached lookup of a field by its name. It owns a reference to the str, so that the same address means the same text; the field belongs to
+# the node.
+cdef struct KnownName:
+    PyObject* name
+    PyObject* field
+
+
 cdef class Field:
+    cdef str name
     cdef readonly str key        # "f:name"
     cdef bytes text              # the key as JSON, with its colon
     cdef Node known              # its node, once it has been made
@@ -43,14 +51,16 @@ cdef class Field:
 cdef class Node:
     cdef public int scalar                # a ScalarType
     cdef public bint is_map, map_atomic, deduced, is_list, list_atomic
-    cdef public dict fields               # name -> Field
+    cdef readonly dict fields             # name -> Field
+    cdef KnownName* known                 # by the address of the name; NULL before the first lookup
+    cdef size_t known_mask
     cdef public Node elem                 # the type of undeclared map keys; None refuses them
     cdef public tuple keys, sorted_keys   # None: a set; else the key fields of a keyed list
     cdef frozenset key_set, said_keys     # only with many keys: all of them, and those without a default
     cdef public Node item
     cdef dict by_key                      # "f:name" -> Field
     cdef list ranked                      # the Fields sorted by name
-    cdef list zeros                       # (name, Field) of the fields that Go writes when unset
+    cdef list zeros                       # the Fields that Go writes when unset
     cdef bint plain                       # every value is a single leaf, whatever it contains
     cdef dict texts                       # path element texts of known list items, by key value; bounded; None before the first
 

@@ -49,15 +49,16 @@ def merge(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """Return ``document`` merged with a decoded patch object."""
     out = dict(document)
     for key, value in patch.items():
-        if value is None:
-            out.pop(key, None)
-            continue
-        current = out.get(key)
-        if isinstance(current, dict):
+        if isinstance(value, dict):
+            current = out.get(key)
+            out[key] = merge(current, value) if isinstance(current, dict) else without_nulls(value)
+        elif isinstance(value, list):
             # An array that replaces an object keeps its nulls, as upstream.
-            out[key] = merge(current, value) if isinstance(value, dict) else value
+            out[key] = value if isinstance(out.get(key), dict) else without_nulls(value)
+        elif value is None:
+            out.pop(key, None)
         else:
-            out[key] = without_nulls(value) if isinstance(value, (dict, list)) else value
+            out[key] = value
     return out
 
 

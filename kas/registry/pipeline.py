@@ -155,10 +155,14 @@ def build_update(
         meta["deletionTimestamp"] = old_meta["deletionTimestamp"]
     if meta.get("deletionGracePeriodSeconds") is None and old_meta.get("deletionGracePeriodSeconds") is not None:
         meta["deletionGracePeriodSeconds"] = old_meta["deletionGracePeriodSeconds"]
-    found = validate(ctx, obj, old)
     # No rule for updates covers finalizers and the prefix of generated names.
-    if found or subresource or not strategy.validates_metadata or "finalizers" in meta or "generateName" in meta:
-        found = validate_replaced_object_meta(meta, old_meta, resource.namespaced) + found
+    own = not subresource and strategy.validates_metadata and "finalizers" not in meta and "generateName" not in meta
+    wrong = [] if own else validate_replaced_object_meta(meta, old_meta, resource.namespaced)
+    ctx.metadata_passed = not own and not wrong
+    found = validate(ctx, obj, old)
+    if found and own:
+        wrong = validate_replaced_object_meta(meta, old_meta, resource.namespaced)
+    found = wrong + found
     if found:
         raise errors.invalid(_kind_group(resource, obj), obj.get("kind") or resource.kind, meta.get("name") or "", found)
     warnings: list[str] = []

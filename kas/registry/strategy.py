@@ -38,11 +38,13 @@ class Context:
     ``dry_run``: nothing will be stored; ``apply``: this is a server-side apply; ``uid`` is the UID for a created object ("":
     the pipeline generates one); ``warnings`` collects warnings of prepare hooks for the client; ``no_warnings`` is set by a
     validation that found nothing to warn of in what it visited, so that the warning hooks need not visit it again;
+    ``metadata_passed``: ``validate_replaced_object_meta`` has found nothing in the update, so that the strategy need not look;
     ``answers`` are the conversions made to compute field ownership, where these wait; ``annotations`` are for the audit log.
     """
 
     __slots__ = (
-        "annotations", "answers", "apply", "dry_run", "namespace", "no_warnings", "now", "subresource", "uid", "user", "warnings"
+        "annotations", "answers", "apply", "dry_run", "metadata_passed", "namespace", "no_warnings", "now", "subresource", "uid", "user",
+        "warnings",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +53,7 @@ class Context:
     ) -> None:  # fmt: skip
         self.now, self.namespace, self.user, self.subresource = now, namespace, {} if user is None else user, subresource
         self.dry_run, self.apply, self.uid, self.no_warnings = dry_run, apply, uid, False
+        self.metadata_passed = False
         self.warnings: list[str] = []
         self.answers: Answers | None = None
         self.annotations: Mapping[str, str] | None = None

@@ -34,7 +34,10 @@ def defaults_for(group: str, version: str, kind: str) -> Callable[[Defaulter], D
 _Plan = tuple[Defaulter | None, Any, Defaulter | None, Kind | None]
 
 
-def _plan(kind: Any) -> _Plan:
+def plan_of(kind: Any) -> _Plan:
+    """Returns, and sets as ``kind.plan``, what ``apply_defaults`` does: the rule before the constants or None, the type, the rule after
+    them, the kind of a list's items.
+    """
     if kind.type.custom:  # the schema has all defaults
         kind.plan = (None, kind.type, None, None)
         return (None, kind.type, None, None)
@@ -48,16 +51,17 @@ def _plan(kind: Any) -> _Plan:
     return found
 
 
-def apply_defaults(kind: Any, obj: Obj, kept: Obj | None = None) -> None:
+def apply_defaults(kind: Any, obj: Obj, kept: Obj | None = None, filled: bool = False) -> None:
     """Applies defaults to a typed object in place. ``kind`` is a scheme Kind or Resource; the items of a list kind are defaulted. ``kept``
-    are members that are added to ``obj`` and already have all constant defaults.
+    are members that are added to ``obj`` and already have all constant defaults; ``filled`` says that ``obj`` has them, too.
     """
-    early, type_, computed, item = kind.plan or _plan(kind)
+    early, type_, computed, item = kind.plan or plan_of(kind)
     if early is not None:
         if kept:
             obj.update(kept)
         early(obj)
-    apply_constant_defaults(type_, obj)
+    if not filled:
+        apply_constant_defaults(type_, obj)
     if kept:
         obj.update(kept)
     if computed is not None:

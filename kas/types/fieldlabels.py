@@ -118,8 +118,10 @@ def _spec_texts(*names: str) -> Callable[[Obj, dict[str, str]], None]:
 
 def _pod(obj: Obj, out: dict[str, str]) -> None:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName"):
-        out[f"spec.{name}"] = spec.get(name) or ""
+    out["spec.nodeName"] = spec.get("nodeName") or ""
+    out["spec.restartPolicy"] = spec.get("restartPolicy") or ""
+    out["spec.schedulerName"] = spec.get("schedulerName") or ""
+    out["spec.serviceAccountName"] = spec.get("serviceAccountName") or ""
     out["spec.hostNetwork"] = "true" if spec.get("hostNetwork") else "false"
     out["status.phase"] = status.get("phase") or ""
     # Upstream's internal type has only podIPs; a podIP that differs from its first entry replaces the list.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kas
+from tests.endpoints.inprocess import RESOURCE, V2
 from tests.endpoints.test_write_steps import MAPS, MERGE, config_map, run
 
 ROOM = kas.__path__[0]
@@ -69,6 +70,33 @@ def test_the_fast_route_matches_no_similar_path(tmp_path):
         for method, path in ("POST", MAPS), ("PUT", f"{MAPS}/c"), ("PATCH", f"{MAPS}/c"), ("GET", f"{MAPS}/c"), ("DELETE", f"{MAPS}/c"):
             assert await status(method, path) < 300
         assert [await status(method, path) for method, path, _ in asked] == before == [expected for *_, expected in asked]
+
+    run(tmp_path, test)
+
+
+def test_a_status_goes_straight_to_its_handler_and_nothing_else_of_its_path_does(tmp_path):
+    asked = [
+        ("POST", f"{V2}/h/status", 405), ("DELETE", f"{V2}/h/status", 405), ("HEAD", f"{V2}/h/status", 405),
+        ("PATCH", f"{V2}/none/status", 404), ("PUT", f"{V2}/h/scale", 404), ("PATCH", f"/apis/autoscaling/v2/{RESOURCE}/h/status", 404),
+    ]  # fmt: skip
+
+    async def test(api):
+        async def call(method: str, path: str, most: int, desired: int):
+            spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": most}
+            hpa = {"metadata": {"name": "h"}, "spec": spec, "status": {"desiredReplicas": desired}}
+            return await api(method, path, hpa, MERGE if method == "PATCH" else "application/json")
+
+        async def statuses() -> list[int]:
+            return [(await call(method, path, 1, 1))[0] for method, path, _ in asked]
+
+        made, said = await call("POST", V2, 1, 0)
+        assert made == 201, said["message"]
+        before = await statuses()
+        for desired in 2, 3:
+            for method in "PATCH", "PUT":
+                status, obj = await call(method, f"{V2}/h/status", 9, desired)
+                assert (status, obj["spec"]["maxReplicas"], obj["status"]["desiredReplicas"]) == (200, 1, desired)
+        assert await statuses() == before == [expected for *_, expected in asked]
 
     run(tmp_path, test)
 

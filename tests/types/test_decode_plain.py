@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kas._codecs import apply_constant_defaults
 from kas.meta import gojson
 from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, duplicate_fields
 
@@ -43,6 +44,8 @@ def check(type_, data: bytes) -> None:
     got = decode_plain(type_, data)
     if got is not None:
         assert json.dumps(got) == json.dumps(long_way(type_, data)), data  # including the order of keys
+        apply_constant_defaults(type_, got)
+        assert decode_plain(type_, data, True) == got, data
 
 
 @pytest.mark.parametrize("indent", [None, 2])

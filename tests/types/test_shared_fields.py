@@ -57,6 +57,15 @@ def test_reading_gives_the_stored_fields(make):
         assert parse_sharing(data, end, orjson.loads) == orjson.loads(data)
 
 
+def test_sets_that_begin_alike_are_told_apart():
+    """By their head only some of them are found without a search; which ones changes with each that is read."""
+    begin = {f"f:a-field-that-all-of-them-have-{n}": {} for n in range(4)}
+    sets = [{**begin, f"f:{n}": {"f:z": {}} if n % 2 else {}} for n in range(7)] + [begin]
+    texts = [stored([entry(fields), entry(sets[0], "n")]) for fields in sets]
+    for data, end in texts * 2 + texts[::-1]:
+        assert parse_sharing(data, end, orjson.loads) == orjson.loads(data)
+
+
 def test_invalid_json_stays_invalid():
     data, end = stored([entry(FIELDS)])
     for cut in range(1, len(data), 7):

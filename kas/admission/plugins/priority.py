@@ -92,8 +92,10 @@ class Plugin:
 
     def _default_class(self) -> dict[str, Any] | None:
         """Return the default class with the lowest value; several can only result from racing writes."""
-        found = self._classes.by_index("default", "true").values()
-        return min(found, key=lambda c: (c.get("value") or 0, c["metadata"]["name"]), default=None)
+        found = self._classes.by_index("default", "true")
+        if not found:
+            return None
+        return min(found.values(), key=lambda c: (c.get("value") or 0, c["metadata"]["name"]))
 
     def validate(self, a: Attributes) -> None:
         """Refuse a second default PriorityClass."""

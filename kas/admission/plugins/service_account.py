@@ -54,10 +54,11 @@ class Plugin:
         spec = pod["spec"]
         if not spec.get("serviceAccountName"):
             spec["serviceAccountName"] = DEFAULT
-        spec["serviceAccount"] = spec["serviceAccountName"]
-        if spec["serviceAccountName"] == DEFAULT and DEFAULT not in self._accounts.namespace(a.namespace):
+        name = spec["serviceAccount"] = spec["serviceAccountName"]
+        account = self._accounts.namespace(a.namespace).get(name)
+        if account is None and name == DEFAULT:
             return self._wait_for_default(a, spec)
-        self._complete(a, spec)
+        self._complete(a, spec, account or self._account(a, name))
         return None
 
     async def _wait_for_default(self, a: Attributes, spec: Obj) -> None:
@@ -66,10 +67,9 @@ class Plugin:
             await asyncio.sleep(PAUSE_S)
             if DEFAULT in self._accounts.namespace(a.namespace):
                 break
-        self._complete(a, spec)
+        self._complete(a, spec, self._account(a, DEFAULT))
 
-    def _complete(self, a: Attributes, spec: Obj) -> None:
-        account = self._account(a, spec["serviceAccountName"])
+    def _complete(self, a: Attributes, spec: Obj, account: Obj) -> None:
         if _automounts(spec, account):
             _mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):

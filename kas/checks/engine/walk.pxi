@@ -44,7 +44,7 @@ cdef enum:
 
 cdef enum:
     COMPARED = 8    # up to so many options are compared one by one, more are looked up
-    SCANNED = 16    # so many fields are compared by address before their dict is used
+    SCANNED = 48    # so many fields are compared by address before their dict is used
 
 
 cdef enum:

@@ -495,26 +495,43 @@ cdef int constant_defaults(TypeDesc t, dict obj, int depth) except -1:
         ]
     for f in t.defaulted:
         v = obj.get(f.name)
-        if f.has_default and f.default_rule is None:
-            # A pointer keeps an explicit zero; a plain scalar cannot distinguish zero from unset.
-            if v is None or (not f.ptr and f.c_card == C_SINGLE and f.kind <= K_DOUBLE and not v):
-                v = copy_default(f.default)
-                # A zero default of a plain field equals an absent value with omitempty.
-                if f.ptr or v or not f.omitempty:
-                    obj[f.name] = v
-        if v is None or f.kind != K_STRUCT:
-            continue
-        if f.c_card == C_SINGLE:
-            if isinstance(v, dict):
-                constant_defaults(f.target, <dict>v, depth + 1)
-        elif f.c_card == C_LIST:
-            for item in <list>v:
-                if isinstance(item, dict):
-                    constant_defaults(f.target, <dict>item, depth + 1)
-        else:
-            for item in (<dict>v).values():
-                if isinstance(item, dict):
-                    constant_defaults(f.target, <dict>item, depth + 1)
+        if is_unset(f, v):
+            v = default_of(f)
+            if v is not None:
+                obj[f.name] = v
+        if v is not None and f.kind == K_STRUCT:
+            defaults_of_value(f, v, depth)
+    return 0
+
+
+cdef inline bint is_unset(Field f, object v) except -1:
+    """Whether a value makes way for the field's constant default; False if it has none. A pointer keeps an explicit zero; a plain scalar
+    cannot distinguish zero from unset.
+    """
+    if not f.has_default or f.default_rule is not None:
+        return False
+    return v is None or (not f.ptr and f.c_card == C_SINGLE and f.kind <= K_DOUBLE and not v)
+
+
+cdef object default_of(Field f):
+    """A copy of the field's constant default; None for a zero in a plain field, which equals an absent value with omitempty."""
+    v = copy_default(f.default)
+    return v if f.ptr or v or not f.omitempty else None
+
+
+cdef int defaults_of_value(Field f, object v, int depth) except -1:
+    """Applies the constant defaults to the structs in a field's value."""
+    if f.c_card == C_SINGLE:
+        if isinstance(v, dict):
+            constant_defaults(f.target, <dict>v, depth + 1)
+    elif f.c_card == C_LIST:
+        for item in <list>v:
+            if isinstance(item, dict):
+                constant_defaults(f.target, <dict>item, depth + 1)
+    else:
+        for item in (<dict>v).values():
+            if isinstance(item, dict):
+                constant_defaults(f.target, <dict>item, depth + 1)
     return 0
 
 

@@ -171,8 +171,7 @@ cdef int gather(TypeDesc t, dict obj, PyObject** slots) except -1:
 cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1:
     cdef FieldInfo* info
     cdef PyObject* slots[MAX_FIELDS]
-    cdef PyObject* found
-    cdef object v
+    cdef PyObject* found  # a value, borrowed from the object
     cdef bint first = True, splitting, empty
     cdef int i
     cdef Py_ssize_t at = -1, key
@@ -199,15 +198,13 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
             if info.absent == A_SKIP:
                 continue
             empty = info.absent == A_NULL
-            v = None
         else:
-            v = <object>found
             if info.card == C_SINGLE:
-                if info.drop_zero and not v:
+                if info.drop_zero and not <object>found:
                     continue
-            elif not (isinstance(v, list) if info.card == C_LIST else isinstance(v, dict)):
-                raise bad_value(t, <Field>info.field, v)
-            elif not v:
+            elif not (isinstance(<object>found, list) if info.card == C_LIST else isinstance(<object>found, dict)):
+                raise bad_value(t, <Field>info.field, <object>found)
+            elif not <object>found:
                 if (<Field>info.field).omitempty:
                     continue
                 empty = s.stored
@@ -222,12 +219,14 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
             put(b, b"null", 4)
             if s.tape != NULL:
                 tape_note(s.tape, b, b.n - 4)
-        elif info.card == C_SINGLE or found == NULL:
-            put_element(b, t, <Field>info.field, v, s, depth + 1)
+        elif found == NULL:
+            put_element(b, t, <Field>info.field, None, s, depth + 1)
+        elif info.card == C_SINGLE:
+            put_element(b, t, <Field>info.field, <object>found, s, depth + 1)
         elif info.card == C_LIST:
-            put_list(b, t, <Field>info.field, <list>v, s, depth)
+            put_list(b, t, <Field>info.field, <list>found, s, depth)
         else:
-            put_map(b, t, <Field>info.field, <dict>v, s, depth)
+            put_map(b, t, <Field>info.field, <dict>found, s, depth)
         if s.on and depth == 0 and i == 1 and (<Field>info.field).type_meta:
             s.prefix = b.n + 1
     put_c(b, 125)

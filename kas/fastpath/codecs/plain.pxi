@@ -13,6 +13,7 @@ cdef enum:
 cdef struct Cursor:
     const char* at
     const char* end
+    bint defaults  # whether unset fields get their constant defaults
 
 
 cdef class _GiveUp(Exception):
@@ -333,26 +334,56 @@ cdef dict plain_struct(Cursor* c, TypeDesc t, int depth):
             v = plain_value(c, <Field>info.field, depth + 1)
             if v is None or (info.drop_zero and not v):
                 continue
+            if c.defaults and info.kind <= K_DOUBLE and is_unset(<Field>info.field, v):
+                continue
         elif info.card == C_LIST:
             v = plain_list(c, <Field>info.field, depth)
         else:
             v = plain_map(c, <Field>info.field, depth)
         seen[i] = True
         PyDict_SetItem(out, <object>info.name, v)
-    fill_missing(t, out, seen)
+    if c.defaults:
+        fill_defaults(t, out, seen, depth)
+    else:
+        fill_missing(t, out, seen)
     return out
 
 
-def decode_plain(TypeDesc type not None, bytes data not None):
+cdef int fill_defaults(TypeDesc t, dict out, bint* seen, int depth) except -1:
+    """As fill_missing(), and adds the constant defaults of fields that are not in ``seen``."""
+    cdef PyObject* f
+    cdef object v
+    cdef int i
+    for i in range(t.n_flat):
+        if seen[i]:
+            continue
+        f = t.infos[i].field
+        if (<Field>f).has_default and (<Field>f).default_rule is None:
+            v = default_of(<Field>f)
+            if v is not None:
+                PyDict_SetItem(out, <object>t.infos[i].name, v)
+                if (<Field>f).kind == K_STRUCT:
+                    defaults_of_value(<Field>f, v, depth)
+                continue
+        if t.infos[i].fill:
+            v = zero_value(<Field>f)
+            PyDict_SetItem(out, <object>t.infos[i].name, v)
+            if v is not None and (<Field>f).kind == K_STRUCT and has_defaults((<Field>f).target, set()):
+                defaults_of_value(<Field>f, v, depth)
+    return 0
+
+
+def decode_plain(TypeDesc type not None, bytes data not None, bint defaults=False):
     """Returns ``decode(type, loads(data))[0]`` for a text without unknown or duplicate fields, or None: then use decode().
 
-    None does not imply an error.
+    With ``defaults`` the result is as after apply_constant_defaults(). None does not imply an error.
     """
     cdef Cursor c
     cdef dict out
     type.ready()
     c.at = PyBytes_AS_STRING(data)
     c.end = c.at + PyBytes_GET_SIZE(data)
+    c.defaults = defaults
     try:
         skip_space(&c)
         out = plain_struct(&c, type, 0)

@@ -20,6 +20,14 @@ cdef class SharedFields:
         self.fields, self.text = fields, text
 
 
+# The sets seen lately, by the head of their text: a text that begins with a known one *is* that one, as an object ends where its braces do.
+# So the end of a known text need not be searched. Borrowed from _shared_texts, the latest of a head first.
+cdef enum:
+    LATE_HEADS = 256
+    LATE_EACH = 4
+    LATE_BYTES = 64  # of a head; shorter texts are not listed
+
+cdef PyObject* _late[LATE_HEADS * LATE_EACH]
 cdef dict _shared_texts = {}
 cdef dict _shared_ids = {}  # by the address of the dict, which is alive as long as it is listed here
 cdef Py_ssize_t _shared_size = 0
@@ -34,6 +42,40 @@ cdef SharedFields shared_of(dict fields):
     """The SharedFields of a shared dict, else None."""
     cdef PyObject* found = PyDict_GetItem(_shared_ids, PyLong_FromVoidPtr(<void*>fields))
     return <SharedFields>found if found != NULL else None
+
+
+cdef inline PyObject** _late_of(const char* text) noexcept:
+    """The places of the sets whose texts begin like ``text``, which has LATE_BYTES or more."""
+    cdef uint64_t word, h = 0
+    cdef int i
+    for i in range(0, LATE_BYTES, 8):
+        memcpy(&word, text + i, 8)
+        h = (h ^ word) * <uint64_t>0x9E3779B97F4A7C15
+    return _late + (h >> 56) * LATE_EACH
+
+
+cdef SharedFields _shared_lately(const char* text, Py_ssize_t most):
+    """The set whose text begins here and takes at most ``most`` bytes; None when it is not known."""
+    cdef PyObject** places
+    cdef bytes known
+    cdef int i
+    if most >= LATE_BYTES:
+        places = _late_of(text)
+        for i in range(LATE_EACH):
+            if places[i] == NULL:
+                break
+            known = (<SharedFields>places[i]).text
+            if PyBytes_GET_SIZE(known) <= most and memcmp(text, PyBytes_AS_STRING(known), PyBytes_GET_SIZE(known)) == 0:
+                return <SharedFields>places[i]
+    return None
+
+
+cdef void _note_late(SharedFields found) noexcept:
+    cdef PyObject** places
+    if PyBytes_GET_SIZE(found.text) >= LATE_BYTES:
+        places = _late_of(PyBytes_AS_STRING(found.text))
+        memmove(places + 1, places, (LATE_EACH - 1) * sizeof(PyObject*))
+        places[0] = <PyObject*>found
 
 
 cdef bint _only_objects(dict level, int depth):
@@ -55,6 +97,7 @@ cdef SharedFields _shared(bytes text, object loads):
     cdef PyObject* known = PyDict_GetItem(_shared_texts, text)
     cdef Py_ssize_t size = SHARED_EACH + SHARED_FOR_BYTE * PyBytes_GET_SIZE(text)
     if known != NULL:
+        _note_late(<SharedFields>known)
         return <SharedFields>known
     value = loads(text)
     if type(value) is not dict or not _only_objects(<dict>value, 0):
@@ -63,10 +106,12 @@ cdef SharedFields _shared(bytes text, object loads):
         _shared_texts.clear()
         _shared_ids.clear()
         _shared_size = 0
+        memset(_late, 0, sizeof(_late))
     found = SharedFields(<dict>value, text)
     _shared_texts[text] = found
     _shared_ids[PyLong_FromVoidPtr(<void*>value)] = found
     _shared_size += size
+    _note_late(found)
     return found
 
 
@@ -115,12 +160,16 @@ def parse_sharing(bytes data not None, Py_ssize_t metadata_end, object loads not
                 return loads(data)
             if depth == 2 and stop - i == 9 and stop + 2 < end and memcmp(s + i + 1, b'fieldsV1":{', 11) == 0:
                 i = stop + 2
-                stop = _object_end(s, i, end)
-                if stop < 0 or stop - i > SHARED_LONGEST:
-                    return loads(data)
-                fields = _shared(s[i:stop], loads)
-                if fields is None:
-                    return loads(data)
+                fields = _shared_lately(s + i, end - i)
+                if fields is not None:
+                    stop = i + PyBytes_GET_SIZE(fields.text)
+                else:
+                    stop = _object_end(s, i, end)
+                    if stop < 0 or stop - i > SHARED_LONGEST:
+                        return loads(data)
+                    fields = _shared(s[i:stop], loads)
+                    if fields is None:
+                        return loads(data)
                 found.append((entry, fields))
                 cuts.append((i, stop))
                 size += stop - i - 1

@@ -42,10 +42,11 @@ cdef struct Frame:
     PyObject* field   # S_STRUCT: the Field of the current key; borrowed
 
 
-# Enough for most documents, on the C stack: allocating a block for the deepest costs a system call each time.
+# Enough for most patches, inside the scan: allocating a block for the deepest costs a system call each time, clearing more than is needed
+# a part of the scan.
 cdef enum:
-    NEAR_DEPTH = 64
-    NEAR_KEYS = 256
+    NEAR_DEPTH = 32
+    NEAR_KEYS = 128
     MAX_SCAN_DEPTH = 10000
     MAX_FINDINGS = 100  # sigs.k8s.io/json stops collecting there
 

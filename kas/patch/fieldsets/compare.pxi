@@ -166,8 +166,8 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
             _compare(t, lv, rv, key, changed, removed)
     # If one side is absent (null), the values that Go writes for unset fields are differences.
     if n.zeros and (lhs is None or rhs is None):
-        for name, f in n.zeros:
-            if get(rhs if lhs is None else lhs, name) is not _MISSING or f.skip:
+        for f in n.zeros:
+            if get(rhs if lhs is None else lhs, f.name) is not _MISSING or f.skip:
                 continue
             if lhs is None:
                 changed[f.key] = _added(node_of(f), f.zero)
@@ -249,6 +249,7 @@ cdef dict _added(Node n, object v):
     cdef Form as_form
     cdef dict out
     cdef PyObject *ordered[MOST_ITEMS]
+    cdef PyObject *names[MOST_ITEMS]
     cdef Py_ssize_t i
     if n.plain:
         return LEAF
@@ -261,9 +262,10 @@ cdef dict _added(Node n, object v):
         if n.list_atomic or not PyList_CheckExact(v) or PyList_GET_SIZE(v) == 0:
             return LEAF
         out = {".": LEAF}
-        if named_in_order(n, v, ordered):
+        if named_in_order(n, v, ordered, names):
             for i in range(PyList_GET_SIZE(v)):
-                PyDict_SetItem(out, item_key(n, <object>ordered[i]), LEAF if n.item.plain else _added(n.item, <object>ordered[i]))
+                key = item_text(n, <object>names[i], <object>ordered[i]).text
+                PyDict_SetItem(out, key, LEAF if n.item.plain else _added(n.item, <object>ordered[i]))
         else:
             for key, item in in_order(_index(n, v)).items():
                 PyDict_SetItem(out, key, _added_item(n, item))
@@ -276,15 +278,15 @@ cdef enum:
     MOST_ITEMS = 96
 
 
-cdef bint named_in_order(Node n, list items, PyObject **out) except -1:
-    """Fill ``out`` with the items in the order of their keys, if all have different keys that are single strings; else return False.
+cdef bint named_in_order(Node n, list items, PyObject **out, PyObject **names) except -1:
+    """Fill ``out`` with the items in the order of their keys, and ``names`` with these, if all have different keys that are single strings;
+    else return False.
 
-    ``out`` has room for MOST_ITEMS; the references are borrowed.
+    Both have room for MOST_ITEMS; the references are borrowed.
     """
     cdef Py_ssize_t i, at, count = PyList_GET_SIZE(items)
     cdef PyObject *p
     cdef PyObject *item
-    cdef PyObject *names[MOST_ITEMS]
     cdef bint keyed = n.keys is not None
     cdef int order
     if count > MOST_ITEMS or (keyed and len(n.sorted_keys) != 1):
@@ -365,8 +367,8 @@ cdef dict _added_map(Node n, dict v, bint itself):
         if not f.skip:
             slots[f.rank] = p
             count += 1
-    for name, f in n.zeros:
-        if PyDict_GetItem(v, name) == NULL:
+    for f in n.zeros:
+        if PyDict_GetItem(v, f.name) == NULL:
             slots[f.rank] = <PyObject *>f.zero
             count += 1
     out = presized(count + 1)
@@ -393,7 +395,7 @@ cdef dict _added_many(Node n, dict v, bint itself):
         value = value_of(f, value)
         if value is not _MISSING and not f.skip:
             out[f.key] = _added(node_of(f), value)
-    for name, f in n.zeros:
-        if PyDict_GetItem(v, name) == NULL:
+    for f in n.zeros:
+        if PyDict_GetItem(v, f.name) == NULL:
             out[f.key] = _added(node_of(f), f.zero)
     return in_order(out)

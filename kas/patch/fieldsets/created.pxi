@@ -70,6 +70,13 @@ cdef int put_path(Buf* b, object text, const char* before, Py_ssize_t n_before) 
     return 0
 
 
+cdef bytes path_json(str text):
+    """The text of a path element as a key in JSON, None if it has rare characters."""
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, 2 * len(text) + 4)
+    cdef Py_ssize_t n = kas_put_key(PyBytes_AS_STRING(out), <PyObject*>text, b"", 0)
+    return out[:n] if n >= 0 else None
+
+
 cdef inline dict below(dict without, object key):
     cdef PyObject* p = NULL
     if without is not None:
@@ -166,9 +173,8 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
     cdef PyObject* k
     cdef PyObject* p
     cdef PyObject* slots[MOST_FIELDS]
+    cdef PyObject* f  # a Field; borrowed, as references to each would take longer than the rest
     cdef int i, total = <int>PyDict_Size(n.fields)
-    cdef Field f
-    cdef object value
     cdef dict inner
     cdef bint began = some, any = False, there
     cdef list keys
@@ -197,37 +203,40 @@ cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint so
     for i in range(total):
         slots[i] = NULL
     while PyDict_Next(v, &pos, &k, &p):
-        f = field_of(n, <object>k)
-        if f is None:
+        f = find_field(n, k)
+        if f == NULL:
             raise _Unusual
-        if f.omit:
-            value = value_of(f, <object>p)
-            if value is _MISSING:
+        if (<Field>f).omit:
+            if p == <PyObject*>None:
+                p = <PyObject*>(<Field>f).zero
+                if p == <PyObject*>_MISSING:
+                    continue
+            elif (<Field>f).omit == 2 and not <object>p:
                 continue
-            p = <PyObject *>value
-        if not f.skip:
-            slots[f.rank] = p
+        if not (<Field>f).skip:
+            slots[(<Field>f).rank] = p
     if not empty:
-        for name, f in n.zeros:
-            if PyDict_GetItem(v, name) == NULL and not f.skip:
-                slots[f.rank] = <PyObject *>f.zero
+        for i in range(PyList_GET_SIZE(n.zeros)):
+            f = PyList_GET_ITEM(n.zeros, i)
+            if slots[(<Field>f).rank] == NULL and not (<Field>f).skip and PyDict_GetItem(v, (<Field>f).name) == NULL:
+                slots[(<Field>f).rank] = <PyObject*>(<Field>f).zero
+    inner = None
     for i in range(total):
         if slots[i] == NULL:
             continue
-        f = <Field>PyList_GET_ITEM(n.ranked, i)
-        if empty and f.zero is not _MISSING and deep_eq(f.zero, <object>slots[i]):
+        f = PyList_GET_ITEM(n.ranked, i)
+        if empty and (<Field>f).zero is not _MISSING and deep_eq((<Field>f).zero, <object>slots[i]):
             continue
-        inner = None
         if without is not None:
-            inner = below(without, f.key)
+            inner = below(without, (<Field>f).key)
         start = b.n
         if began:
             put_c(b, 44)
-        put_bytes(b, f.text)
-        if empty and f.zero is not _MISSING:
-            there = put_changed(b, node_of(f), f.zero, <object>slots[i], inner, depth + 1)
+        put_bytes(b, (<Field>f).text)
+        if empty and (<Field>f).zero is not _MISSING:
+            there = put_changed(b, node_of(<Field>f), (<Field>f).zero, <object>slots[i], inner, depth + 1)
         else:
-            there = put_added(b, node_of(f), <object>slots[i], inner, depth + 1)
+            there = put_added(b, node_of(<Field>f), <object>slots[i], inner, depth + 1)
         if there and not left_out(inner):
             began = any = True
         else:
@@ -239,27 +248,32 @@ cdef bint put_items(Buf* b, Node n, list items, dict without, bint began, int de
     """Write the items of a set or keyed list in order, following a "." if ``began``. Returns whether any item was written."""
     cdef Py_ssize_t i
     cdef PyObject *ordered[MOST_ITEMS]
+    cdef PyObject *names[MOST_ITEMS]
+    cdef ItemText text
     cdef bint any = False
-    if named_in_order(n, items, ordered):
+    if named_in_order(n, items, ordered, names):
         for i in range(PyList_GET_SIZE(items)):
-            if put_item(b, n, item_key(n, <object>ordered[i]), <object>ordered[i], without, began or any, depth):
+            text = item_text(n, <object>names[i], <object>ordered[i])
+            if put_item(b, n, text.text, text.json, <object>ordered[i], without, began or any, depth):
                 any = True
         return any
     for key, item in in_order(_index(n, items)).items():
         if isinstance(item, _Repeated):
             raise _Unusual
-        if put_item(b, n, key, item, without, began or any, depth):
+        if put_item(b, n, key, path_json(key), item, without, began or any, depth):
             any = True
     return any
 
 
-cdef bint put_item(Buf* b, Node n, str key, object item, dict without, bint began, int depth) except -1:
+cdef bint put_item(Buf* b, Node n, str key, bytes json, object item, dict without, bint began, int depth) except -1:
     cdef Py_ssize_t start = b.n
     cdef dict inner = below(without, key)
     yield_gil(1)
+    if json is None:
+        raise _Unusual
     if began:
         put_c(b, 44)
-    put_path(b, key, b"", 0)
+    put_bytes(b, json)
     if put_added(b, n.item, item, inner, depth + 1) and not left_out(inner):
         return True
     b.n = start

@@ -82,13 +82,19 @@ def remembered():
     return (texts_held, TEXTS_LIMIT), (len(_order), ORDER_LIMIT)
 
 
+@cython.final
+cdef class ItemText:
+    """The FieldsV1 text of a list item's path element, and the same as a key in JSON; None for what needs rare escapes."""
+
+    cdef str text
+    cdef bytes json
+
+
 cdef str item_key(Node n, object v):
     """Return the FieldsV1 text of a list item's path element. Raises ValueError with upstream's words if it has none."""
-    global texts_held
     cdef PyObject *p
     cdef PyObject *q
     cdef object value = None
-    cdef str text
     if n.keys is None:
         if PyUnicode_CheckExact(v):
             value = v
@@ -108,15 +114,23 @@ cdef str item_key(Node n, object v):
                 and (PyUnicode_CheckExact(<object>q) or PyLong_CheckExact(<object>q))
             ):
                 value = (<object>p, <object>q)
-    if value is None:
-        return make_item_key(n, v)
+    return make_item_key(n, v) if value is None else item_text(n, value, v).text
+
+
+cdef ItemText item_text(Node n, object value, object v):
+    """As ``item_key``; ``value`` is what identifies the item: its one key, or both, or the item itself."""
+    global texts_held
+    cdef PyObject *p
+    cdef ItemText text
     if n.texts is None:
         n.texts = {}
     p = PyDict_GetItem(n.texts, value)
     if p != NULL:
-        return <str>p
-    text = make_item_key(n, v)
-    if len(text) <= CACHED_LENGTH:
+        return <ItemText>p
+    text = ItemText()
+    text.text = make_item_key(n, v)
+    text.json = path_json(text.text)
+    if len(text.text) <= CACHED_LENGTH:
         if texts_held >= TEXTS_LIMIT:
             for held in texts_holders:
                 (<dict>held).clear()

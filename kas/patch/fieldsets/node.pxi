@@ -47,6 +47,7 @@ cdef class Field:
     def __init__(
         self, str name, Node node, object zero=MISSING, int omit=0, object default=None, bint skip=False, object load=None, object of=None,
     ):
+        self.name = name
         self.key = "f:" + name
         self.text = f'"f:{name}":'.encode()
         self.known = node
@@ -86,9 +87,13 @@ cdef class Node:
         self.ranked = self.zeros = NO_FIELDS
         self.plain = True
 
+    def __dealloc__(self):
+        forget_names(self)
+
     def set_fields(self, dict fields):
         """Declare the fields by name. Call it once the nodes they refer to exist (types may be recursive)."""
         cdef Field f
+        forget_names(self)
         if not fields:
             self.fields = self.by_key = NO_NAMES
             self.ranked = self.zeros = NO_FIELDS
@@ -98,7 +103,7 @@ cdef class Node:
         for rank, f in enumerate(self.ranked):
             f.rank = rank
         self.by_key = {f.key: f for f in fields.values()}
-        self.zeros = [(name, f) for name, f in fields.items() if f.zero is not MISSING] or NO_FIELDS
+        self.zeros = [f for f in fields.values() if f.zero is not MISSING] or NO_FIELDS
 
     def set_list(self, Node item, bint atomic, object keys=None):
         """Allow lists of ``item``: atomic, a set (``keys`` None), or keyed."""
@@ -125,3 +130,51 @@ cdef class Node:
         twin.set_map(atomic, self.elem, self.deduced)
         twin.set_fields(self.fields)
         return twin
+
+
+cdef inline PyObject* find_field(Node n, PyObject* name) except? NULL:
+    """Return the field of this name, borrowed; NULL if it is not declared. The names in decoded objects are mostly the same few strs."""
+    cdef KnownName* known
+    if n.known != NULL:
+        known = n.known + ((<size_t>name >> 4 ^ <size_t>name >> 11) & n.known_mask)
+        if known.name == name:
+            return known.field
+    return look_up(n, name)
+
+
+cdef PyObject* look_up(Node n, PyObject* name) except? NULL:
+    cdef PyObject* found = PyDict_GetItem(n.fields, <object>name)
+    cdef PyObject* last
+    cdef KnownName* known
+    cdef size_t size = 8
+    if found == NULL:
+        return NULL
+    if n.known == NULL:
+        # Large, because a name has only one slot, and two names that share it would evict each other with every object.
+        while size < 4 * <size_t>PyDict_Size(n.fields):
+            size *= 2
+        n.known = <KnownName*>calloc(size, sizeof(KnownName))
+        if n.known == NULL:
+            raise MemoryError
+        n.known_mask = size - 1
+    known = n.known + ((<size_t>name >> 4 ^ <size_t>name >> 11) & n.known_mask)
+    last = known.name
+    Py_INCREF(<object>name)
+    known.name, known.field = name, found
+    Py_XDECREF(last)
+    return found
+
+
+cdef inline Field field_of(Node n, object name):
+    """As ``find_field``; None if it is not declared."""
+    cdef PyObject* found = find_field(n, <PyObject*>name)
+    return <Field>found if found != NULL else None
+
+
+cdef void forget_names(Node n) noexcept:
+    cdef size_t i
+    if n.known != NULL:
+        for i in range(n.known_mask + 1):
+            Py_XDECREF(n.known[i].name)
+        free(n.known)
+        n.known = NULL

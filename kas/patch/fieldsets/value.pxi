@@ -78,11 +78,6 @@ cdef Form form(Node n, object v):
     return NONE
 
 
-cdef inline Field field_of(Node n, object key):
-    cdef PyObject *p = PyDict_GetItem(n.fields, key)
-    return <Field>p if p != NULL else None
-
-
 cdef inline object value_of(Field f, object v):
     """Return the value as Go's encoder writes it in this field: MISSING if it is omitted."""
     if f is None:
@@ -135,8 +130,8 @@ cdef bint _is_written(Node n, object v) except -1:
                     return False
             elif (f.omit == 2 and not <object>p) or not _is_written(node_of(f), <object>p):
                 return False
-        for name, f in n.zeros:
-            if PyDict_GetItem(v, name) == NULL:
+        for f in n.zeros:
+            if PyDict_GetItem(v, f.name) == NULL:
                 return False
         return True
     if PyList_CheckExact(v) and n.is_list:

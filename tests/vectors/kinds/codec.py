@@ -6,6 +6,7 @@ import base64
 
 import orjson
 
+from kas._codecs import apply_constant_defaults
 from kas.types import yaml_codec
 from kas.types.scheme import (
     BUILTIN,
@@ -29,7 +30,11 @@ def check(vector: dict, group: list[dict]) -> None:
 def check_object(kind, canonical: bytes, want: dict) -> None:
     typed, unknown = decode(kind.type, orjson.loads(canonical))
     assert unknown == []
-    assert decode_plain(kind.type, canonical) in (typed, None)
+    plain = decode_plain(kind.type, canonical)
+    assert plain in (typed, None)
+    if plain is not None:
+        apply_constant_defaults(kind.type, plain)
+        assert decode_plain(kind.type, canonical, True) == plain
     assert encode_json(kind.type, typed) == canonical
     protobuf = base64.b64decode(want["protobuf"])
     assert encode_protobuf(kind.type, typed, api_version=kind.api_version, kind=kind.kind) == protobuf

@@ -14,10 +14,10 @@ from kas.types.defaults import defaults_for
 
 Obj = dict[str, Any]
 # Former representations of init containers; they are dropped so that no old kubelet sees them.
-LEGACY_ANNOTATIONS = (
+LEGACY_ANNOTATIONS = frozenset((
     "pod.beta.kubernetes.io/init-containers", "pod.alpha.kubernetes.io/init-containers",
     "pod.beta.kubernetes.io/init-container-statuses", "pod.alpha.kubernetes.io/init-container-statuses",
-)  # fmt: skip
+))  # fmt: skip
 
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -78,8 +78,10 @@ def pod_spec(spec: Obj, pod: bool = False) -> None:
             default_containers(containers, image_pull_policy, round_up, pod and kind != "ephemeralContainers")
     for volume in spec.get("volumes") or ():
         _volume(volume)
-    round_up(spec.get("overhead"))
-    round_up_requirements(spec.get("resources"))
+    if "overhead" in spec:
+        round_up(spec["overhead"])
+    if "resources" in spec:
+        round_up_requirements(spec["resources"])
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
     # The deprecated field mirrors the other one, which wins; the API always shows both.
@@ -105,7 +107,7 @@ def pod_template(template: Obj | None) -> None:
 def drop_legacy_annotations(meta: Obj | None) -> None:
     """Remove ``LEGACY_ANNOTATIONS`` in place; a map that becomes empty stays. None is ignored."""
     annotations = meta.get("annotations") if meta else None
-    if annotations:
+    if annotations and not LEGACY_ANNOTATIONS.isdisjoint(annotations):
         for name in LEGACY_ANNOTATIONS:
             annotations.pop(name, None)
 

@@ -13,7 +13,7 @@ from kas.config import capabilities
 from kas.kinds.core.pod import scheduling, security
 from kas.kinds.core.pod.checks import PARTS, REST
 from kas.kinds.core.pod.containers import PodFacts, ephemeral_containers, init_containers, regular_containers, volumes_of_files
-from kas.kinds.core.pod.options import DEFAULT, Options, deletion_cost
+from kas.kinds.core.pod.options import DEFAULT, DELETION_COST, Options, deletion_cost
 from kas.kinds.core.pod.volumes import volumes
 from kas.kinds.core.resources import NO_CLAIMS, ClaimNames, aggregate, amount, container_requirements, is_hugepages, pod_requirements
 from kas.meta import field, gojson, names, quantity
@@ -62,9 +62,10 @@ def specific_annotations(annotations: Mapping[str, str] | None, spec: Spec, path
         errs.append(field.invalid(f"{path}[{MIRROR}]", annotations[MIRROR], message))
     if annotations.get(TOLERATIONS):
         errs += _annotated_tolerations(annotations[TOLERATIONS], path, scheduling.compares(spec))
-    found = deletion_cost(annotations, path)
-    if found and not options.deletion_cost:
-        errs += found
+    if DELETION_COST in annotations:
+        found = deletion_cost(annotations, path)
+        if found and not options.deletion_cost:
+            errs += found
     return errs + security.pod_annotations(annotations, spec, path)
 
 

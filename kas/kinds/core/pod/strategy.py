@@ -182,13 +182,15 @@ class PodStrategy(Strategy):
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidatePodStatusUpdate``, tolerating errors that ``old`` already has."""
-        return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+        return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True), ctx.metadata_passed)
 
     def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         """Return a warning for each address in podIPs and hostIPs that is not in canonical form."""
-        status = obj.get("status") or {}
-        listed = ((f"status.{key}[{i}].ip", item) for key in ("podIPs", "hostIPs") for i, item in enumerate(status.get(key) or ()))
-        return [text for path, item in listed for text in ip_warnings(path, item.get("ip") or "")]
+        status, out = obj.get("status") or {}, []
+        for key in ("podIPs", "hostIPs"):
+            for i, item in enumerate(status.get(key) or ()):
+                out += ip_warnings(f"status.{key}[{i}].ip", item.get("ip") or "")
+        return out
 
     def prepare_for_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Take only spec.ephemeralContainers from the request."""

@@ -12,7 +12,7 @@ from kas.kinds.core.pod.options import Options
 from kas.kinds.core.pod.scheduling import REQUIRED, tolerations
 from kas.kinds.core.pod.spec import MAX_INT32, MIRROR, passes_checks, spec, specific_annotations
 from kas.kinds.core.resources import amount, is_native
-from kas.meta import field, names
+from kas.meta import cached, field, names
 from kas.meta.checks import legacy_ip, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
@@ -31,6 +31,8 @@ MAX_HEALTH_MESSAGE = 1024
 MAX_IMAGE_REF = 256
 DIGESTS = "ImageVolumeWithDigest"
 POD_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
+# The statuses of containers, and the part of the spec that has these containers; ephemeral ones never restart.
+STATUSES = {"containerStatuses": "containers", "initContainerStatuses": "initContainers", "ephemeralContainerStatuses": ""}
 
 
 def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
@@ -78,7 +80,9 @@ def _annotation_changes(pod: Pod, old: Pod, options: Options) -> list[FieldError
     path = "metadata.annotations"
     new_map, old_map = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     errs: list[FieldError] = []
-    for key in sorted(old_map) if new_map != old_map else ():
+    if new_map == old_map:
+        return specific_annotations(new_map, pod.get("spec") or {}, path, options)
+    for key in sorted(old_map):
         if new_map.get(key) == old_map[key]:
             continue
         if key.startswith(APPARMOR_PREFIX):
@@ -286,9 +290,12 @@ def _state_transitions(new: list[dict], old: list[dict], containers: list[dict],
     return errs
 
 
-def _dual_stack(items: list[dict], path: str, old: frozenset[str]) -> list[FieldError]:
+def _dual_stack(items: list[dict], path: str, had: list[dict] | None) -> list[FieldError]:
+    if items == had and len(items) == 1:
+        return []
     errs: list[FieldError] = []
     ips = [item.get("ip") or "" for item in items]
+    old = {item.get("ip") or "" for item in had or ()}
     for i, ip in enumerate(ips):
         errs += legacy_ip(f"{path}[{i}]", ip, old)
     if len(ips) > 1:
@@ -302,19 +309,20 @@ def _dual_stack(items: list[dict], path: str, old: frozenset[str]) -> list[Field
     return errs
 
 
-def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+def status_update(pod: Pod, old: Pod, options: Options, passed: bool = False) -> list[FieldError]:
     """``ValidatePodStatusUpdate``: the QoS class and the node stay, terminated containers only run again if their restart policy allows it,
-    and lists of addresses have at most one per family. The spec is not validated again.
+    and lists of addresses have at most one per family. The spec is not validated again; ``passed`` as in ``object_meta_update``.
     """
-    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs = object_meta_update(pod["metadata"], old["metadata"], passed=passed)
     errs += _annotation_changes(pod, old, options)
     status, old_status = pod.get("status") or {}, old.get("status") or {}
     body, old_spec = pod.get("spec") or {}, old.get("spec") or {}
     for i, condition in enumerate(status.get("conditions") or ()):
-        kind, at = condition.get("type") or "", f"status.conditions[{i}]"
-        errs += _observed(condition, at)
+        kind = condition.get("type") or ""
+        if "observedGeneration" in condition:
+            errs += _observed(condition, f"status.conditions[{i}]")
         if kind not in ("PodScheduled", "Ready", "Initialized"):
-            errs += [field.invalid(f"{at}.Type", kind, m) for m in names.is_qualified_name(kind)]
+            errs += [field.invalid(f"status.conditions[{i}].Type", kind, m) for m in cached.qualified_name(kind)]
     if (body.get("nodeName") or "") != (old_spec.get("nodeName") or ""):
         errs.append(field.forbidden("status.nodeName", "may not be changed directly"))
     nominated = status.get("nominatedNodeName") or ""
@@ -325,31 +333,39 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     errs += _observed(status, "status")
     if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
         errs.append(field.invalid("status.qosClass", status.get("qosClass") or "", "field is immutable"))
-    for key, kind in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers"), ("ephemeralContainerStatuses", "")):
+    for key, kind in STATUSES.items() if not STATUSES.keys().isdisjoint(old_status) else ():
         before = old_status.get(key)
         if before and _some_ended(before) and not (kind and _restarts_all(old_spec)):
             errs += _state_transitions(status.get(key) or [], before, old_spec.get(kind) or [], old_spec, f"status.{key}")
-    errs += _claim_statuses(status.get("resourceClaimStatuses") or [], body.get("resourceClaims") or [])
+    if status.get("resourceClaimStatuses"):
+        errs += _claim_statuses(status["resourceClaimStatuses"], body.get("resourceClaims") or [])
     if status.get("extendedResourceClaimStatus") is not None:
         errs += _extended_claim(status["extendedResourceClaimStatus"], body, "status.extendedResourceClaimStatus")
-    errs += _node_allocatable(status, body)
-    old_ips = frozenset(item.get("ip") or "" for item in old_status.get("podIPs") or ())
-    errs += _dual_stack(status.get("podIPs") or [], "status.podIPs", old_ips)
-    hosts = status.get("hostIPs") or []
+    if status.get("nodeAllocatableResourceClaimStatuses"):
+        errs += _node_allocatable(status, body)
+    if status.get("podIPs"):
+        errs += _dual_stack(status["podIPs"], "status.podIPs", old_status.get("podIPs"))
+    hosts = status.get("hostIPs")
     if hosts:
         if (status.get("hostIP") or "") != (hosts[0].get("ip") or ""):
             errs.append(field.invalid("status.hostIPs[0].ip", hosts[0].get("ip") or "", "must be equal to `hostIP`"))
-        errs += _dual_stack(hosts, "status.hostIPs", frozenset(item.get("ip") or "" for item in old_status.get("hostIPs") or ()))
-    system = "linux" if body.get("os") is None else body["os"].get("name")
-    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        errs += _dual_stack(hosts, "status.hostIPs", old_status.get("hostIPs"))
+    return errs if STATUSES.keys().isdisjoint(status) else errs + _container_statuses(status, body)
+
+
+def _container_statuses(status: Pod, spec: Pod) -> list[FieldError]:
+    errs: list[FieldError] = []
+    system = "linux" if spec.get("os") is None else spec["os"].get("name")
+    for key in STATUSES:
         errs += _container_users(status.get(key) or [], system, f"status.{key}")
-    for key, spec_key in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
-        errs += _allocated_resources(status.get(key) or [], body.get(spec_key) or [], f"status.{key}")
+    for key, spec_key in STATUSES.items():
+        if spec_key:
+            errs += _allocated_resources(status.get(key) or [], spec.get(spec_key) or [], f"status.{key}")
     for i, item in enumerate(status.get("ephemeralContainerStatuses") or ()):
         if item.get("allocatedResourcesStatus"):
             at = f"status.ephemeralContainerStatuses[{i}].allocatedResourcesStatus"
             errs.append(field.forbidden(at, "must not be specified in container status"))
-    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses") if features.DEFAULT.enabled(DIGESTS) else ():
+    for key in STATUSES if features.DEFAULT.enabled(DIGESTS) else ():
         errs += _image_volumes(status.get(key) or [], f"status.{key}")
     return errs
 
@@ -406,8 +422,6 @@ def _extended_claim(status: Pod, spec: Pod, path: str) -> list[FieldError]:
 
 def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
     errs: list[FieldError] = []
-    if not items:
-        return errs
     known, seen = {c.get("name") or "" for c in claims}, set()
     for i, item in enumerate(items):
         at, name, claim = f"status.resourceClaimStatuses[{i}]", item.get("name") or "", item.get("resourceClaimName")

@@ -89,13 +89,13 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "", passed: bool | None = N
         passed = passes_checks(spec)
     base = f"{prefix}." if prefix else ""
     at_spec, at_notes = f"{base}spec", f"{base}metadata.annotations"
-    out = [] if _NODE_FIELDS.isdisjoint(spec) else list(_node_warnings(spec, at_spec))
+    out = [] if spec.keys().isdisjoint(_NODE_FIELDS) else list(_node_warnings(spec, at_spec))
     annotations = meta.get("annotations") or {}
-    if annotations:
+    if not _ANNOTATIONS.keys().isdisjoint(annotations):
         out += [f"{at_notes}[{key}]: {text}" for key, text in _ANNOTATIONS.items() if key in annotations]
     if spec.get("volumes") and not passed:
         out += _volume_warnings(spec["volumes"], f"{at_spec}.volumes")
-    if not _LIST_FIELDS.isdisjoint(spec):
+    if not spec.keys().isdisjoint(_LIST_FIELDS):
         out += _list_warnings(spec, at_spec)
     if spec.get("overhead"):
         out += _fractions(spec["overhead"], f"{at_spec}.overhead")
