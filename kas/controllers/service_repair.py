@@ -7,6 +7,7 @@ are compared after each write to it, too. Each difference is reported by an even
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -43,7 +44,6 @@ from kas.store import Conflict, Event, Op, Record, StoreError, TransformError
 log = logging.getLogger("kas.controllers")
 
 EVERY_S = 180.0
-ALL = ""  # the item for a pass over everything; others are the keys of Services
 # The Service of a new address may still follow; upstream's allocator writes the address first.
 ORPHAN_S, STRAY_S = 60, 5
 # A persistent fault is reported again after this time.
@@ -79,6 +79,7 @@ class ServiceRepair:
         self.addresses = registries.of("networking.k8s.io", "ipaddresses")
         self.cidrs = registries.of("networking.k8s.io", "servicecidrs")
         self._told: dict[tuple[str, str], float] = {}  # times of reports, by the monotonic clock
+        self._repairing = asyncio.Lock()  # a pass and the work on one Service do not mix
         self._stray: set[tuple[str, int]] = set()  # ports without an owner in the last pass: key and revision
 
     @property
@@ -86,28 +87,36 @@ class ServiceRepair:
         return cast("ServiceAllocator", self.services.allocator)
 
     async def run(self) -> None:
-        """Repair every ``EVERY_S`` seconds, and the addresses of each Service that is written, until cancelled."""
+        """Repair every ``EVERY_S`` seconds, and the addresses of each Service that is written, until cancelled. Raises what a pass does."""
         queue = WorkQueue(self._sync, self.name)
-        queue.add(ALL)
 
         def written(events: Sequence[Event]) -> None:
             for e in events:
                 if e.record is not None:
                     queue.add(e.key)
 
-        await follow(queue, [self.client.reflector(self.services.root, written)])
+        following = asyncio.create_task(follow(queue, [self.client.reflector(self.services.root, written)]))
+        try:
+            while not following.done():
+                async with self._repairing:
+                    await self._pass()
+                await asyncio.wait([following], timeout=EVERY_S)
+            following.result()
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
 
-    async def _sync(self, key: str) -> float | None:
-        if key != ALL:
-            await self.repair_addresses(key)
-            return None
+    async def _pass(self) -> None:
         try:
             await self.repair()
         except Exception:  # counted, then handled like any controller's failure
             counted.UNREPAIRED_ADDRESSES.inc()
             counted.UNREPAIRED_PORTS.inc()
             raise
-        return EVERY_S
+
+    async def _sync(self, key: str) -> None:
+        async with self._repairing:
+            await self.repair_addresses(key)
 
     async def repair_addresses(self, key: str) -> None:
         """Compare the addresses of one Service with their records. Those that kas wrote have none that differ."""

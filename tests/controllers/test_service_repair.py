@@ -153,16 +153,19 @@ def test_a_service_that_another_server_wrote_has_its_address_at_once(tmp_path):
             cidr = {"kind": "ServiceCIDR", "apiVersion": f"{group}/v1", "metadata": {"name": "kubernetes"}}
             assert await client.create(group, "servicecidrs", cidr | {"spec": {"cidrs": ["10.0.0.0/24"]}})
             repair, done = ServiceRepair(registries), asyncio.Queue[str]()
-            sync = repair._sync
+            repair_all, sync = repair.repair, repair._sync
 
-            async def synced(key: str) -> float | None:
-                again = await sync(key)
+            async def passed() -> None:
+                await repair_all()
+                done.put_nowait("all")
+
+            async def synced(key: str) -> None:
+                await sync(key)
                 done.put_nowait(key)
-                return again
 
-            repair._sync = synced  # type: ignore[method-assign]
+            repair.repair, repair._sync = passed, synced  # type: ignore[method-assign]
             running = asyncio.create_task(repair.run())
-            assert await done.get() == service_repair.ALL
+            assert await done.get() == "all"
             services, addressed = registries.of("", "services"), list[tuple[str, str]]()
             for name, ip in (("one", "10.0.0.11"), ("two", "10.0.0.12"), ("three", "10.0.0.11")):
                 meta = {"name": name, "namespace": "a", "uid": name}
@@ -174,8 +177,8 @@ def test_a_service_that_another_server_wrote_has_its_address_at_once(tmp_path):
                 assert held is not None and held["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"] == "ipallocator.k8s.io"
                 addressed.append((ip, held["spec"]["parentRef"]["name"]))
             assert addressed == [("10.0.0.11", "one"), ("10.0.0.12", "two"), ("10.0.0.11", "one")]
-            told = [e["reason"] for e in client.list("", "events")]
-            assert sorted(told) == ["ClusterIPAlreadyAllocated", "ClusterIPNotAllocated", "ClusterIPNotAllocated"]
+            reasons = [e["reason"] for e in client.list("", "events")]
+            assert sorted(reasons) == ["ClusterIPAlreadyAllocated", "ClusterIPNotAllocated", "ClusterIPNotAllocated"]
             running.cancel()
             await asyncio.wait([running])
 

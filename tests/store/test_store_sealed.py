@@ -268,7 +268,7 @@ def test_a_follower_starts_again_once_a_record_can_be_decrypted(
     assert (len(resets), store.hub.failing, len(timers)) == (1, 1, 1)
     timers.pop()()
     assert (len(resets), store.hub.failing, len(timers), len(known)) == (2, 1, 1, 2)
-    assert len([r for r in caplog.records if "could not be built anew: TransformError" in r.message]) == 1
+    assert len([r for r in caplog.records if "could not be rebuilt: TransformError" in r.message]) == 1
     keys.keys |= ONE.keys
     timers.pop()()
     assert (len(resets), store.hub.failing, timers, known) == (3, 0, [], [ROOT + "ns/b"])
