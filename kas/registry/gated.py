@@ -66,6 +66,9 @@ class GatedFields:
                     obj[path[0]] = _without(obj[path[0]], path, 1)
 
 
+NOTHING_GATED = GatedFields("", "", "")
+
+
 def _tree(paths: Paths) -> Rows:
     """Merges all paths into a tree, so that nothing is visited twice: rows as ``any_there`` takes them."""
     below: dict[tuple[str, str], Paths] = {}

@@ -101,6 +101,14 @@ def _slice(**over) -> dict:
     return {"spec": spec | {"devices": [{"name": "d1", "attributes": {"model": {"string": "x"}}}]} | over}
 
 
+def test_a_disabled_field_that_an_update_of_a_slice_sets_is_dropped_and_still_counts_as_a_change():
+    old = SLICES.create(_slice(devices=[{"name": "d"}]))
+    mapped = {"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}}}
+    got = SLICES.update(changed(old, "spec.devices", [mapped]), old)
+    assert got["spec"]["devices"] == [{"name": "d"}] and got["metadata"]["generation"] == 2
+    assert SLICES.create(_slice(devices=[mapped]))["spec"]["devices"] == [{"name": "d"}]
+
+
 def test_a_slice_belongs_to_one_driver_pool_and_node():
     old = SLICES.create(_slice())
     assert SLICES.update(changed(old, "spec.devices", []), old)["spec"]["nodeName"] == "n1"
