@@ -6,7 +6,7 @@ import pytest
 
 from kas.config import features
 from kas.kinds.resource.devices import share_id
-from tests.kinds.helpers import NOW, create, update
+from tests.kinds.helpers import NOW, create, refused, update
 from tests.kinds.written import INVALID, REQUIRED, Kind, changed
 
 CLAIMS = Kind("resource.k8s.io/v1/resourceclaims")
@@ -94,6 +94,14 @@ def test_device_data_are_removed_with_the_allocation():
     with_data = CLAIMS.update(changed(old, "status.devices", [data]), old, "status")
     assert with_data["status"]["devices"][0]["data"] == {"a": 1}
     assert "devices" not in CLAIMS.update(changed(with_data, "status", {"devices": [data]}), with_data, "status").get("status", {})
+
+
+def test_a_class_is_checked_by_its_name_not_by_the_prefix_it_was_generated_from():
+    spec = {"selectors": [{"cel": {"expression": "true"}}]}
+    refusals = refused(create, "resource.k8s.io/v1/deviceclasses", {"metadata": {"generateName": "AB-"}, "spec": spec})
+    assert [where for where, _ in refusals] == ["metadata.name"]
+    stored, _ = create("resource.k8s.io/v1/deviceclasses", {"metadata": {"name": "a", "generateName": "AB-"}, "spec": spec})
+    assert update("resource.k8s.io/v1/deviceclasses", stored, lambda obj: obj["metadata"].update(labels={"a": "b"}))
 
 
 def _slice(**over) -> dict:
