@@ -2,8 +2,8 @@
 
 Upstream has a ``dropDisabledFields`` for each kind; here the table of gated fields (``features.gated_fields``) lists the
 paths of each kind and their gates. A gate is in use if any of its fields is set in the stored object: then all of them are
-kept. For spec fields, it must be set in the stored spec; for status fields, in either. A path that ends in "!x" denotes a
-field only where its value is not x.
+kept; a few gates are looked at field by field. For spec fields, it must be set in the stored spec; for status fields, in
+either. A path that ends in "!x" denotes a field only where its value is not x.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Rows = tuple[tuple[str, str, Any], ...]
 _WITH_CONTENT = frozenset({"lifecycle", "volumeStatus"})
 # Gates whose fields are dropped although the stored object uses them: kubelets report them anew.
 _NEVER_KEPT = frozenset({"ResourceHealthStatus"})
+# Gates each field of which is kept only if the stored object has that field.
+_FIELD_BY_FIELD = frozenset({"CoordinatedLeaderElection", "WorkloadAwarePreemption"})
 
 
 class GatedFields:
@@ -39,7 +41,8 @@ class GatedFields:
         for path, names in self._rows:
             closed = [name for name in names if not features.DEFAULT.enabled(name)]
             if closed:
-                off[path[0] == "status"].setdefault(closed[0], []).append(tuple(path))
+                group = ".".join(path) if closed[0] in _FIELD_BY_FIELD else closed[0]
+                off[path[0] == "status"].setdefault(group, []).append(tuple(path))
         self._spec = [(paths, paths) for paths in off[False].values()]
         # The status may still report fields that the spec set while the gate was on.
         self._status = [(paths, [] if gate in _NEVER_KEPT else paths + off[False].get(gate, [])) for gate, paths in off[True].items()]
@@ -61,6 +64,9 @@ class GatedFields:
             if found and (old is None or not any(_has(old, path, 0) for path in keeping)):
                 for path in found:
                     obj[path[0]] = _without(obj[path[0]], path, 1)
+
+
+NOTHING_GATED = GatedFields("", "", "")
 
 
 def _tree(paths: Paths) -> Rows:

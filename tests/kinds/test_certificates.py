@@ -321,3 +321,21 @@ def test_an_issued_certificate_has_the_stubs_key():
 )
 def test_a_chain_is_validated_completely(chain, want):
     assert [text.rpartition(": ")[2] for _, text in REQUESTS.messages(*_issued(chain), "status")] == [want]
+
+
+def test_a_pod_certificate_decision_without_a_time_gets_the_time_of_the_write():
+    stored = REQUESTS.create(STUBBED)
+    denied = {"type": "Denied", "status": "True", "reason": "No", "message": ""}
+    got = REQUESTS.update(changed(stored, "status.conditions", [denied]), stored, "status")
+    assert got["status"]["conditions"] == [denied | {"lastTransitionTime": NOW}]
+
+
+def test_a_status_write_keeps_the_stored_pod_certificate_decision():
+    denied = {"type": "Denied", "status": "True", "reason": "No", "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z"}
+    stored = changed(REQUESTS.create(STUBBED), "status.conditions", [denied])
+    other = {"type": "Denied", "status": "True", "reason": "Other", "message": "changed", "lastTransitionTime": NOW}
+    got = REQUESTS.update(changed(stored, "status.conditions", [other]), stored, "status")
+    assert got["status"]["conditions"] == [denied]
+    failed = changed(stored, "status.conditions", [other | {"type": "Failed"}])
+    text = "Invalid value: immutable after PodCertificateRequest is issued, denied, or failed"
+    assert REQUESTS.messages(failed, stored, "status") == [("status", text)]

@@ -6,7 +6,7 @@ import pytest
 
 from kas.config import features
 from kas.kinds.resource.devices import share_id
-from tests.kinds.helpers import NOW, create, update
+from tests.kinds.helpers import NOW, create, refused, update
 from tests.kinds.written import INVALID, REQUIRED, Kind, changed
 
 CLAIMS = Kind("resource.k8s.io/v1/resourceclaims")
@@ -96,9 +96,25 @@ def test_device_data_are_removed_with_the_allocation():
     assert "devices" not in CLAIMS.update(changed(with_data, "status", {"devices": [data]}), with_data, "status").get("status", {})
 
 
+def test_a_class_is_checked_by_its_name_not_by_the_prefix_it_was_generated_from():
+    spec = {"selectors": [{"cel": {"expression": "true"}}]}
+    refusals = refused(create, "resource.k8s.io/v1/deviceclasses", {"metadata": {"generateName": "AB-"}, "spec": spec})
+    assert [where for where, _ in refusals] == ["metadata.name"]
+    stored, _ = create("resource.k8s.io/v1/deviceclasses", {"metadata": {"name": "a", "generateName": "AB-"}, "spec": spec})
+    assert update("resource.k8s.io/v1/deviceclasses", stored, lambda obj: obj["metadata"].update(labels={"a": "b"}))
+
+
 def _slice(**over) -> dict:
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}
     return {"spec": spec | {"devices": [{"name": "d1", "attributes": {"model": {"string": "x"}}}]} | over}
+
+
+def test_a_disabled_field_that_an_update_of_a_slice_sets_is_dropped_and_still_counts_as_a_change():
+    old = SLICES.create(_slice(devices=[{"name": "d"}]))
+    mapped = {"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}}}
+    got = SLICES.update(changed(old, "spec.devices", [mapped]), old)
+    assert got["spec"]["devices"] == [{"name": "d"}] and got["metadata"]["generation"] == 2
+    assert SLICES.create(_slice(devices=[mapped]))["spec"]["devices"] == [{"name": "d"}]
 
 
 def test_a_slice_belongs_to_one_driver_pool_and_node():

@@ -184,6 +184,27 @@ def test_single_fields_follow_their_gates(gate, kind, path, value):
     assert dropped(kind, obj, obj, **{gate: False}) == obj
 
 
+@pytest.mark.parametrize(
+    ("kind", "stored", "added"),
+    [
+        (("coordination.k8s.io", "v1", "Lease"), {"preferredHolder": "a"}, {"strategy": "OldestEmulationVersion"}),
+        (("coordination.k8s.io", "v1", "Lease"), {"strategy": "OldestEmulationVersion"}, {"preferredHolder": "a"}),
+        (("scheduling.k8s.io", "v1alpha2", "PodGroup"), {"disruptionMode": "Pod"}, {"priority": 5, "priorityClassName": "high"}),
+        (("scheduling.k8s.io", "v1alpha2", "PodGroup"), {"priority": 5}, {"disruptionMode": "Pod"}),
+    ],
+)
+def test_a_stored_field_does_not_keep_others_where_each_is_dropped_alone(kind, stored, added):
+    assert dropped(kind, {"spec": stored | added}, {"spec": stored}) == {"spec": stored}
+
+
+def test_each_gated_field_of_the_templates_of_a_workload_is_dropped_alone():
+    def workload(**template):
+        return {"spec": {"podGroupTemplates": [{"name": "a", **template}]}}
+
+    kind = ("scheduling.k8s.io", "v1alpha2", "Workload")
+    assert dropped(kind, workload(priority=5, disruptionMode="Pod"), workload(priority=5)) == workload(priority=5)
+
+
 def test_observed_generations_follow_their_gate():
     kind, gate = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"), "CRDObservedGenerationTracking"
     condition = {"type": "Established", "status": "True"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kas.kinds.certificates.decisions import kept_conditions, stamp_transitions
 from kas.kinds.certificates.pem import certificate_problem, decode_bytes, request_problem
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.signers import signer_name
@@ -68,14 +69,7 @@ class CertificateSigningRequestStrategy(Strategy):
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Keep the spec and stored Approved and Denied conditions; stamp new conditions."""
         self.carry_over(obj, old, ("spec",))
-        conditions = [dict(c) for c in _conditions(obj)]
-        for kind in APPROVAL_TYPES:
-            now = [i for i, c in enumerate(conditions) if c.get("type") == kind]
-            then = [c for c in _conditions(old) if c.get("type") == kind]
-            if len(now) == len(then):
-                for i, condition in zip(now, then, strict=True):
-                    conditions[i] = dict(condition)
-        _stamp(ctx, obj, old, conditions)
+        _stamp(ctx, obj, old, kept_conditions(_conditions(obj), _conditions(old), APPROVAL_TYPES))
 
     def prepare_for_approval_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over the spec and the certificate, and fill in missing times of the conditions."""
@@ -111,12 +105,10 @@ def _stamp(ctx: Context, obj: Obj, old: Obj, conditions: list[dict[str, Any]]) -
     """Set missing lastUpdateTime to now, and missing lastTransitionTime to the stored one of the same state or now."""
     if not conditions:
         return
-    since = {(c.get("type"), c.get("status")): c["lastTransitionTime"] for c in reversed(_conditions(old)) if c.get("lastTransitionTime")}
     for condition in conditions:
         if not condition.get("lastUpdateTime"):
             condition["lastUpdateTime"] = ctx.now
-        if not condition.get("lastTransitionTime"):
-            condition["lastTransitionTime"] = since.get((condition.get("type"), condition.get("status")), ctx.now)
+    stamp_transitions(conditions, _conditions(old), ctx.now)
     obj["status"] = {**(obj.get("status") or {}), "conditions": conditions}
 
 

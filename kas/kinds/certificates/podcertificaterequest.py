@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from kas.kinds.certificates.decisions import kept_conditions, stamp_transitions
 from kas.kinds.certificates.pem import decode_bytes, der_request_problem, stub_key
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.signers import is_kubernetes_signer, signer_name, user_annotations
@@ -51,8 +52,13 @@ class PodCertificateRequestStrategy(Strategy):
         self.carry_over(obj, old, ("status",))
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Carry over metadata and spec."""
+        """Carry over metadata, spec and a stored decision; fill in missing times of transition."""
         self.carry_over(obj, old, ("metadata", "spec"))
+        stored = (old.get("status") or {}).get("conditions") or []
+        items = kept_conditions((obj.get("status") or {}).get("conditions") or [], stored, TERMINAL)
+        if items:
+            stamp_transitions(items, stored, ctx.now)
+            obj["status"] = {**obj["status"], "conditions": items}
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidatePodCertificateRequestCreate``: signer, identities, lifetime in seconds, key and proof of possession."""

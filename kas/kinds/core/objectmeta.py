@@ -24,6 +24,11 @@ def object_meta(meta: dict[str, Any], namespaced: bool, name_check: NameCheck, p
     return errs
 
 
+def object_meta_of_generated(meta: dict[str, Any], namespaced: bool, name_check: NameCheck) -> list[FieldError]:
+    """``ValidateObjectMetaWithOpts`` of core: as ``object_meta``, except that of a generated name the prefix is not validated."""
+    return object_meta({key: value for key, value in meta.items() if key != "generateName"}, namespaced, name_check)
+
+
 def object_meta_update(meta: dict[str, Any], old: dict[str, Any], path: str = "metadata", passed: bool = False) -> list[FieldError]:
     """``ValidateObjectMetaUpdate`` of core: apimachinery's, and finalizers must be Kubernetes' own or qualified. ``passed`` says that
     apimachinery's rules have been checked already and found nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.objectmeta import object_meta_of_generated, object_meta_update
 from kas.kinds.core.pod.defaults import pod_template
 from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
 from kas.kinds.core.pod.spec import template
@@ -59,8 +59,7 @@ class ReplicationControllerStrategy(Workload):
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateReplicationController``; a generated name is validated, but not its generateName."""
-        meta = {key: value for key, value in obj["metadata"].items() if key != "generateName"}
-        return object_meta(meta, True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
+        return object_meta_of_generated(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateReplicationControllerUpdate``, and that a selector marked as not convertible does not change."""

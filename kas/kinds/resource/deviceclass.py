@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.kinds.core.columns import name_and_age
-from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.objectmeta import object_meta_of_generated, object_meta_update
 from kas.kinds.core.resources import is_extended
 from kas.kinds.resource.devices import MAX_CONFIGS, configuration, each, selectors
 from kas.meta import field, names
@@ -25,12 +25,12 @@ class DeviceClassStrategy(Strategy):
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeviceClass``."""
-        return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
+        return object_meta_of_generated(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateDeviceClassUpdate``: errors that the stored spec already has are tolerated."""
-        errs = object_meta(obj["metadata"], False, names.dns_subdomain) + object_meta_update(obj["metadata"], old["metadata"])
-        return errs + _spec(obj.get("spec") or {}, old.get("spec") or {})
+        errs = object_meta_of_generated(obj["metadata"], False, names.dns_subdomain)
+        return errs + object_meta_update(obj["metadata"], old["metadata"]) + _spec(obj.get("spec") or {}, old.get("spec") or {})
 
 
 def _kept(spec: dict[str, Any], old: dict[str, Any] | None, name: str) -> bool:

@@ -24,11 +24,12 @@ from kas.meta.age import age
 from kas.meta.checks import csi_driver_name, dns_label, dns_subdomain, immutable
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
+from kas.registry.gated import NOTHING_GATED
 from kas.registry.printing.cells import part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
-from kas.types.scheme import builtin_field
+from kas.types.scheme import Resource, builtin_field
 
 MAX_DEVICES, MAX_ADVANCED_DEVICES = 128, 64
 MAX_PROPERTIES = 32  # attributes and capacities of a device together
@@ -49,6 +50,20 @@ _LIST_ATTRIBUTES = ("bools", "ints", "strings", "versions")
 @strategy_for("resource.k8s.io", "resourceslices")
 class ResourceSliceStrategy(Strategy):
     """ResourceSlices; driver, pool and node are immutable, the devices may change."""
+
+    def __init__(self, resource: Resource) -> None:
+        super().__init__(resource)
+        self._disabled, self.gated = self.gated, NOTHING_GATED  # dropped after the generation is set
+
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        """Set the generation and drop disabled fields."""
+        super().prepare_for_create(ctx, obj)
+        self._disabled.drop(obj, None)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Increment the generation if due, then drop disabled fields: a change of those counts, too."""
+        super().prepare_for_update(ctx, obj, old)
+        self._disabled.drop(obj, old)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateResourceSlice``."""

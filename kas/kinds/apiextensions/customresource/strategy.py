@@ -18,7 +18,7 @@ from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError, go_quote
 from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
 from kas.meta.offload import LOOP_BUDGET, LOOP_BUDGET_UNITS, BudgetSpentError
-from kas.registry.gated import GatedFields
+from kas.registry.gated import NOTHING_GATED
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
 
@@ -37,7 +37,7 @@ class CustomResourceStrategy(Strategy):
     def __init__(self, resource: Resource, version: DefinedVersion) -> None:
         self._resource, self.type, self.version = weakref.ref(resource), resource.type, version
         self.reset = resource.reset_on_spec_write
-        self.gated, self._long_until = _NOTHING_GATED, 0.0
+        self.gated, self._long_until = NOTHING_GATED, 0.0
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status if it is a subresource, and start the generation."""
@@ -132,9 +132,6 @@ class CustomResourceStrategy(Strategy):
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         """As on create, for new finalizers."""
         return _finalizer_warnings(obj["metadata"].get("finalizers") or (), old["metadata"].get("finalizers") or ())
-
-
-_NOTHING_GATED = GatedFields("", "", "")
 
 
 def _carry_over(obj: Obj, old: Obj, name: str) -> None:
