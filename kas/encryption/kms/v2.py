@@ -18,6 +18,7 @@ from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.keys import SEED_BYTES, HKDFSealer, Opened
 from kas.encryption.kms.messages import (
     DEKSource,
+    Status,
     decrypt_request,
     encrypt_request,
     key_id_problem,
@@ -100,25 +101,30 @@ class KMSv2:
     def check(self) -> str:
         """Checks the plug-in; returns why it cannot be used, or "". Blocks."""
         with self._lock:
+            section = f"failed to perform status section of the healthz check for KMS Provider {self._name}, error: "
             try:
-                self._confirm()
-                self._problem = ""
+                status = self._status()
+                section = ""
+                self._confirm(status)
             except Exception as e:  # of any kind: periodic checks must not end, and report a healthy plug-in
                 self._problem = str(e) if isinstance(e, SealError) else f"failed to ask the KMS plug-in: {type(e).__name__}: {e}"
-            return self._problem
+                return section + self._problem
+            self._problem = ""
+            return ""
 
     @property
     def problem(self) -> str:
-        """The result of the last check."""
+        """The error of the last check, without the section, as upstream answers from its cache."""
         return self._problem
 
-    def _confirm(self) -> None:
+    def _status(self) -> Status:
+        answer = self._client.call("Status", b"")
         try:
-            status = read_status(self._client.call("Status", b""))
-        except SealError as e:
-            raise SealError(f"failed to perform status section of the healthz check for KMS Provider {self._name}, error: {e}") from None
+            return read_status(answer)
         except ValueError as e:
             raise SealError(f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {e}") from None
+
+    def _confirm(self, status: Status) -> None:
         wrong = []
         if status.healthz != "ok":
             wrong.append(f"got unexpected healthz status: {status.healthz}")
