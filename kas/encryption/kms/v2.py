@@ -29,7 +29,7 @@ from kas.encryption.kms.messages import (
     stored,
 )
 from kas.encryption.observed import FROM, TO, Observed, key_id_hash
-from kas.encryption.union import Opener
+from kas.encryption.union import Opener, Rotates
 from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
 from kas.observe import counted
@@ -48,7 +48,7 @@ class State(NamedTuple):
     until: float
 
 
-class KMSv2:
+class KMSv2(Rotates):
     """Seals and opens; ``tell(source)`` is called with each new encrypted seed before it is used, for the other workers."""
 
     def __init__(
@@ -81,8 +81,16 @@ class KMSv2:
         opener = state.sealer if state is not None and source == state.source else self.opened.get(source)
         self._observed.key_used(self._name, FROM, source.key_id)
         plain, _ = opener.open(data, key)
-        stale = state is not None and (source.key_id, source.type) != (state.source.key_id, state.source.type)
-        return plain, stale
+        return plain, not self.writes_with(source.key())
+
+    def key_of(self, sealed: bytes) -> bytes:
+        """Returns the id of the plug-in's key and the way values are sealed with it. Raises SealError."""
+        return read_stored(sealed)[1].key()
+
+    def writes_with(self, key: bytes) -> bool:
+        """Returns whether the plug-in reported that key last."""
+        state = self._state
+        return state is None or state.source.key() == key
 
     def _current(self) -> State:
         if self._state is None:
