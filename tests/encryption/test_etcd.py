@@ -21,9 +21,9 @@ from kas.store.etcd.layout import Keys
 from kas.store.etcd.sealing import Sealing
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
+from tests.contract.store_suite import draft
 from tests.encryption.test_server import CORE, SOON, Client, eventually, key, write
 from tests.etcd import Etcd
-from tests.contract.store_suite import draft
 from tests.security.kms import Plugin
 from tests.store.test_etcd_store import Plain
 
