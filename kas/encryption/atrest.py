@@ -79,6 +79,14 @@ class _Between:
                 return sealing.open(sealed, key)
         return self._both[-1].open(sealed, key)
 
+    def key_of(self, sealed: bytes) -> bytes:
+        """See ``kas/store/transform.py``."""
+        return next((found for s in self._both if (found := s.key_of(sealed))), b"")
+
+    def writes_with(self, key: bytes) -> bool:
+        """See ``kas/store/transform.py``; of the old or the new form."""
+        return any(s.writes_with(key) for s in self._both)
+
 
 class EncryptionAtRest:
     """Reads the file at ``path``: ConfigurationError with a single line if it is invalid. ``records`` are the built-in

@@ -74,6 +74,14 @@ class Sealing:
         self._observed.value(self._resource, FROM, prefix.decode() or "identity", began, True)
         return plain, stale
 
+    def key_of(self, sealed: bytes) -> bytes:
+        """See ``kas/store/transform.py``."""
+        return self._union.key_of(sealed)
+
+    def writes_with(self, key: bytes) -> bool:
+        """See ``kas/store/transform.py``."""
+        return self._union.writes_with(key)
+
 
 def build(resources: list[Obj], plugins: Plugins, kms_v1: bool) -> dict[GroupResource, Members]:
     """Returns the providers of each resource, with their prefixes; several rules for one resource are combined. Raises

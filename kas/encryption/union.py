@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -20,6 +21,18 @@ class Opener(Protocol):
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
         """Returns (value, whether it should be rewritten). Raises SealError."""
         ...
+
+
+class Rotates(Opener):
+    """A provider whose key changes while it is used."""
+
+    @abc.abstractmethod
+    def key_of(self, sealed: bytes) -> bytes:
+        """Returns which key a value names. Raises SealError."""
+
+    @abc.abstractmethod
+    def writes_with(self, key: bytes) -> bool:
+        """Returns whether ``seal`` uses that key now."""
 
 
 class Union:
@@ -53,6 +66,18 @@ class Union:
                 continue
             return plain, stale or i > 0, prefix
         raise SealError(aggregate(failed) if failed else self._missing)
+
+    def key_of(self, sealed: bytes) -> bytes:
+        """See ``kas.store.transform.Rotating``."""
+        for prefix, member in self.members:
+            if sealed.startswith(prefix) and isinstance(member, Rotates):
+                return prefix + member.key_of(sealed[len(prefix) :])
+        return b""
+
+    def writes_with(self, key: bytes) -> bool:
+        """See ``kas.store.transform.Rotating``."""
+        first = self._first
+        return key.startswith(self._prefix) and isinstance(first, Rotates) and first.writes_with(key[len(self._prefix) :])
 
     def claims(self, sealed: bytes) -> str:
         """Returns the first matching prefix of a value, "" for none."""

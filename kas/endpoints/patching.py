@@ -24,7 +24,7 @@ from kas.meta.errors import ApiError
 from kas.meta.offload import LARGE, LOOP_BUDGET, POOL
 from kas.meta.records import NamedTuple
 from kas.patch import jsonpatch, mergepatch, strategicmerge
-from kas.patch.strict import json_patch_errors
+from kas.patch.strict import json_patch_errors, with_repeated_members
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request, Response
 from kas.request.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PATCH_TYPES, patch_media_type
@@ -54,12 +54,14 @@ class Patch(NamedTuple):
     - ``apply`` returns the patched document.
     - ``findings`` are the errors of strict decoding in the patch itself.
     - ``shown`` returns the patch as error messages about its result quote it. If None, they quote the result, encoded by ``text``.
+    - ``repeats`` is whether values of the patch repeat members: if the result has one, its text repeats it, too.
     """
 
     apply: Callable[[Obj], Any]
     findings: list[str]
     shown: Callable[[], str] | None = None
     text: Callable[[Any], bytes] | None = None
+    repeats: bool = False
 
 
 class Patcher:
@@ -148,7 +150,12 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except jsonpatch.DecodeError as e:
         raise errors.bad_request(str(e)) from None
 
-    texts = _TextEncoder(served, operations)
+    findings = json_patch_errors(body) if strict else []
+    repeats = any(text.startswith("json patch duplicate") and "].value" in text for text in findings)
+    try:
+        texts = _TextEncoder(served, operations, with_repeated_members(body) if repeats else operations)
+    except RecursionError:
+        raise errors.bad_request("exceeded max depth") from None
 
     def run(doc: Obj) -> Any:
         texts.document = doc
@@ -165,7 +172,7 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
             raise unprocessable() from None
         return _check_kind(served, patched, texts)
 
-    return Patch(run, json_patch_errors(body) if strict else [], text=texts)
+    return Patch(run, findings, text=texts, repeats=repeats)
 
 
 def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -233,7 +240,8 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     if served.type.custom:
         from kas.endpoints.custom.bodies import decode_custom_patched
 
-        return decode_custom_patched(served, patched, o.field_validation, patch.findings, req.warn)
+        repeated = duplicates(patch.text(patched)) if patch.repeats and patch.text is not None else []
+        return decode_custom_patched(served, patched, o.field_validation, patch.findings + repeated, req.warn)
     written = patch.text or _text
 
     def invalid(why: str) -> ApiError:
@@ -262,7 +270,7 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     except DecodeError as e:
         raise invalid(conversion_error(served.type, e) if strategic else str(e)) from None
     if o.field_validation != "Ignore":
-        if unknown:
+        if unknown or patch.repeats:
             # In the order in which Go reads the document, or sorted for a strategic merge patch.
             unknown = sorted(unknown) if strategic else strict_fields(written(patched), served.type)
         found = patch.findings + unknown
@@ -295,8 +303,11 @@ class _TextEncoder:
     written with sorted keys.
     """
 
-    def __init__(self, served: Served, operations: Sequence[jsonpatch.Operation] = ()) -> None:
-        self.served, self.operations = served, operations
+    def __init__(
+        self, served: Served, operations: Sequence[jsonpatch.Operation] = (), as_written: Sequence[jsonpatch.Operation] = ()
+    ) -> None:
+        """``as_written``: the operations, with repeated members."""
+        self.served, self.operations, self.as_written = served, operations, as_written
         self.document: Obj = {}
         # the last document and its text: an error message quotes the text that was just decoded
         self._last: tuple[Any, bytes] = (None, b"")
@@ -309,9 +320,10 @@ class _TextEncoder:
     def _written(self, patched: Any) -> bytes:
         as_is: dict[int, Any] = {}
         try:
-            for operation in self.operations:
-                _map_originals(operation.get("value"), operation.get("value"), as_is)
-            _map_originals(self.document, largejson.parse(encode_json(self.served.type, self.document)), as_is)
+            for operation, original in zip(self.operations, self.as_written, strict=True):
+                _map_originals(operation.get("value"), original.get("value") if original else None, as_is)
+            if not self.served.type.custom:
+                _map_originals(self.document, largejson.parse(encode_json(self.served.type, self.document)), as_is)
             as_is.pop(id(patched), None)  # the document itself is always descended into
             return _text(_in_order(patched, as_is), as_it_is=True)
         except RecursionError:

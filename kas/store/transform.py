@@ -46,6 +46,18 @@ class Transformer(Protocol):
         ...
 
 
+class Rotating(Transformer, Protocol):
+    """A transformer whose key an external service may change at any time, so processes may learn of the change at different times."""
+
+    def key_of(self, sealed: bytes) -> bytes:
+        """Returns which provider and key a sealed value names; b"" if that provider's key does not change in this way."""
+        ...
+
+    def writes_with(self, key: bytes) -> bool:
+        """Returns whether ``seal`` uses this result of ``key_of`` now. If so, the value it is from is not stale."""
+        ...
+
+
 # Returns the transformer of a key (``/registry/secrets/ns/a``); None for keys stored in plain form. Called on every write and
 # every sealed read.
 Transformers = Callable[[str], Transformer | None]

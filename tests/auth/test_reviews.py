@@ -89,3 +89,16 @@ def test_token_review():
     assert status("u") == {"user": {}, "error": "invalid bearer token"}
     assert status("t", audiences=["else"]) == {"user": {}, "error": "invalid bearer token"}
     assert refusal(token_review, {"spec": {}}, tokens.review, []).message == "token is required for TokenReview in authentication"
+
+
+def test_a_token_review_keeps_the_posted_status_that_its_answer_does_not_set():
+    tokens = TokenUnion([admin_token("t")], ["api"])
+    posted = {"authenticated": True, "user": {"username": "x", "uid": "1"}, "audiences": ["mine"], "error": "old"}
+
+    def status(token, audiences):
+        return token_review(Context(), {"spec": {"token": token}, "status": posted}, tokens.review, audiences)["status"]
+
+    assert status("u", ["api"]) == {"user": posted["user"], "audiences": ["mine"], "error": "invalid bearer token"}
+    user = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
+    assert status("t", ["api"]) == {"authenticated": True, "user": user, "audiences": ["api"], "error": "old"}
+    assert posted["authenticated"]

@@ -9,15 +9,23 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from kas.encryption import providers
+from kas.encryption.kms.client import KMSClient
+from kas.encryption.kms.v2 import SERVICE, KMSv2
+from kas.encryption.observed import Observed
 from kas.storage.migrate import main as migration
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, PUT
 from kas.store.etcd.client import Client as EtcdClient
+from kas.store.etcd.layout import Keys
+from kas.store.etcd.sealing import Sealing
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
+from tests.contract.store_suite import draft
 from tests.encryption.test_server import CORE, SOON, Client, eventually, key, write
 from tests.etcd import Etcd
 from tests.security.kms import Plugin
+from tests.store.test_etcd_store import Plain
 
 SECRET = "/registry/secrets/default/"
 AUTO = "--encryption-provider-config-automatic-reload"
@@ -225,3 +233,30 @@ def test_a_hanging_plugin_delays_only_what_it_encrypts(start, etcd: Etcd, tmp_pa
         assert two("GET", f"{CORE}/configmaps/plain") == one("GET", f"{CORE}/configmaps/plain")
         hangs.release()
         eventually(lambda: two("GET", f"{CORE}/secrets/a", wanted=()), one("GET", f"{CORE}/secrets/a"))
+
+
+def test_a_value_is_stale_by_the_key_of_the_reader_whatever_key_the_replicator_knows(tmp_path: Path) -> None:
+    at = "/registry/secrets/default/a"
+
+    def stale(value: bytes, replicator: providers.Sealing, reader: providers.Sealing) -> bool:
+        stored = Sealing(lambda _: replicator, Keys()).taken(at, value, Plain()).stored
+        transformers = Sealing(lambda _: reader, Keys()).replica(Plain())
+        assert transformers is not None
+        return transformers(at).open(stored, at.encode())[1]
+
+    with Plugin(tmp_path / "kms.sock") as plugin:
+        early, late = (KMSv2(KMSClient(plugin.target, 60.0, SERVICE)) for _ in range(2))
+        assert [early.check(), late.check()] == ["", ""]
+        new, old = (providers.Sealing(("", "secrets"), [(b"k8s:enc:kms:v2:plug:", kms)], Observed()) for kms in (early, late))
+        plain = draft().json
+        before = new.seal(plain, at.encode())
+        plugin.key_id = "key-2"
+        assert early.check() == ""
+        after = new.seal(plain, at.encode())
+        assert [stale(after, replicator, new) for replicator in (old, new)] == [False, False]
+        assert [stale(before, replicator, new) for replicator in (old, new)] == [True, True]
+        assert [stale(before, replicator, old) for replicator in (old, new)] == [False, False]
+        second = providers.Sealing(("", "secrets"), [(b"k8s:enc:kms:v2:other:", late), (b"k8s:enc:kms:v2:plug:", early)], Observed())
+        assert stale(after, new, second)  # it writes with another provider
+        early.close()
+        late.close()

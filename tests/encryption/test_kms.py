@@ -96,9 +96,10 @@ def test_without_the_plugins_status_writes_fail_after_a_while(plugin, made):
 
 
 def test_a_plugin_that_comes_back_is_used(plugin, made):
-    kms = made()
+    kms = made(name="plug")
     plugin.stop()
-    assert kms.check()
+    assert kms.check() == f"failed to perform status section of the healthz check for KMS Provider plug, error: {kms.problem}"
+    assert kms.problem.startswith("rpc error: code = Unavailable")
     plugin.start()
     until = time.monotonic() + 60
     while kms.check():

@@ -265,8 +265,8 @@ def test_without_its_plugin_a_server_starts_reports_it_and_recovers(start, tmp_p
     assert said["message"].startswith("Internal error occurred: failed to decrypt DEK, error: rpc error: code = Unavailable")
     assert client("POST", f"{CORE}/secrets", {"metadata": {"name": "b"}}, wanted=(500,))["reason"] == "InternalError"
     assert "[-]kms-providers failed" in client("GET", "/readyz?verbose", wanted=(500,))
-    begins = "internal server error: kms-provider-0: failed to perform status section of the healthz check for KMS Provider plug, error: "
-    assert client("GET", "/healthz/kms-providers", wanted=(500,)).startswith(f"{begins}rpc error: code = Unavailable")
+    begins = "internal server error: kms-provider-0: rpc error: code = Unavailable"
+    assert client("GET", "/healthz/kms-providers", wanted=(500,)).startswith(begins)
     assert client("GET", "/livez") == "ok"  # a restart would not help
     assert client("GET", "/livez/kms-providers", wanted=(404,))
     client("POST", f"{CORE}/configmaps", {"metadata": {"name": "others-do"}})

@@ -60,6 +60,15 @@ def test_patches_and_updates_need_a_name(client, widgets, method, form):
     assert (status, body["message"]) == (400, "name must be provided")
 
 
+def test_members_that_a_json_patchs_value_repeats_are_reported_in_the_object_too(client, widgets):
+    widgets.create("a", {"color": "red"})
+    patch = '[{"op":"add","path":"/spec","value":{"color":"blue","color":"red","zzz":1}}]'
+    status, body = client("PATCH", widgets.path("a") + "?fieldValidation=Strict", patch, JSON_PATCH)
+    found = 'json patch duplicate field "[0].value.color", duplicate field "spec.color", unknown field "spec.zzz"'
+    assert status == 422 and body["message"].endswith(f": strict decoding error: {found}"), body
+    assert client("PATCH", widgets.path("a") + "?fieldValidation=Ignore", patch, JSON_PATCH)[0] == 200
+
+
 def test_the_life_cycle_of_an_object(client, widgets):
     made = widgets.create("a", {"color": "red"}, status={"replicas": 9})
     assert made["spec"] == {"color": "red", "replicas": 1} and "status" not in made and made["metadata"]["generation"] == 1

@@ -185,6 +185,29 @@ def test_strict_decoding_reports_both_patch_and_object(client, deployment, ctype
     assert answer.status_code == 200 and "Warning" not in answer.headers
 
 
+@pytest.mark.parametrize(("operations", "found"), [
+    ('{"op":"add","path":"/spec/strategy","value":{"type":"Recreate","type":"Recreate"}}', ["spec.strategy.type"]),
+    ('{"op":"add","path":"/spec/zzz","value":{"type":1,"type":2}}', []),
+    ('{"op":"test","path":"/spec/selector/matchLabels","value":{"a":"x","a":"b"}}', []),
+    # The patch descends into the first object, which then has each member once, and not into the second.
+    ('{"op":"add","path":"/metadata/annotations","value":{"a":"1","a":"2"}},{"op":"add","path":"/metadata/annotations/b","value":""}', []),
+    ('{"op":"add","path":"/spec/strategy","value":{"rollingUpdate":{"maxSurge":1,"maxSurge":2}}},'
+     '{"op":"add","path":"/spec/strategy/type","value":"RollingUpdate"}', ["spec.strategy.rollingUpdate.maxSurge"]),
+])  # fmt: skip
+def test_members_that_a_json_patchs_value_repeats_are_reported_in_the_object_too(client, deployment, operations, found):
+    code, body = client("PATCH", deployment + "?fieldValidation=Strict", f"[{operations}]", JSON)
+    assert code == 422
+    text, _, errors = body["message"].partition(": strict decoding error: ")
+    assert [e for e in errors.split(", ") if e.startswith("duplicate")] == [f'duplicate field "{path}"' for path in found], body
+    assert errors.startswith('json patch duplicate field "[0].value.')
+    if found:
+        name = found[0].rpartition(".")[2]
+        assert text.count(rf'\"{name}\":') == 2
+    answer = client.raw("PATCH", deployment + "?dryRun=All", f"[{operations}]", JSON)
+    assert answer.status_code == 200
+    assert [w for w in warnings(answer) if w.startswith("duplicate")] == [f'duplicate field "{path}"' for path in found]
+
+
 TWICE = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata:\n  a: '1'\n  a: '2'\n  b: '1'\n  b: '2'\n"
 
 

@@ -29,6 +29,10 @@ class DEKSource(NamedTuple):
         """The key in caches."""
         return hashlib.sha256(self.fields()).digest()
 
+    def key(self) -> bytes:
+        """The plug-in's key, and how values are sealed: values with another one are stale."""
+        return b"%d:" % self.type + self.key_id.encode()
+
     def fields(self) -> bytes:
         """Returns its part of the stored message."""
         notes = b"".join(put_bytes(4, put_text(1, k) + put_bytes(2, v)) for k, v in sorted(self.annotations))

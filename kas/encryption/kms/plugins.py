@@ -103,7 +103,7 @@ class KMSPlugins:
                 if time.monotonic() < due[name]:
                     continue
                 before, why = provider.problem, provider.check()
-                if why and why != before and not self._end.is_set():
+                if why and provider.problem != before and not self._end.is_set():
                     log.error("KMS provider %s: %s", name, why)
                 due[name] = time.monotonic() + (UNHEALTHY_S if why else HEALTHY_S)
 

@@ -132,14 +132,15 @@ class KMSv1:
             sealed = self._encrypt(b"ping")
             section = "decrypt"
             self._asked("Decrypt", sealed)
-            self._problem = ""
         except Exception as e:  # of any kind: periodic checks must not end, and report a healthy plug-in
-            self._problem = f"failed to perform {section} section of the healthz check for KMS Provider {self._name}, error: {e}"
-        return self._problem
+            self._problem = str(e)
+            return f"failed to perform {section} section of the healthz check for KMS Provider {self._name}, error: {e}"
+        self._problem = ""
+        return ""
 
     @property
     def problem(self) -> str:
-        """The result of the last check."""
+        """The error of the last check, without the section, as upstream answers from its cache."""
         return self._problem
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.keys import SEED_BYTES, HKDFSealer, Opened
 from kas.encryption.kms.messages import (
     DEKSource,
+    Status,
     decrypt_request,
     encrypt_request,
     key_id_problem,
@@ -28,7 +29,7 @@ from kas.encryption.kms.messages import (
     stored,
 )
 from kas.encryption.observed import FROM, TO, Observed, key_id_hash
-from kas.encryption.union import Opener
+from kas.encryption.union import Opener, Rotates
 from kas.meta.field import go_quote
 from kas.meta.records import NamedTuple
 from kas.observe import counted
@@ -47,7 +48,7 @@ class State(NamedTuple):
     until: float
 
 
-class KMSv2:
+class KMSv2(Rotates):
     """Seals and opens; ``tell(source)`` is called with each new encrypted seed before it is used, for the other workers."""
 
     def __init__(
@@ -80,8 +81,16 @@ class KMSv2:
         opener = state.sealer if state is not None and source == state.source else self.opened.get(source)
         self._observed.key_used(self._name, FROM, source.key_id)
         plain, _ = opener.open(data, key)
-        stale = state is not None and (source.key_id, source.type) != (state.source.key_id, state.source.type)
-        return plain, stale
+        return plain, not self.writes_with(source.key())
+
+    def key_of(self, sealed: bytes) -> bytes:
+        """Returns the id of the plug-in's key and the way values are sealed with it. Raises SealError."""
+        return read_stored(sealed)[1].key()
+
+    def writes_with(self, key: bytes) -> bool:
+        """Returns whether the plug-in reported that key last."""
+        state = self._state
+        return state is None or state.source.key() == key
 
     def _current(self) -> State:
         if self._state is None:
@@ -100,25 +109,30 @@ class KMSv2:
     def check(self) -> str:
         """Checks the plug-in; returns why it cannot be used, or "". Blocks."""
         with self._lock:
+            section = f"failed to perform status section of the healthz check for KMS Provider {self._name}, error: "
             try:
-                self._confirm()
-                self._problem = ""
+                status = self._status()
+                section = ""
+                self._confirm(status)
             except Exception as e:  # of any kind: periodic checks must not end, and report a healthy plug-in
                 self._problem = str(e) if isinstance(e, SealError) else f"failed to ask the KMS plug-in: {type(e).__name__}: {e}"
-            return self._problem
+                return section + self._problem
+            self._problem = ""
+            return ""
 
     @property
     def problem(self) -> str:
-        """The result of the last check."""
+        """The error of the last check, without the section, as upstream answers from its cache."""
         return self._problem
 
-    def _confirm(self) -> None:
+    def _status(self) -> Status:
+        answer = self._client.call("Status", b"")
         try:
-            status = read_status(self._client.call("Status", b""))
-        except SealError as e:
-            raise SealError(f"failed to perform status section of the healthz check for KMS Provider {self._name}, error: {e}") from None
+            return read_status(answer)
         except ValueError as e:
             raise SealError(f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {e}") from None
+
+    def _confirm(self, status: Status) -> None:
         wrong = []
         if status.healthz != "ok":
             wrong.append(f"got unexpected healthz status: {status.healthz}")

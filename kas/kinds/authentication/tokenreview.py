@@ -22,7 +22,7 @@ Review = Callable[[str, Sequence[str]], Found | Awaitable[Found]]
 
 @eager
 async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Sequence[str]) -> Obj:
-    """Answer a TokenReview. Without audiences it is for those of the API server."""
+    """Answer a TokenReview. Without audiences it is for those of the API server. What the answer does not set stays as posted."""
     if ctx.namespace:
         raise errors.bad_request(f"namespace is not allowed on this type: {ctx.namespace}")
     spec = obj.get("spec") or {}
@@ -30,7 +30,8 @@ async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Se
     if not token:
         raise errors.bad_request("token is required for TokenReview in authentication")
     audiences = spec.get("audiences") or list(api_audiences)
-    status: dict[str, Any] = {"user": {}}
+    status: dict[str, Any] = {"user": {}, **(obj.get("status") or {})}
+    status.pop("authenticated", None)
     try:
         found = await awaited(review(token, audiences))
         if found is None:
@@ -45,7 +46,8 @@ async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Se
             ctx.annotations, ctx.warnings = user.notes.annotations, [*ctx.warnings, *user.notes.warnings]
         if audiences and not good:
             raise errors.internal("error validating audiences")
-        status = {"authenticated": True, "user": user.to_dict()}
+        status.pop("audiences", None)
+        status.update(authenticated=True, user=user.to_dict())
         if good:
             status["audiences"] = good
     return {**obj, "status": status}

@@ -13,7 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-FORMAT = 6
+FORMAT = 7
 NOTE = "replica.of"
 
 log = logging.getLogger("kas.store.etcd")

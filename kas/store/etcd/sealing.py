@@ -6,6 +6,7 @@ the form of etcd's value:
 
     FRESH   sealed as a write would seal it today
     STALE   sealed with an older key, or by another provider
+    KEYED   sealed with a key that its service may change: what names that key follows, and readers compare it with their own
     RAW     etcd's own value follows: it could not be opened when it arrived, or writes today would not seal it
 
 Each read opens and decodes a RAW value; so a value that a plug-in could not open on arrival can be read once the plug-in is
@@ -16,15 +17,17 @@ the replica.
 from __future__ import annotations
 
 import contextlib
+from typing import cast
 
 from kas.store._engine import Draft, Op, build_record
 from kas.store.errors import TransformError
 from kas.store.etcd.layout import OWN_PREFIX, Keys, Undecodable, Values
 from kas.store.etcd.unreadable import NOBODY_OPENS
-from kas.store.transform import Transformer, Transformers
+from kas.store.transform import Rotating, Transformer, Transformers
 
 PREFIX = b"k8s:enc:"
-FRESH, STALE, RAW = b"\0", b"\1", b"\2"
+FRESH, STALE, RAW, KEYED = b"\0", b"\1", b"\2", b"\3"
+LENGTH_BYTES = 2  # of the name of a key
 
 
 def placeholder() -> Draft:
@@ -84,6 +87,9 @@ class OfReplica:
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
         """See ``Transformer``; RAW values are decoded."""
         mark, rest = sealed[:1], sealed[1:]
+        if mark == KEYED:
+            end = LENGTH_BYTES + int.from_bytes(rest[:LENGTH_BYTES], "big")
+            return self._inner.open(rest[end:], key)[0], not cast(Rotating, self._inner).writes_with(rest[LENGTH_BYTES:end])
         if mark != RAW:
             plain, stale = self._inner.open(rest, key)
             return plain, stale or mark == STALE
@@ -91,6 +97,14 @@ class OfReplica:
         value, stale = self._inner.open(rest, self._keys.to_etcd(name))
         self._values.learn(name)
         return payload(Op(name, self._values.decode(name, value))), stale
+
+
+def _mark(transformer: Transformer, value: bytes, stale: bool) -> bytes:
+    """Returns the leading bytes for a value of etcd, which the transformer has opened."""
+    name = cast(Rotating, transformer).key_of(value) if hasattr(transformer, "key_of") else b""
+    if not name:
+        return STALE if stale else FRESH
+    return KEYED + len(name).to_bytes(LENGTH_BYTES, "big") + name
 
 
 class Sealing:
@@ -147,7 +161,7 @@ class Sealing:
         op.opened, op.stored = plain is not None, RAW + value
         if plain is not None and transformer is not None and not transformer.plain:
             with contextlib.suppress(Exception):  # if the plug-in has become unavailable, RAW is correct, too
-                op.stored = (STALE if stale else FRESH) + transformer.seal(payload(op), key.encode())
+                op.stored = _mark(transformer, value, stale) + transformer.seal(payload(op), key.encode())
         return op
 
     def replica(self, values: Values, writes: bool = False) -> Transformers | None:
