@@ -19,8 +19,11 @@ BEARER = BearerToken(admin_token("t"))
 T = PREFIX + base64.urlsafe_b64encode(b"t").decode().rstrip("=")
 
 
+HANDSHAKE = {"upgrade": "websocket", "connection": "Upgrade"}
+
+
 def authenticated(protocols: str, **more: str) -> Any:
-    return WebSocketToken(BEARER).authenticate(headers(upgrade="websocket", sec_websocket_protocol=protocols, **more))
+    return WebSocketToken(BEARER).authenticate(headers(**{**HANDSHAKE, **more}, sec_websocket_protocol=protocols))
 
 
 def test_the_token_is_found_among_others() -> None:
@@ -32,7 +35,32 @@ def test_the_token_is_found_among_others() -> None:
         websocket_token(f"{T},{T}")
     with pytest.raises(AuthenticationError, match="invalid bearer token"):
         authenticated(f"{T}dA,x")
-    assert WebSocketToken(BEARER).authenticate(headers(sec_websocket_protocol=f"{T},x")) is None
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "connection", "counts"),
+    [
+        ("websocket", "Upgrade", True),
+        ("WebSocket", "keep-alive, UPGRADE", True),
+        ("websocket", "upgrade , close", True),
+        ("websocket", "", False),
+        ("websocket", "keep-alive", False),
+        ("websocket", "no-upgrade", False),
+        ("", "Upgrade", False),
+        ("SPDY/3.1", "Upgrade", False),
+    ],
+)
+def test_only_a_handshake_carries_a_token(upgrade: str, connection: str, counts: bool) -> None:
+    found = authenticated(f"{T},x", upgrade=upgrade, connection=connection)
+    assert found.name == "admin" if counts else found is None
+
+
+def test_a_handshake_without_the_header_connection_carries_no_token() -> None:
+    assert WebSocketToken(BEARER).authenticate(headers(upgrade="websocket", sec_websocket_protocol=f"{T},x")) is None
+
+
+def test_an_empty_subprotocol_counts_as_another_one() -> None:
+    assert authenticated(f"{T},").name == "admin"
 
 
 def test_an_empty_token_is_none_and_padding_is_no_part_of_one() -> None:
@@ -49,15 +77,15 @@ def test_an_empty_token_is_none_and_padding_is_no_part_of_one() -> None:
 def test_a_bad_header_keeps_no_good_subprotocol_from_counting() -> None:
     """Both are asked, as all authenticators are."""
     union = Authenticators([BEARER, WebSocketToken(BEARER)])
-    sent = {"upgrade": "websocket", "sec_websocket_protocol": f"{T},x"}
+    sent = {**HANDSHAKE, "sec_websocket_protocol": f"{T},x"}
     for authorization in ("Bearer bad", "Bearer t", "Basic x"):
         assert union.authenticate(headers(authorization=authorization, **sent)).name == "admin"  # type: ignore[union-attr]
     with pytest.raises(AuthenticationError):
-        union.authenticate(headers(authorization="Bearer bad", upgrade="websocket", sec_websocket_protocol="x"))
+        union.authenticate(headers(authorization="Bearer bad", **HANDSHAKE, sec_websocket_protocol="x"))
 
 
 def test_what_is_remembered_of_it_is_no_authorization_header() -> None:
     bearer = BearerToken(admin_token("t"))
-    assert WebSocketToken(bearer).authenticate(headers(upgrade="websocket", sec_websocket_protocol=f"{T},x")).name == "admin"
+    assert WebSocketToken(bearer).authenticate(headers(**HANDSHAKE, sec_websocket_protocol=f"{T},x")).name == "admin"
     for scheme in ("websocket t", "Websocket t", "t"):
         assert bearer.authenticate(headers(authorization=scheme)) is None

@@ -321,7 +321,7 @@ def test_an_irrelevant_header_does_not_give_another_clients_identity():
     gate = Gate(Authenticators([bearer, WebSocketToken(bearer)], anonymous_paths=["/livez"]))
     said = "base64url.bearer.authorization.k8s.io.dA,x"
     for authorization in ("Basic guest", "Bearer bad", "Bearer "):
-        sent = {"authorization": authorization, "upgrade": "websocket", "sec_websocket_protocol": said}
+        sent = {"authorization": authorization, "upgrade": "websocket", "connection": "Upgrade", "sec_websocket_protocol": said}
         assert gate.run(request(**sent)).user.name == "admin"
         with pytest.raises(ApiError):
             gate.run(request(authorization=authorization))

@@ -26,7 +26,7 @@ class WebSocketToken:
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
         """Return the user of the token among the subprotocols; None without one."""
         protocols = get("sec-websocket-protocol")
-        if not protocols or BEARER_PREFIX not in protocols or (get("upgrade") or "").lower() != "websocket":
+        if not protocols or BEARER_PREFIX not in protocols or not _is_handshake(get):
             return None
         token, others = websocket_token(protocols)
         if not token:
@@ -34,6 +34,12 @@ class WebSocketToken:
         if not others:
             raise AuthenticationError("missing additional subprotocol")
         return self._bearer.check(REMEMBERED_AS + token, token)
+
+
+def _is_handshake(get: HeaderGet) -> bool:
+    """Return whether the request asks to become a WebSocket (``wsstream.IsWebSocketRequest``)."""
+    named = (token.strip() for token in (get("connection") or "").lower().split(","))
+    return (get("upgrade") or "").lower() == "websocket" and "upgrade" in named
 
 
 def websocket_token(protocols: str) -> tuple[str, list[str]]:
@@ -44,8 +50,7 @@ def websocket_token(protocols: str) -> tuple[str, list[str]]:
     tokens, others = list[str](), list[str]()
     for protocol in (p.strip() for p in protocols.split(",")):
         if not protocol.startswith(BEARER_PREFIX):
-            if protocol:
-                others.append(protocol)
+            others.append(protocol)
             continue
         if tokens:
             raise AuthenticationError("multiple base64.bearer.authorization tokens specified")
