@@ -25,11 +25,11 @@ class Chunks:
     def __init__(self) -> None:
         self._phase, self._left, self._excess, self._trailer, self.done = _SIZE, 0, 0, 0, False
 
-    def take(self, got: bytearray, body: bytearray, most: int) -> bool:
-        """Moves body data from ``got`` to the end of ``body``, until that has at least ``most`` bytes, and processes
-        at most ``LINES`` steps. Returns whether there may be more to take at once. Raises ChunkError."""
+    def take(self, got: bytearray, body: bytearray, most: int, steps: int = LINES) -> bool:
+        """Moves body data from ``got`` to the end of ``body``, until that has at least ``most`` bytes, in at most
+        ``steps`` steps, of which a chunk takes three. Returns whether there may be more to take at once. Raises ChunkError."""
         at = 0
-        for _ in range(LINES):
+        for _ in range(steps):
             if self._phase == _DATA:
                 piece = got[at : at + self._left]
                 body += piece

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from kas.client._exchange import Wire
 from kas.client.alerts import tls_text
-from kas.client.chunks import ChunkError, Chunks
+from kas.client.chunks import LINES, ChunkError, Chunks
 from kas.client.handshakes import goes_on, shake, step
 from kas.client.http import (
     CONNECT_TIMEOUT_S,
@@ -33,8 +33,11 @@ from kas.client.http import (
 )
 from kas.meta.offload import POOL
 from kas.meta.records import NamedTuple
+from kas.meta.waiting import in_turn
 
 _OK = 200
+# Steps through the chunks of a response that are done as soon as data arrives; many connections may receive some in one loop iteration.
+_AT_ONCE = 256
 _SAYING = {b"retry-after", b"content-encoding"}
 _DER = 2  # OpenSSL's number for the DER encoding of a certificate
 _NO_HEAD = Head(0, "", b"", [], {})
@@ -91,6 +94,7 @@ class Exchange(Wire, asyncio.Protocol):
         self._shake_task: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
         self._heard = 0  # bytes of the handshake so far
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has sent everything
+        self._steps = _AT_ONCE  # for the chunks that have arrived
 
     @property
     def persistent(self) -> bool:
@@ -229,16 +233,18 @@ class Exchange(Wire, asyncio.Protocol):
 
     def _unchunked(self, chunks: Chunks) -> bool:
         """Takes the chunks that have arrived; returns whether the last one has. If there are very many, the rest is
-        taken in the next loop iteration, and nothing more is read till then."""
+        taken when it is this connection's turn, one connection per loop iteration, and nothing more is read till then."""
+        if self._later:
+            return False
         try:
-            more = chunks.take(self._got, self._body, self._limit)
+            more = chunks.take(self._got, self._body, self._limit, self._steps)
         except ChunkError as e:
             raise BodyError(str(e)) from None
-        if more and len(self._body) < self._limit and not self._later:
+        if more and len(self._body) < self._limit:
             self._later = True
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.pause_reading()
-            self._loop.call_soon(self._go_on_later)
+            in_turn(self._go_on_later)
         return chunks.done
 
     def _go_on_later(self) -> None:
@@ -246,7 +252,9 @@ class Exchange(Wire, asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
         if self._answer is not None and not self._answer.done():
+            self._steps = LINES
             self._go_on()
+            self._steps = _AT_ONCE
             if self._over and not self._later:
                 self._end(None)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from kas.meta.files import write_whole
 
 FORMAT = "1"
+# Those of its files that a start reads; ``pki`` has more.
+_READ = ("format", "lock", "admin.token", "admin.kubeconfig")
 
 
 class StartError(Exception):
@@ -14,7 +16,11 @@ class StartError(Exception):
 
 
 def check_data_dir(path: Path) -> bool:
-    """Return True for a data directory, False for a directory that may become one. Raises StartError for any other."""
+    """Return True for a data directory, False for a directory that may become one. Raises StartError for any other,
+    and for a file in it that opening would wait for, such as a pipe."""
+    for file in (*(path / name for name in _READ), *path.glob("pki/*")):
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise StartError(f"--data-dir: {file} is not a regular file")
     try:
         have = (path / "format").read_text().strip()
     except FileNotFoundError:

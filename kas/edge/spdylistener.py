@@ -24,6 +24,8 @@ log = logging.getLogger("kas.edge")
 
 HEAD_S = 30.0
 READ_BYTES = 64 << 10
+# Of a client whose backend takes nothing, twice as much is held, and what the next read brings: at most what the front's socket holds.
+HELD_BYTES = 16 << 10
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
 _FIRST = re.compile(rb"(GET|POST) (/[!-~]*) HTTP/1\.1")
 
@@ -56,14 +58,15 @@ def request_of(head: bytes) -> StreamRequest:
 class _Raw:
     """The client's side after the upgrade, as ``Upgrade.talk`` sees it."""
 
-    __slots__ = ("_messages", "_reader", "_writer")
+    __slots__ = ("_first", "_messages", "_reader", "_writer")
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, messages: Messages) -> None:
-        self._reader, self._writer, self._messages = reader, writer, messages
+    def __init__(self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, messages: Messages) -> None:
+        self._first, self._reader, self._writer, self._messages = first, reader, writer, messages
 
     async def receive(self) -> bytes | None:
+        data, self._first = self._first, b""
         try:
-            data = await self._reader.read(READ_BYTES)
+            data = data or await self._reader.read(READ_BYTES)
         except OSError:
             return None
         self._messages.add(len(data))
@@ -86,7 +89,7 @@ class SPDYListener:
     async def start(self) -> None:
         """Starts to accept connections."""
         free(self._address)
-        self._listening = await asyncio.start_unix_server(self._accepted, self._address, limit=MAX_HEAD)
+        self._listening = await asyncio.start_unix_server(self._accepted, self._address, limit=HELD_BYTES)
 
     async def stop(self) -> None:
         """Ends all connections and stops accepting."""
@@ -113,9 +116,9 @@ class SPDYListener:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HEAD_S):
-                head = await reader.readuntil(END)
-            req = request_of(head[: -len(END)])
-        except (HeadError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as e:
+                head, first = await _read_head(reader)
+            req = request_of(head)
+        except (HeadError, TimeoutError) as e:
             await _answer(writer, Response(400, [(b"content-type", b"text/plain; charset=utf-8")], f"400 Bad Request: {e}\n".encode()))
             return
         peername = writer.get_extra_info("peername")
@@ -130,13 +133,28 @@ class SPDYListener:
             assert task is not None
             messages = self._message_limit.open[peername, 0] = Messages(introduction, task.cancel, stream=True)
             try:
-                await _upgrade(resp, writer, _Raw(reader, writer, messages))
+                await _upgrade(resp, writer, _Raw(first, reader, writer, messages))
             finally:
                 self._message_limit.open.pop((peername, 0), None)
                 if resp.finish is not None:
                     resp.finish()
         else:
             await _answer(writer, resp)
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Returns the head of a request without the empty line at its end, and what follows. Raises HeadError."""
+    head, end = b"", -1
+    while end < 0:
+        if len(head) > MAX_HEAD:
+            raise HeadError("the head is too long")
+        data = await reader.read(READ_BYTES)
+        if not data:
+            raise HeadError("the head is incomplete")
+        known = max(0, len(head) - len(END))
+        head += data
+        end = head.find(END, known)
+    return head[:end], head[end + len(END) :]
 
 
 def _head(status: int, headers: Headers) -> bytes:

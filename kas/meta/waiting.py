@@ -80,6 +80,11 @@ class _PauseQueue:
 _PAUSED = _PauseQueue()
 
 
+def in_turn(callback: Callable[[], object]) -> None:
+    """Calls ``callback`` when it is its turn among the paused coroutines: for steps of a protocol, which has no coroutine."""
+    _PAUSED.turn().add_done_callback(lambda _: callback())
+
+
 class Throttle:
     """Limits how much work starts per loop iteration, where many tasks arrive at once and each then holds the loop until it is done.
 

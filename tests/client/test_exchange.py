@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter
 
 import pytest
 import uvloop
 
+from kas.client.chunks import LINES, Chunks
 from kas.client.exchange import Exchange, exchange
 from kas.client.http import MAX_HEAD, BackendError, Target, connect, insecure_tls, request_head, verified_tls
 from tests.endpoints.fakekubelet import make_certificate
@@ -200,6 +202,14 @@ class Deaf(asyncio.Transport):
     def write(self, data):
         pass
 
+    def is_closing(self):
+        return False
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = pause_reading
+
 
 def test_a_second_answer_is_not_read_as_trailers():
     async def run():
@@ -213,6 +223,36 @@ def test_a_second_answer_is_not_read_as_trailers():
         assert await asked == b"x" and not connection.quiet
 
     asyncio.run(run())
+
+
+def test_one_connection_per_loop_iteration_takes_many_chunks(monkeypatch):
+    """Each of them used to take 2,000 steps in every iteration, however many there were."""
+    taken, iteration, take = Counter[int](), 0, Chunks.take
+
+    def counted(self, got, body, *more):
+        before, result = len(body), take(self, got, body, *more)
+        taken[iteration] += len(body) - before
+        return result
+
+    monkeypatch.setattr(Chunks, "take", counted)
+
+    async def run():
+        nonlocal iteration
+        connections, answers = [Exchange(None, None) for _ in range(50)], []
+        for connection in connections:
+            connection.connection_made(Deaf())
+            answers.append(asyncio.ensure_future(connection.post(b"", b"", 1 << 20)))
+        await asyncio.sleep(0)
+        for iteration, connection in enumerate(connections):
+            connection.data_received(CHUNKED + b"1\r\nx\r\n" * 3000 + b"0\r\n\r\n")
+            assert taken[iteration] <= 100  # all may receive data in the same iteration
+        while not all(answer.done() for answer in answers):
+            iteration += 1
+            await asyncio.sleep(0)
+        assert [len(answer.result()) for answer in answers] == [3000] * 50
+
+    asyncio.run(run())
+    assert max(taken.values()) <= LINES
 
 
 @pytest.mark.parametrize(("tls", "loop"), WAYS)

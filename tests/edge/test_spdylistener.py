@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import fcntl
 import socket
 import ssl
+import termios
 import time
+from array import array
 
 import pytest
+import uvloop
 
+from kas.edge.front.introduction import Introductions
+from kas.edge.front.relay import STREAM_BYTES
 from kas.edge.front.upgrades import MAX_HEAD, wants_spdy
-from kas.edge.spdylistener import HeadError, request_of
+from kas.edge.messagelimit import MessageLimit
+from kas.edge.spdylistener import HELD_BYTES, READ_BYTES, HeadError, SPDYListener, request_of
+from kas.request.websocket import Upgrade
 from kas.testing.server import KasServer
 from tests import pki
 from tests.conftest import Client
@@ -214,3 +223,37 @@ def test_invalid_heads(head):
 def test_a_head():
     req = request_of(b"POST /a%20b?c=%20 HTTP/1.1\r\nHost: x\r\nX-Y:  z ")
     assert (req.method, req.path, req.query, req.headers) == ("POST", "/a b", "c=%20", [(b"host", b"x"), (b"x-y", b"z")])
+
+
+def test_little_is_held_of_a_client_whose_backend_takes_nothing(tmp_path):
+    """The listener used to hold 128 KiB and more of each."""
+    address = str(tmp_path / "s")
+
+    async def run():
+        async def talk(client):
+            started.set()
+            await asyncio.Event().wait()
+
+        started = asyncio.Event()
+        listener = SPDYListener(lambda req: Upgrade("", talk, lambda: None), address, Introductions(str(tmp_path / "i")), MessageLimit())
+        await listener.start()
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
+            sock.connect(address)
+            sock.setblocking(False)
+            sock.send(f"POST {EXEC} HTTP/1.1\r\n{SPDY}\r\n".encode())
+            await started.wait()
+            taken, idle = 0, 0
+            while idle < 20:
+                try:
+                    taken, idle = taken + sock.send(b"x" * READ_BYTES), 0
+                except BlockingIOError:
+                    idle += 1
+                await asyncio.sleep(0.001)
+            waiting = array("i", [0])
+            fcntl.ioctl(sock, termios.TIOCOUTQ, waiting)
+        await listener.stop()
+        return taken - waiting[0]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(asyncio.wait_for(run(), 60)) <= 2 * HELD_BYTES + 2 * STREAM_BYTES

@@ -420,6 +420,18 @@ def test_an_interrupted_first_start_leaves_a_usable_data_directory(tmp_path: Pat
     assert sorted(p.name for p in tmp_path.iterdir()) == ["format", "lock"]
 
 
+@pytest.mark.parametrize("name", ["format", "lock", "admin.token", "admin.kubeconfig", "pki/ca.crt", "pki/sa.key"])
+def test_a_pipe_in_a_data_directory_is_refused(tmp_path, name):
+    """The start used to wait without a word until somebody wrote to it."""
+    claim_data_dir(tmp_path)
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    with pytest.raises(StartError, match=f"{file} is not a regular file"):
+        check_data_dir(tmp_path)
+
+
 @pytest.mark.parametrize("left", ["store.copying", "store.restoring"])
 def test_a_server_does_not_start_with_an_incomplete_copy(tmp_path: Path, left: str):
     """As an interrupted ``kas storage copy`` leaves it, in the store of an existing server."""

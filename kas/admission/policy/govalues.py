@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from kas.cel.stackdepth import with_deep_stack
 from kas.cel.values import NS, Duration, Optional, Timestamp, Uint
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -24,14 +25,18 @@ class GoValue:
 
 def go_values(value: Any) -> Any:
     """Convert a value of an expression, with ``GoValue`` for null, timestamps, durations, bytes and unsigned numbers."""
+    return with_deep_stack(lambda: _go_values(value))
+
+
+def _go_values(value: Any) -> Any:
     if value is None:
         return GoValue("structpb.NullValue", "0")
     if isinstance(value, dict):
-        return {str(key).lower() if isinstance(key, bool) else str(key): go_values(inner) for key, inner in value.items()}
+        return {str(key).lower() if isinstance(key, bool) else str(key): _go_values(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [go_values(inner) for inner in value]
+        return [_go_values(inner) for inner in value]
     if isinstance(value, Optional):
-        return go_values(value.value) if value.present else GoValue("structpb.NullValue", "0")
+        return _go_values(value.value) if value.present else GoValue("structpb.NullValue", "0")
     if isinstance(value, bytes):
         return GoValue("[]uint8", f"[]uint8{{{', '.join(map(hex, value))}}}")
     if isinstance(value, Timestamp):

@@ -19,6 +19,7 @@ from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import OPERATION
 from kas.cel.problems import CostLimitError
 from kas.cel.schemas import MAX_REQUEST_BYTES
+from kas.cel.stackdepth import with_deep_stack
 from kas.cel.values import MOST_COMPARED, Duration, Message, Optional, Timestamp, characters, nodes
 from kas.meta import errors
 from kas.meta.field import go_quote
@@ -98,7 +99,7 @@ class Run:
 
 def _check_names(wanted: Any, name: str) -> None:
     """Check that each object's type name is the path to it from type ``name``: ``Object.spec`` below ``spec``. Raises MutationError."""
-    wrong = list(_misnamed(wanted, name))
+    wrong = with_deep_stack(lambda: list(_misnamed(wanted, name)))
     if wrong:
         raise MutationError("type mismatch: " + "\n".join(wrong))
 
@@ -172,13 +173,17 @@ def _schema(kind: Kind) -> Schema:
 
 
 def to_json(value: Any) -> Any:
-    """Convert a value of an expression to JSON types."""
+    """Convert a value of an expression to JSON types, however deep it is nested: it may be a part of the object."""
+    return with_deep_stack(lambda: _to_json(value))
+
+
+def _to_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(k).lower() if isinstance(k, bool) else str(k): to_json(v) for k, v in value.items()}
+        return {str(k).lower() if isinstance(k, bool) else str(k): _to_json(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [to_json(v) for v in value]
+        return [_to_json(v) for v in value]
     if isinstance(value, Optional):
-        return to_json(value.value) if value.present else None
+        return _to_json(value.value) if value.present else None
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Timestamp):

@@ -28,6 +28,9 @@ from kas.meta.origin import client_of
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so no bytes stay behind in OpenSSL
 READ_BYTES = 64 << 10
+# What the kernel holds of a stream for a worker that reads nothing of it, which is also what the worker reads at once (the kernel
+# doubles it for what it needs itself).
+STREAM_BYTES = 32 << 10
 DISCARD_BYTES = 4 << 20  # of a client's data after its worker has closed the connection
 # The limit of HTTP/2 frames that request nothing, in IDLE_S. Clients send a ping every half minute; frames that go with
 # requests and responses are not counted (see _frames.pyx).
@@ -180,6 +183,8 @@ class Relay:
         self._address = self._front.rendezvous.connection()
         sock = socket.socket(socket.AF_UNIX)
         sock.setblocking(False)
+        if self._spdy:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
         sock.bind(self._address)
         self._worker, self.worker = sock, worker
         worker.relays[self._address] = self

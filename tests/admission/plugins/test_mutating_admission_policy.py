@@ -258,6 +258,21 @@ def test_values_become_json(governed):
     assert to_json(values) == {"t": "1970-01-01T00:00:00Z", "d": "1m30s", "u": 3, "o": 1, "n": [None, True, 1.5], "1": "x"}
 
 
+def test_values_of_any_depth_are_converted():
+    """A custom object may have hundreds of levels, and a mutation may copy a part of it: 250 of them were a panic."""
+    from kas.admission.policy.govalues import go_values
+    from kas.admission.policy.mutating import _check_names, to_json
+
+    value = "leaf"
+    for _ in range(2000):
+        value = {"a": [value]}
+    _check_names(value, "Object")
+    for found in (to_json(value), go_values(value)):
+        for _ in range(2000):
+            found = found["a"][0]
+        assert found == "leaf"
+
+
 @pytest.mark.parametrize(("value", "got"), [
     ("null", "{Value:0}"), ("duration('90s')", "{Value:90000000000}"), ("b'hi'", "{Value:[]uint8{0x68, 0x69}}"), ("7u", "{Value:0x7}"),
     ("timestamp('2024-01-02T03:04:05.5Z')", "{Value:time.Date(2024, time.January, 2, 3, 4, 5, 500000000, time.UTC)}"),
