@@ -33,9 +33,12 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
+import orjson
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench import cluster_writes as cluster  # noqa: E402
 from bench import custom_against_builtin as custom  # noqa: E402
 from bench.conftest import InProcess  # noqa: E402
 from bench.end_to_end import chosen, configmap, pod  # noqa: E402
@@ -43,27 +46,25 @@ from bench.webhook_cost import CONFIGURATIONS, CREATE, configuration, labelled  
 from kas.filters import slow_requests  # noqa: E402
 from kas.observe.process import LOOKED_AT  # noqa: E402
 from kas.request.http import Request, Response  # noqa: E402
+from kas.types.scheme import BUILTIN, encode_protobuf  # noqa: E402
 from tests.admission.webhook.hook_server import HookServer  # noqa: E402
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-NOTHING, WATCHED, WATCHES, LEASE = "nothing", "watched", 16, "update-lease"
-MERGE, APPLY = b"application/merge-patch+json", b"application/apply-patch+yaml"
+EVENTS, NODES = "/api/v1/namespaces/default/events", "/api/v1/nodes"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+NOTHING, WATCHED, WATCHES, BIND, KUBELET = "nothing", "watched", 16, "bind", ("kubelet-pod", "kubelet-node")
+LEASE, LEASE_PROTO = "update-lease", "update-lease-proto"
+MERGE, APPLY, STRATEGIC = b"application/merge-patch+json", b"application/apply-patch+yaml", b"application/strategic-merge-patch+json"
+PROTOBUF = b"application/vnd.kubernetes.protobuf"
 READ = {"get-large", "get-custom", "list-large", "list-custom"}  # of a ConfigMap and of a custom resource of its size; 100 of a list
 REFUSED = {"403": b"", "401": b"Bearer " + b"a" * 12_000}  # with what they are asked
 ASKED = {"create-asked": "yes", "create-unasked": "no"}  # what the label says that the webhook's selector wants
 STATUS = {"status": {"phase": "Running", "message": "%q", "podIP": "10.2.3.4", "podIPs": [{"ip": "10.2.3.4"}]}}  # of a pod
+TYPE_OF_LEASE = BUILTIN.kind("coordination.k8s.io", "v1", "Lease").type
 Ask = tuple[str, str, bytes]  # method, path, body
-
-
-def lease(name: str, number: int) -> bytes:
-    """As a kubelet renews it."""
-    spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": f"2026-01-02T03:04:05.{number % 1_000_000:06d}Z"}
-    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": "6c0a4a1e-3b1c-4d55-9f0e-3c9d6f1a2b3c"}
-    meta = {"name": name, "resourceVersion": "%r", "ownerReferences": [owner]}
-    return json.dumps({"metadata": meta, "spec": spec}).encode()
 
 
 def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
@@ -89,7 +90,20 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
 
     def renew() -> Ask:
         name = f"node-{next(turns) % 16}"
-        return "PUT", f"{LEASES}/{name}", lease(name, next(numbers))
+        obj = cluster.lease(name, next(numbers))
+        obj["metadata"]["resourceVersion"] = "%r"
+        return "PUT", f"{LEASES}/{name}", body(obj)
+
+    def bind() -> Ask:
+        name = f"kept-to-go-{(number := next(made))}"
+        return "POST", f"{PODS}/{name}/binding", body(cluster.binding(name, f"node-{number % 16}"))
+
+    def kubelet(path: str, patch: Callable[[int], dict]) -> Callable[[], Ask]:
+        return lambda: ("PATCH", path % (next(turns) % 16), body(patch(next(numbers))))
+
+    def slices() -> Ask:
+        name = f"service-{next(turns) % 16}"
+        return "PUT", f"{SLICES}/{name}", body(cluster.endpoint_slice(name, next(numbers)))
 
     return {
         "get": (16, lambda: ("GET", f"{CONFIG_MAPS}/kept-{next(numbers) % 16}", b"")),
@@ -99,10 +113,16 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
         WATCHED: (16, update),
         "update-same": (16, same),
         LEASE: (16, renew),
+        LEASE_PROTO: (16, renew),
+        "update-slice": (16, slices),
         "patch": (16, lambda: ("PATCH", f"{CONFIG_MAPS}/kept-{next(turns) % 16}", body({"data": {"seq": "%q"}}))),
         "apply": (16, lambda: ("PATCH", f"{(u := update())[1]}?fieldManager=bench&force=true", u[2])),
         "apply-same": (16, lambda: ("PATCH", f"{(u := same())[1]}?fieldManager=bench&force=true", u[2])),
         "patch-status": (16, lambda: ("PATCH", f"{PODS}/kept-{next(turns) % 16}/status", body(STATUS))),
+        KUBELET[0]: (16, kubelet(f"{PODS}/kept-%d/status", cluster.pod_status)),
+        KUBELET[1]: (16, kubelet(f"{NODES}/node-%d/status", cluster.heartbeat)),
+        BIND: (16, bind),
+        "create-event": (16, lambda: ("POST", EVENTS, body(cluster.event("made-%q")))),
         "delete": (16, lambda: ("DELETE", f"{CONFIG_MAPS}/kept-to-go-{next(made)}", b"")),
         "create-pod": (16, lambda: ("POST", PODS, body(pod("made-%q")))),
         "create-large": (16, own("builtin")),
@@ -126,8 +146,10 @@ def request_of(server: InProcess, ask: Ask, row: str = "") -> Request:
     if row in REFUSED:
         headers[-1] = b"authorization", REFUSED[row]
     if body:
-        patch = APPLY if "fieldManager=" in query else MERGE
-        headers.append((b"content-type", patch if method == "PATCH" else b"application/json"))
+        patch = STRATEGIC if row in KUBELET else APPLY if "fieldManager=" in query else MERGE
+        headers.append((b"content-type", patch if method == "PATCH" else PROTOBUF if row == LEASE_PROTO else b"application/json"))
+        if row == LEASE_PROTO:
+            headers[2] = b"accept", PROTOBUF
     return Request(method, path, query, headers, body)
 
 
@@ -135,9 +157,8 @@ async def run(server: InProcess, many: list[Ask], row: str = "") -> None:
     """All at once, each to the end of its answer."""
 
     async def one(ask: Ask) -> None:
-        if row == LEASE:  # nobody renews one without its revision
-            had = server.store.get(f"/registry/leases/default/{ask[1].rpartition('/')[2]}")
-            ask = *ask[:2], ask[2].replace(b"%r", str(had.revision).encode())
+        if row in (LEASE, LEASE_PROTO):
+            ask = *ask[:2], renewed(server, ask, row)
         found = server.server.chain(request_of(server, ask, row))
         answer = found if isinstance(found, Response) else await found
         assert answer.status == int(row) if row in REFUSED else answer.status < 300, answer.body
@@ -147,6 +168,15 @@ async def run(server: InProcess, many: list[Ask], row: str = "") -> None:
             answer.finish()
 
     await asyncio.gather(*map(one, many))
+
+
+def renewed(server: InProcess, ask: Ask, row: str) -> bytes:
+    """The body with the Lease's revision, without which nobody renews one; as protobuf if the row says so."""
+    had = server.store.get(f"/registry/leases/default/{ask[1].rpartition('/')[2]}")
+    body = ask[2].replace(b"%r", str(had.revision).encode())
+    if row == LEASE:
+        return body
+    return encode_protobuf(TYPE_OF_LEASE, orjson.loads(body), api_version="coordination.k8s.io/v1", kind="Lease")
 
 
 def define(server: InProcess, definition: dict) -> None:
@@ -199,9 +229,13 @@ def count(wanted: list[str], requests: int, asks: bytes) -> None:
         prepare += [("POST", CONFIG_MAPS, json.dumps(configmap(f"kept-{n}")).encode()) for n in range(16)]
         if {"update-same", "apply-same"} & {*wanted}:
             prepare += [("POST", CONFIG_MAPS, json.dumps(configmap(f"same-{n}")).replace("%q", "0").encode()) for n in range(16)]
-        if LEASE in wanted:
-            prepare += [("POST", LEASES, lease(f"node-{n}", 0).replace(b"%r", b"")) for n in range(16)]
-        if "patch-status" in wanted:
+        if {LEASE, LEASE_PROTO} & {*wanted}:
+            prepare += [("POST", LEASES, json.dumps(cluster.lease(f"node-{n}", 0)).encode()) for n in range(16)]
+        if {KUBELET[1], BIND} & {*wanted}:
+            prepare += [("POST", NODES, json.dumps(cluster.node(f"node-{n}")).encode()) for n in range(16)]
+        if "update-slice" in wanted:
+            prepare += [("POST", SLICES, json.dumps(cluster.endpoint_slice(f"service-{n}", 1)).encode()) for n in range(16)]
+        if {"patch-status", KUBELET[0]} & {*wanted}:
             prepare += [("POST", PODS, json.dumps(pod(f"kept-{n}")).encode()) for n in range(16)]
         if "list-500" in wanted:
             listed = json.dumps(pod("%q")).replace('"labels": {', '"labels": {"app": "listed", ').encode()
@@ -225,9 +259,11 @@ def count(wanted: list[str], requests: int, asks: bytes) -> None:
                 server.loop.run_until_complete(run(server, [("POST", CONFIGURATIONS, asks)]))
             for counted in (False, True):
                 todo = [[make() for _ in range(at_once)] for _ in range(max(1, requests // at_once))] if make else []
-                if name == "delete":
+                if name in ("delete", BIND):
                     for _, path, _ in itertools.chain(*todo):
-                        create = "POST", CONFIG_MAPS, json.dumps(configmap(path.rpartition("/")[2])).encode()
+                        to_go = re.search("kept-to-go-[0-9]+", path)[0]
+                        obj = configmap(to_go) if name == "delete" else cluster.unbound(to_go)
+                        create = "POST", PODS if name == BIND else CONFIG_MAPS, json.dumps(obj).encode()
                         server.loop.run_until_complete(run(server, [create]))
                 if counted:
                     tell("instrumentation on")
@@ -276,7 +312,7 @@ def main() -> int:
     for name in wanted:
         at_once = rows(itertools.count())[name][0]
         made = max(1, args.requests // at_once) * at_once
-        print(f"{name:12} {(found[name] - found[NOTHING]) / made:12,.0f} instructions a request")
+        print(f"{name:18} {(found[name] - found[NOTHING]) / made:12,.0f} instructions a request")
     return 0
 
 

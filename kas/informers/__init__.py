@@ -33,10 +33,14 @@ Transform = Callable[[Obj], T]
 
 
 class Objects(Protocol):
-    """Stored objects by resource, read from the store and decoded at each call."""
+    """Stored objects by resource, read from the store at each call. Nothing decoded is kept."""
 
     def get(self, group: str, resource: str, namespace: str, name: str) -> Obj | None:
         """Returns the object in its storage version, None if absent. ``namespace`` is ignored for a cluster-scoped resource."""
+        ...
+
+    def labels(self, group: str, resource: str, namespace: str, name: str) -> dict[str, str] | None:
+        """Returns the labels of the object, None if it is absent. Decodes nothing else of it."""
         ...
 
     def list(self, group: str, resource: str, namespace: str = "") -> list[Obj]:

@@ -119,9 +119,17 @@ class Registries:
     def get(self, group: str, resource: str, namespace: str, name: str) -> Obj | None:
         """Returns the object in the storage version, or None; it must not be changed. Raises KeyError for a resource that is
         not served."""
-        registry = self._by_resource[group, resource]
-        rec = self.store.get(f"{registry.root}{namespace}/{name}" if registry.resource.namespaced else registry.root + name)
+        rec = self._record(group, resource, namespace, name)
         return object_of(rec) if rec is not None else None
+
+    def labels(self, group: str, resource: str, namespace: str, name: str) -> dict[str, str] | None:
+        """See ``informers.Objects``; raises KeyError for a resource that is not served."""
+        rec = self._record(group, resource, namespace, name)
+        return rec.labels if rec is not None else None
+
+    def _record(self, group: str, resource: str, namespace: str, name: str) -> Record | None:
+        registry = self._by_resource[group, resource]
+        return self.store.get(f"{registry.root}{namespace}/{name}" if registry.resource.namespaced else registry.root + name)
 
     def list(self, group: str, resource: str, namespace: str = "") -> list[Obj]:
         """Returns the objects in the storage version, in the order of their keys; they must not be changed. Raises KeyError

@@ -66,7 +66,8 @@ class FakeStore:
     def put(self, key: str, obj: dict[str, Any]) -> None:
         self.revision += 1
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
-        rec = _Record(key=key, json=orjson.dumps(obj), revision=self.revision, fields={})
+        labels = obj["metadata"].get("labels") or {}
+        rec = _Record(key=key, json=orjson.dumps(obj), revision=self.revision, labels=labels, fields={})
         self.records[key] = rec
         self._tell(key, rec)
 

@@ -35,10 +35,9 @@ class Plugin:
             node = a.obj["spec"].get("nodeName")
         if not node:
             return
-        found = self._objects.get("", "nodes", "", node)
-        if found is None:
+        labels = self._objects.labels("", "nodes", "", node)
+        if labels is None:
             return
-        labels = found["metadata"].get("labels") or {}
         new = {key: labels[key] for key in LABELS if key in labels}
         if new:
             meta = a.obj["metadata"]
