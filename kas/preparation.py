@@ -7,16 +7,22 @@ what can come later.
 from __future__ import annotations
 
 import base64
+import errno
 import gc
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from time import time
 
 from kas.config import address
 from kas.config.options import Completed
 from kas.edge import certpaths
+from kas.meta.der import member
 from kas.meta.files import write_whole
+from kas.meta.pem import pem_blocks
+
+_SEQUENCE = 0x30
 
 
 def prepare(o: Completed) -> None:
@@ -43,6 +49,8 @@ def prepare(o: Completed) -> None:
             from kas.edge import certs
 
         certs.ensure(pki, names, ips, serving)
+    if (key := _own_signing_key(o)) is not None and key.exists():
+        _check_signing_key(key)
     token_file = o.data_dir / "admin.token"
     if not token_file.exists() or not token_file.read_text().strip():  # a full disk may have left it empty
         write_whole(token_file, base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"="))
@@ -52,6 +60,23 @@ def prepare(o: Completed) -> None:
 
         shown = certs.ensure_client(pki, "admin", "system:masters")
     write_whole(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown).encode())
+
+
+def _own_signing_key(o: Completed) -> Path | None:
+    """The file of the key that signs service account tokens; None if a flag names another signer."""
+    other = o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint
+    return None if other else o.data_dir / "pki" / "sa.key"
+
+
+def _check_signing_key(path: Path) -> None:
+    """Raises OSError for a file without a complete private key: as a backup may have it, it is not replaced unasked. Looks at the form
+    alone, because every start waits for this."""
+    try:
+        der = next(block.der for block in pem_blocks(path.read_bytes()) if block.kind.endswith("PRIVATE KEY"))
+        member(der, _SEQUENCE)
+    except (StopIteration, ValueError):
+        why = "it is damaged: restore it, or remove it to have another key created, with which no earlier token is valid"
+        raise OSError(errno.EINVAL, why, str(path)) from None
 
 
 def unwritable(o: Completed, error: OSError) -> str:
@@ -66,8 +91,8 @@ def unwritable(o: Completed, error: OSError) -> str:
 def prepare_later(o: Completed, told: Callable[[str], object]) -> None:
     """Creates the service account key, which takes a while and which nothing waits for. A worker that needs it
     earlier, or after this failed, creates it. ``told(why)`` is called if it cannot be created."""
-    path = o.data_dir / "pki" / "sa.key"
-    if path.exists() or o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint:
+    path = _own_signing_key(o)
+    if path is None or path.exists():
         return
     from kas.auth.signingkey import ensure_signing_key
 

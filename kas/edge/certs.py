@@ -132,7 +132,10 @@ def _lasts(cert: x509.Certificate, ca: x509.Certificate, now: datetime.datetime)
 
 
 def _covers(cert: x509.Certificate, names: list[str], ips: list[str]) -> bool:
-    san = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        san = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):  # an operator's: it names nothing that clients look for
+        return False
     have_ips = {str(ip) for ip in san.get_values_for_type(x509.IPAddress)}
     return set(names) <= set(san.get_values_for_type(x509.DNSName)) and set(ips) <= have_ips
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import lmdb
 
+from kas.meta.files import private
 from kas.storage.lmdbplace import LMDBSource, claim, move_on
 from kas.storage.places import ROOT, Refused
 from kas.store import open_store
@@ -136,7 +137,7 @@ def unpack(path: Path, store_dir: Path) -> None:
     """Writes the data file of a checked LMDB snapshot to a new directory."""
     store_dir.mkdir(mode=0o700, parents=True)
     left = path.stat().st_size - SHA
-    with open(path, "rb") as f, open(store_dir / "data.mdb", "wb") as out:
+    with open(path, "rb") as f, open(store_dir / "data.mdb", "wb", opener=private) as out:
         while left:
             block = f.read(min(READ, left))
             if not block:
@@ -174,11 +175,12 @@ def unpacked(path: Path, directory: Path, transformers: Transformers | None = No
 def restore_lmdb(path: Path, data_dir: Path, bump: int, max_size: int) -> int:
     """Creates the store of a data directory without one; returns its revision, which is ``bump`` above the snapshot's. Raises
     ``BadSnapshot``, ``Refused``."""
+    final, at = data_dir / "store", data_dir / RESTORING
+    if not final.exists():
+        check_sum(path)
     with claim(data_dir):
-        final, at = data_dir / "store", data_dir / RESTORING
         if final.exists():
             raise Refused(f"{data_dir} holds a store already: name a directory without one")
-        check_sum(path)
         shutil.rmtree(at, ignore_errors=True)
         try:
             unpack(path, at)

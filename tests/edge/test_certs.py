@@ -49,6 +49,19 @@ def test_another_name_gets_another_certificate_of_the_same_ca(tmp_path: Path) ->
     assert paths.ca_cert.read_bytes() == ca and paths.cert.read_bytes() != cert
 
 
+def test_a_certificate_that_names_no_host_is_replaced(tmp_path: Path) -> None:
+    paths = made(tmp_path)
+    ca, key = x509.load_pem_x509_certificate(paths.ca_cert.read_bytes()), certs.private_key(paths.ca_key.read_bytes())
+    served = x509.load_pem_x509_certificate(paths.cert.read_bytes())
+    builder = x509.CertificateBuilder(ca.subject, served.subject, served.public_key(), 7)
+    builder = builder.not_valid_before(served.not_valid_before_utc).not_valid_after(served.not_valid_after_utc)
+    paths.cert.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    made(tmp_path)
+    found = x509.load_pem_x509_certificate(paths.cert.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+    assert set(NAMES) <= set(names)
+
+
 def test_certificates_about_to_expire_are_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as m:
         m.setattr(certs, "CERT_LIFE", datetime.timedelta(days=29))

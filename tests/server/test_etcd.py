@@ -259,6 +259,23 @@ def test_a_suspended_replicator_is_replaced(etcd: Etcd, tmp_path: Path) -> None:
         assert re.search(r"the replicator has not answered for \d+ s and is killed", server.output)
 
 
+def test_a_replica_that_is_deleted_under_the_server_is_rebuilt(tmp_path: Path) -> None:
+    with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
+        client, replica = Client(server), tmp_path / "kas" / "data" / "replica"
+        assert client("POST", CONFIG_MAPS, config_map("before"))[0] == 201
+        shutil.rmtree(replica)
+        until(lambda: (replica / "replica.of").is_file())
+
+        def ready() -> bool:
+            with contextlib.suppress(OSError):  # the workers start again
+                return client.raw("GET", "/readyz").status_code == 200
+            return False
+
+        until(ready)
+        assert client("GET", f"{CONFIG_MAPS}/before")[0] == 200
+        assert "the replica of etcd is rebuilt" in server.output and "is not the file that was opened" in server.output
+
+
 def test_a_write_refused_because_of_an_old_replica_is_retried(pair) -> None:
     one, two = (Client(server) for server in pair)
     (replicator,) = _replicators(pair[1])

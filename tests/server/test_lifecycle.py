@@ -412,6 +412,22 @@ def test_a_damaged_ca_is_not_replaced_without_a_request(tmp_path: Path, kas_serv
     assert authority.read_bytes() == whole and len(server.token) == 43
 
 
+@pytest.mark.parametrize("kept", [0, 60, 900])
+def test_a_damaged_key_of_service_account_tokens_is_not_replaced_without_a_request(tmp_path: Path, kas_server, kept: int):
+    server = kas_server()
+    key = server.data_dir / "pki" / "sa.key"
+    wait_for(key.exists, "the key")
+    server.kill()
+    whole = key.read_bytes()
+    key.write_bytes(whole[:kept])
+    done = serve("--data-dir", str(server.data_dir), "--secure-port", "auto")
+    why = "it is damaged: restore it, or remove it to have another key created, with which no earlier token is valid"
+    assert (done.returncode, done.stderr) == (1, f"kas: --data-dir: {key}: {why}\n")
+    key.write_bytes(whole)
+    server.start()
+    assert key.read_bytes() == whole
+
+
 def test_an_interrupted_first_start_leaves_a_usable_data_directory(tmp_path: Path):
     for name in ("lock", "format.new"):  # what a kill or a power failure leaves of the first moments
         (tmp_path / name).write_text("")

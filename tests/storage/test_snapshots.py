@@ -53,6 +53,7 @@ def test_lmdb_is_saved_while_it_is_used_and_restored(tmp_path: Path, capsys) -> 
     assert main(["verify", str(file)]) == 0
     assert main(["restore", str(file), "--to", f"lmdb:{tmp_path / 'b'}"]) == 0
     assert "goes on at revision 1000000028" in capsys.readouterr().out
+    assert os.stat(tmp_path / "b" / "store" / "data.mdb").st_mode & 0o77 == 0
     assert stored(tmp_path / "b") == before
     store = opened(tmp_path / "b")
     try:
@@ -238,7 +239,7 @@ def test_files_that_are_no_snapshots_are_refused_in_a_line(etcd: Etcd, prefix: s
             assert main([*command, f"--prefix={prefix}"]) == 1, (name, command)
             told = capsys.readouterr().err
             assert told.startswith(f"kas: {file} ") and told.count("\n") == 1, (name, told)
-        assert not (tmp_path / "to" / "store").exists()
+        assert not (tmp_path / "to").exists(), name
     assert main(["verify", str(tmp_path / "nothing")]) == 1 and "No such file" in capsys.readouterr().err
 
 

@@ -389,8 +389,11 @@ class Replicator:
 
     def _look(self) -> None:
         """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes continue at
-        other servers. Requests progress when there are no events."""
+        other servers. Requests progress when there are no events. Ends the watch of a replica whose files were deleted."""
         now, asked, stream = time.monotonic(), self._asked_at, self._stream
+        if stream is not None and self.replica.replaced():
+            stream.cancel()  # the check before the next watch says why
+            return
         if self._hearing:  # the delay is here, not in etcd
             return
         if asked and now - asked > SILENT_S and stream is not None:
@@ -401,13 +404,15 @@ class Replicator:
             self.request_progress()
 
     def _check(self) -> None:
-        """Checks that the cluster is the same, and has not gone back."""
+        """Checks that the cluster is the same and has not gone back, and that the replica's files are still there."""
         answer = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True))
         if self._note is not None and self._is_stray(answer, self._note):
             raise Unavailable("a server of another cluster than the others is passed over")
         now = self._note_of(answer)
         if self._note is not None and (why := now.misfit(self._note)):
             raise Lost(why)
+        if why := self.replica.replaced():
+            raise Lost(why)  # a worker that starts would not find it
         self._check_history(answer.header.revision)
         self._take_note(now)
 

@@ -542,7 +542,7 @@ class EtcdStore(LMDBStore):
 
     def lost(self) -> str:
         """See the contract: the local file is only a replica, but if it does not follow, reads do not see later writes."""
-        return self._lags() or self._damaged or self._replaced()
+        return self._lags() or self._damaged or self.replaced()
 
     def _lags(self) -> str:
         here, missed = self.shared.revision, self.shared.missed

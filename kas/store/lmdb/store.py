@@ -564,9 +564,10 @@ class LMDBStore(Store):
     def lost(self) -> str:
         """See the contract: writes to a deleted or replaced file succeed until it is closed. With another lock file the next
         process that opens the store would write at the same time as this one."""
-        return self._replaced() or self._committer.failed_lately()
+        return self.replaced() or self._committer.failed_lately()
 
-    def _replaced(self) -> str:
+    def replaced(self) -> str:
+        """Returns which of the files was deleted or replaced; otherwise ""."""
         return next((f"{file} is not the file that was opened" for file, had in self._opened.items() if _identity(file) != had), "")
 
     def _no_room(self) -> bool:
