@@ -1,6 +1,6 @@
 """Recorded conversations about webhooks for admission and conversion and about policies, with webhooks that answer by their rules.
 
-``extend_not_yet.txt`` lists those that are not replayed, ``extend_differences.txt`` the answers that differ.
+``extend_not_yet.txt`` lists those that are not replayed, ``extend_differences.txt`` the responses that differ.
 """
 
 from __future__ import annotations

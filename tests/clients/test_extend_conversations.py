@@ -1,7 +1,7 @@
-"""Recorded conversations with kube-apiserver 1.36.2 about CustomResourceDefinitions and what they define.
+"""Recorded conversations with kube-apiserver 1.36.2 about CustomResourceDefinitions and their objects.
 
-Those in which the server calls somebody are replayed by ``test_admission_conversations.py``; what is not replayed stands in
-``extend_not_yet.txt``, each kind with the reason.
+Those in which the server calls webhooks are replayed by ``test_admission_conversations.py``; those that are not replayed are in
+``extend_not_yet.txt``, by prefix with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MISSING = f"no recorded conversations in {files.DIRECTORY}"
 
 
 def not_yet() -> dict[str, str]:
-    """How names begin -> why those conversations are not replayed."""
+    """Prefixes of names -> why those conversations are not replayed."""
     lines = [line for line in NOT_YET.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     return dict(line.split("\t") for line in lines)
 
@@ -52,7 +52,7 @@ def test_conversation(row, connection):
     assert not set(known) - {i for i, _, _ in different}, f"{KNOWN.name} lists steps that do not differ any more"
 
 
-def test_every_listed_conversation_is_there():
+def test_every_listed_conversation_exists():
     names = [row["id"][5:] for row in files.lines("http-extend")]
     if not names:
         need.give_up(MISSING)

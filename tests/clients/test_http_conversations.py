@@ -42,8 +42,8 @@ def test_conversation(row, connection, known, tell):
     assert not gone, f"{replay.KNOWN.name} lists steps that do not differ any more: {gone}"
 
 
-def test_every_known_difference_names_a_step(known):
-    """A line about a conversation or step that does not exist would hide nothing but mislead."""
+def test_every_known_difference_names_an_existing_step(known):
+    """A line about a conversation or step that does not exist would hide nothing, and mislead."""
     if not ROWS:
         need.give_up(MISSING)
     steps = {row["id"][5:]: len(row["in"]["steps"]) for row in ROWS}

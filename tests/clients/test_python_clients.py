@@ -1,4 +1,4 @@
-"""The Python clients people use: kubernetes, lightkube and kopf, against one server with two workers."""
+"""Common Python clients (kubernetes, lightkube and kopf) with one server that has two workers."""
 
 from __future__ import annotations
 
