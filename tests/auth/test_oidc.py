@@ -17,7 +17,7 @@ from kas.testing.server import KasServer
 from tests.auth.issuer import Issuer, ec_key, rsa_key
 from tests.conftest import Client
 from tests.controllers.waiting import until
-from tests.sooner import sooner
+from tests.intervals import shorter_intervals
 from tests.tlsstub import authority
 
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -311,7 +311,7 @@ def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
         "--unsafe-no-fsync",
     )  # fmt: skip
     try:
-        again = sooner("kas.auth.authn.oidc.provider.AGAIN_S=0.5")
+        again = shorter_intervals("kas.auth.authn.oidc.provider.AGAIN_S=0.5")
         with KasServer(tmp_path_factory.mktemp("kas"), *flags, prefix=again) as server:
             assert who(server, late.token()) is None
             assert who(server, server.token)["username"] == "admin"  # all others are served

@@ -16,7 +16,7 @@ from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
 from kas.cel.values import MapList, SetList, Uint
 from kas.meta.compilebudget import MOST_PATTERNS, CompileBudget
-from tests.lines import lines_of
+from tests.linecount import executed_lines
 
 OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
 ENV = cel.BASE.extended({"self": struct("T")}, {"T": {"texts": list_of(STRING), "numbers": list_of(INT), "name": STRING, "on": BOOL}})
@@ -662,7 +662,7 @@ def test_a_long_text_needs_no_step_for_each_character(call):
     """Reading one character at a time, a condition on a ConfigMap of one megabyte blocked the loop for 47 to 65 ms."""
     text = 'aBcÄßé"\\' * 1000 + "\n\x07"
     program, run = cel.compile(call, cel.BASE.extended({"k": STRING})), []
-    assert lines_of(lambda: run.append(program.run({"k": text})[0]), "/kas/") < 500
+    assert executed_lines(lambda: run.append(program.run({"k": text})[0]), "/kas/") < 500
     upper, lower = ("".join(getattr(c, how)() if c.isascii() else c for c in text) for how in ("upper", "lower"))
     quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\x07", "\\a") + '"'
     assert run == [{"k.upperAscii()": upper, "k.lowerAscii()": lower, "isIP(k)": False, "isURL(k)": False}.get(call, quoted)]

@@ -8,7 +8,7 @@ import pytest
 
 from kas.testing.plugin import servers
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.clients import kubectl
 from tests.clients.conversation import Connection
 
@@ -80,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     programs = kubectl.found()
     every = metafunc.definition.get_closest_marker("every_version") is not None
     versions = list(programs) if every else kubectl.main_versions(programs)
-    params = [pytest.param(v, id=v) for v in versions] or [pytest.param(None, id="none", marks=need.missing(kubectl.NONE_FOUND))]
+    params = [pytest.param(v, id=v) for v in versions] or [pytest.param(None, id="none", marks=prerequisites.missing(kubectl.NONE_FOUND))]
     metafunc.parametrize("k", params, indirect=True, scope="module")
 
 

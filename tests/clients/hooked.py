@@ -24,7 +24,7 @@ from typing import Any
 from tests.admission.webhook.hook_server import Answer as HookAnswer
 from tests.admission.webhook.hook_server import HookServer, said
 from tests.clients.conversation import Aliases, Answer, Connection, Step, as_text
-from tests.clients.patient import Patient
+from tests.clients.waiting import WaitingConversation
 
 SHORT, LONG = 5, 30
 # Prefixes of the names of such conversations.
@@ -118,7 +118,7 @@ class HookedAliases(Aliases):
         return super().text(s.replace(f"?timeout={LONG}s", f"?timeout={SHORT}s") if self.lengthened else s)
 
 
-class HookedConversation(Patient):
+class HookedConversation(WaitingConversation):
     def __init__(self, connection: Connection, name: str, hooks: Hooks, me: str) -> None:
         super().__init__(connection, name)
         self.hooks, self.me = hooks, me

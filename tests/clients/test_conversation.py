@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.clients.conversation import Aliases, Conversation, diff, in_order, kinds, without
-from tests.clients.patient import Patient
+from tests.clients.waiting import WaitingConversation
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000{}"
 
@@ -126,7 +126,7 @@ def test_a_read_with_a_wait_continues_when_it_is_as_recorded():
     connection = Answers(early, early, late)
     wanted = {"status": 200, "headers": {"content-type": "application/json"}, "body": {"metadata": {"uid": "<uid1>"}, "there": True}}
     late["there"] = True
-    assert Patient(connection, "a/b").all([{"method": "GET", "path": "/", "wait": 3600}], [wanted]) == [wanted]
+    assert WaitingConversation(connection, "a/b").all([{"method": "GET", "path": "/", "wait": 3600}], [wanted]) == [wanted]
     assert len(connection.asked) == 3
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients import replay
 from tests.clients.conversation import diff, without
 from tests.clients.hooked import HOOKED
-from tests.clients.patient import Patient
+from tests.clients.waiting import WaitingConversation
 from tests.vectors import files
 
 NOT_YET = replay.HERE / "extend_not_yet.txt"
@@ -32,7 +32,7 @@ def is_listed(name: str, listed: dict[str, str]) -> bool:
 
 
 ROWS = [row for row in files.lines("http-extend") if not HOOKED.match(row["id"][5:]) and not is_listed(row["id"][5:], not_yet())]
-PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
+PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=prerequisites.missing(MISSING))]
 
 pytestmark = pytest.mark.client
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.client
 @pytest.mark.parametrize("row", PARAMS)
 def test_conversation(row, connection):
     name = row["id"][5:]
-    conversation = Patient(connection, name)
+    conversation = WaitingConversation(connection, name)
     got = conversation.all(row["in"]["steps"], row["out"])
     different, _, _ = replay.compare(row, got)
     steps = row["in"]["steps"]
@@ -55,7 +55,7 @@ def test_conversation(row, connection):
 def test_every_listed_conversation_exists():
     names = [row["id"][5:] for row in files.lines("http-extend")]
     if not names:
-        need.give_up(MISSING)
+        prerequisites.give_up(MISSING)
     assert not [beginning for beginning in not_yet() if not is_listed_by(beginning, names)]
     assert {name for name, _ in replay.known_differences(KNOWN)} <= set(names)
 

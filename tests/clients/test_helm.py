@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients.helm import CHART, PATIENCE_S, Helm, Ready, image, words
 from tests.clients.helm import found as helms
 from tests.conftest import Client
@@ -34,7 +34,7 @@ def namespace(charted: Client) -> str:
     return name
 
 
-HELMS = [pytest.param(v, id=f"helm{v}") for v in helms()] or [pytest.param("", id="none", marks=need.missing(NONE_FOUND))]
+HELMS = [pytest.param(v, id=f"helm{v}") for v in helms()] or [pytest.param("", id="none", marks=prerequisites.missing(NONE_FOUND))]
 
 
 @pytest.fixture(params=HELMS)
@@ -129,7 +129,7 @@ def test_objects_of_others_are_not_taken_over(helm: Helm, ready: Ready) -> None:
 def test_helm_4_upgrades_a_release_of_helm_3(charted: Client, namespace: str, ready: Ready, tmp_path) -> None:
     programs = helms()
     if len(programs) < 2:
-        need.give_up("no helm.3 and helm.4 on PATH")
+        prerequisites.give_up("no helm.3 and helm.4 on PATH")
     old, new = (Helm(v, programs[v], charted, namespace, tmp_path) for v in ("3", "4"))
     old("install", "web", str(CHART), *WAIT)
     new("upgrade", "web", str(CHART), "--set", "tag=2", "--server-side=true", "--force-conflicts", *WAIT)

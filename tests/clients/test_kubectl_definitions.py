@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients.kubectl import Kubectl, table
 from tests.vectors import files
 
@@ -27,7 +27,7 @@ def real() -> dict[str, dict[str, Any]]:
     """The recorded definitions by name."""
     found = {row["id"].partition("/")[2]: row for row in files.lines("crds-real")}
     if not found:
-        need.give_up(f"no recorded definitions in {files.DIRECTORY}")
+        prerequisites.give_up(f"no recorded definitions in {files.DIRECTORY}")
     return {name: found[name] for name in DEFINITIONS}
 
 

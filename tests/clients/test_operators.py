@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.conftest import Client
 
-need.module("kopf")
-need.module("lightkube")
+prerequisites.module("kopf")
+prerequisites.module("lightkube")
 
 pytestmark = pytest.mark.client
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.clients.kubectl import NONE_FOUND, Kubectl, found
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def plain(text: str) -> list[str]:
 def test_the_session_of_the_readme(tmp_path, monkeypatch) -> None:
     programs = found()
     if not programs:
-        need.give_up(NONE_FOUND)
+        prerequisites.give_up(NONE_FOUND)
     (serve, ready), (export, _), *commands = session()
     assert serve == "kas serve" and ready.startswith("kas ready on https://127.0.0.1:6443 in ") and export.startswith("export KUBECONFIG=")
     monkeypatch.chdir(ROOT)

@@ -16,7 +16,7 @@ import requests
 
 from kas.registry.generic import Registry
 from kas.types.scheme import BUILTIN, decode, encode_protobuf
-from tests import need
+from tests import prerequisites
 from tests.vectors import files
 
 SAMPLES = files.lines("etcd-samples")
@@ -24,7 +24,7 @@ MISSING = f"no sample objects in {files.DIRECTORY}"
 NAMESPACE = "ns1"
 # Custom resources are not built in.
 BUILT_IN = [v for v in SAMPLES if BUILTIN.resource(v["in"]["group"], v["in"]["version"], v["in"]["resource"]) is not None]
-PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
+PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=prerequisites.missing(MISSING))]
 # Deleted by others than the client that requests it: what protects or finalizes them runs in another process of a cluster.
 FINALIZED = {"namespaces", "persistentvolumeclaims", "persistentvolumes", "volumeattributesclasses", "podgroups"}
 

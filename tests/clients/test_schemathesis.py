@@ -13,9 +13,9 @@ import random
 import pytest
 import requests
 
-from tests import need
+from tests import prerequisites
 
-schemathesis = need.module("schemathesis")
+schemathesis = prerequisites.module("schemathesis")
 
 import hypothesis  # noqa: E402
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.vectors.files import DIRECTORY, files, read
 
 HERE = Path(__file__).parent
@@ -99,7 +99,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module, name: str) -> list[pytes
                 found.append(one)
     if not found:
         found = [Vector.from_parent(collector, name=f"{name}[none]", kind="", check=lambda vector, group: None, vector={}, group=[])]
-        found[0].add_marker(need.missing(f"no answers of a known kind in {DIRECTORY}"))
+        found[0].add_marker(prerequisites.missing(f"no answers of a known kind in {DIRECTORY}"))
     return found
 
 

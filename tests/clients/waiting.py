@@ -29,7 +29,7 @@ def accepted(connection: Connection, answer: bytes) -> None:
     raise AssertionError(f"{name} was not accepted within {ACCEPTED_S} s")
 
 
-class Patient(Conversation):
+class WaitingConversation(Conversation):
     """Continues after a write of a definition when it has taken effect, and after a read with ``wait``, or of a definition, whose status a
     controller writes, when the response is as recorded. So writes count at once."""
 
