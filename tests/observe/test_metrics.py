@@ -22,7 +22,7 @@ from kas.meta import waiting
 from kas.meta.protowire import fields, read_varint
 from kas.observe import nativebuckets
 from kas.observe.metricmessages import delimited, family
-from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, dumped, exposed, merged_families
+from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, drop_gauges, dumped, exposed, merged_families
 from kas.observe.reloads import Reloads
 from kas.request.http import Request, Response
 
@@ -132,11 +132,11 @@ def test_gauges_end_with_their_worker(tmp_path: Path) -> None:
     second.serve(1)
     second.scrape()
     assert first.scrape()["open"] == 2
-    bury(tmp_path, 1)  # as the supervisor does before it starts another
+    drop_gauges(tmp_path, 1)  # as the supervisor does before it starts another
     after = first.scrape()
     assert after["open"] == 1
     assert after['requests_total{verb="get"}'] == 2 and first.scrape("/metrics/slis")["checks_total"] == 2
-    bury(tmp_path, 2)  # has published nothing yet
+    drop_gauges(tmp_path, 2)  # has published nothing yet
     assert Worker(tmp_path, 1).scrape()['requests_total{verb="get"}'] == 2
 
 
